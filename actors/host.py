@@ -1,0 +1,213 @@
+"""The loop of a process: frames in, one step of a role, its records into the view, its frames out.
+
+A host runs one party or several (a packed host); each has its own keys, sockets, tape and view.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import zmq
+
+from actors.journal import Journal, view_path
+from actors.keys import Roster, Secret
+from actors.meter import Meter
+from actors.observer import HeldOut, Observer
+from actors.transport import ClientEnd, Context, ServerEnd
+from protocol.messages import SETUP, Deadline
+from protocol.party import Party, Step
+from protocol.roles import RECOMMENDER, FactorizingRecommender, role_of
+from protocol.seating import seat_party
+
+Report = Callable[[dict[str, Any]], None]
+End = ServerEnd | ClientEnd
+
+_BURST = 64  # frames of one socket before the others get a turn
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where and how this host works; nothing of it reaches a role."""
+
+    run_folder: Path
+    views: frozenset[str]  # parties that keep a view
+    deadline: float  # seconds that an iteration may take
+    bind: dict[str, str] = field(default_factory=dict)  # server -> endpoint, where it differs from the roster's
+
+
+@dataclass(slots=True)
+class _Hosted:
+    party: Party
+    journal: Journal | None
+    server_end: ServerEnd | None
+    client_ends: dict[str, ClientEnd]
+    held_out: HeldOut | None
+    meter: Meter | None
+    rejected: Counter[str] = field(default_factory=Counter)
+    clock: float = 0.0
+
+    def ends(self) -> list[End]:
+        return [*([self.server_end] if self.server_end else []), *self.client_ends.values()]
+
+
+class Host:
+    def __init__(
+        self, roster: Roster, secrets: Iterable[Secret], place: Place, report: Report, observer: Observer | None = None
+    ) -> None:
+        self._place = place
+        self._report = report
+        self._observer = observer
+        self._timers: list[tuple[float, int, _Hosted, int]] = []
+        self._ticket = itertools.count()  # keeps equal times apart in the heap
+        secrets = list(secrets)
+        self._context: Context = zmq.Context()
+        self._context.max_sockets = 1023 + 4 * len(secrets)
+        self._hosted = [self._seat(roster, secret) for secret in secrets]
+        self._poller = zmq.Poller()
+        self._by_socket: dict[Any, tuple[_Hosted, End]] = {}
+        for hosted in self._hosted:
+            for end in hosted.ends():
+                self._poller.register(end.socket, zmq.POLLIN)
+                self._by_socket[end.socket] = (hosted, end)
+
+    def _seat(self, roster: Roster, secret: Secret) -> _Hosted:
+        name, card = secret.seat.party, roster.card
+        servers = card.scheme.servers
+        max_frame = card.scheme.max_frame(card.params)
+        server_end, ahead = None, servers
+        if name in servers:
+            ahead = servers[servers.index(name) + 1 :]  # an earlier server connects to the later ones
+            keys = {key: party for party, key in roster.public_keys.items() if party not in ahead and party != name}
+            endpoint = self._place.bind.get(name) or roster.endpoints[name]
+            server_end = ServerEnd(self._context, endpoint, secret.keys, keys, max_frame)
+            self._report({"event": "ready", "party": name, "endpoint": server_end.address.endpoint})
+        ends = {s: ClientEnd(self._context, s, roster.address(s), secret.keys, max_frame) for s in ahead}
+        party, opening = seat_party(card, secret.seat, name in self._place.views)
+        journal = None
+        if opening:
+            journal = Journal(view_path(self._place.run_folder / "views", name))
+            journal.append([opening])
+        meter = Meter() if server_end else None
+        return _Hosted(party, journal, server_end, ends, secret.held_out, meter, clock=time.perf_counter())
+
+    def run(self) -> None:
+        for hosted in self._hosted:
+            self._settle(hosted, SETUP, hosted.party.start())
+        while not all(hosted.party.done for hosted in self._hosted):
+            for socket, _ in self._poller.poll(self._patience()):
+                self._drain(*self._by_socket[socket])
+            self._expire()
+        self.close()
+
+    def close(self) -> None:
+        for hosted in self._hosted:
+            for end in hosted.ends():
+                end.close()
+        self._context.term()
+
+    def _drain(self, hosted: _Hosted, end: End) -> None:
+        for _ in range(_BURST):
+            arrived = end.receive()
+            if arrived is None:
+                return
+            if not hosted.party.done:
+                self._handle(hosted, *arrived)
+
+    def _handle(self, hosted: _Hosted, sender: str, frame: bytes) -> None:
+        before = hosted.party.role.iteration
+        step = hosted.party.receive(sender, frame)
+        if step.rejected is not None:
+            hosted.rejected[step.rejected.name] += 1
+        elif hosted.meter and role_of(sender) == "user":
+            hosted.meter.count(step.iteration, sender, hosted.party.name, step.kind, len(frame))
+        self._settle(hosted, before, step)
+
+    def _settle(self, hosted: _Hosted, before: int, step: Step) -> None:
+        """Write before you speak: the view, then the person's figures, then the frames."""
+        party = hosted.party
+        if hosted.journal and step.records:
+            hosted.journal.append(step.records)
+        turned = party.role.iteration != before
+        if self._observer is not None and (turned or step.done):
+            self._observer.watch(party.name, party.role, step.done, hosted.held_out)
+        for out in step.sends:
+            if hosted.meter:
+                hosted.meter.count(out.iteration, party.name, out.to, out.kind, len(out.frame))
+            end = hosted.client_ends.get(out.to) or hosted.server_end
+            assert end is not None
+            end.send(out.to, out.frame)
+        for iteration in step.timers:
+            due = time.monotonic() + self._place.deadline
+            heapq.heappush(self._timers, (due, next(self._ticket), hosted, iteration))
+        if turned and hosted.meter:
+            self._turn(hosted, before)
+        if step.done:
+            self._finish(hosted)
+
+    def _turn(self, hosted: _Hosted, finished: int) -> None:
+        """A server has finished an iteration (or, with −1, the set-up): tell the launcher."""
+        assert hosted.meter is not None
+        now = time.perf_counter()
+        seconds, hosted.clock = now - hosted.clock, now
+        if finished == SETUP:
+            if hosted.party.name == RECOMMENDER:
+                self._report({"event": "joined"})
+            return
+        role = hosted.party.role
+        self._report(
+            {
+                "event": "iteration",
+                "party": hosted.party.name,
+                "iteration": finished,
+                "seconds": seconds,
+                "contributors": role.n_contributors if isinstance(role, FactorizingRecommender) else 0,
+                **hosted.meter.take(finished).to_lists(),
+            }
+        )
+
+    def _finish(self, hosted: _Hosted) -> None:
+        party = hosted.party
+        if hosted.journal:
+            hosted.journal.close()
+        if party.result is not None:
+            save_factors(self._place.run_folder, party.result)
+        view = party.view
+        self._report(
+            {
+                "event": "end",
+                "party": party.name,
+                "view": [view.records, view.head] if view else None,
+                "rejected": dict(hosted.rejected),
+                "uss": psutil.Process().memory_full_info().uss,
+                **(hosted.meter.take(1 << 62).to_lists() if hosted.meter else {}),
+            }
+        )
+
+    def _patience(self) -> int | None:
+        """Milliseconds until the next deadline; None waits for a frame."""
+        if not self._timers:
+            return None
+        return max(0, int(1000 * (self._timers[0][0] - time.monotonic())) + 1)
+
+    def _expire(self) -> None:
+        while self._timers and self._timers[0][0] <= time.monotonic():
+            _, _, hosted, iteration = heapq.heappop(self._timers)
+            role = hosted.party.role
+            if not hosted.party.done and role.iteration == iteration:
+                self._settle(hosted, role.iteration, hosted.party.tick(Deadline(iteration)))
+
+
+def save_factors(run_folder: Path, factors: np.ndarray) -> None:
+    folder = run_folder / "model"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    np.save(folder / "item_factors.npy", factors)
+

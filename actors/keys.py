@@ -1,0 +1,135 @@
+"""Who takes part and with which key: the roster that everyone holds, and the secrets that each party holds alone.
+
+Both are plain dictionaries of JSON types on their way to a file or to the zygote.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from actors.observer import HeldOut
+from actors.transport import Address, KeyPair
+from protocol.errors import BadInput
+from protocol.params import Params
+from protocol.roles import UserInput
+from protocol.schemes import find_scheme
+from protocol.seating import Card, Seat
+
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Roster:
+    card: Card
+    scheme_name: str  # as given: a name or module:Class
+    public_keys: dict[str, bytes]  # every party
+    endpoints: dict[str, str]  # every server that can be reached already
+
+    def address(self, server: str) -> Address:
+        return Address(self.endpoints[server], self.public_keys[server])
+
+    def to_dict(self) -> dict[str, Any]:
+        params = dataclasses.asdict(self.card.params)
+        return {
+            "format": FORMAT,
+            "scheme": self.scheme_name,
+            "run_id": self.card.run_id.hex(),
+            "simulation": self.card.simulation,
+            "params": params | {"epsilon": repr(params["epsilon"])},  # JSON knows no infinity
+            "endpoints": self.endpoints,
+            "public_keys": {party: key.decode() for party, key in self.public_keys.items()},
+        }
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Roster:
+        params = Params(**data["params"] | {"epsilon": float(data["params"]["epsilon"])})
+        card = Card(find_scheme(data["scheme"]), params, bytes.fromhex(data["run_id"]), data["simulation"])
+        keys = {party: key.encode() for party, key in data["public_keys"].items()}
+        return cls(card, data["scheme"], keys, dict(data["endpoints"]))
+
+
+@dataclass(frozen=True, slots=True)
+class Secret:
+    """What one party alone holds, and the ratings that are kept back for measuring."""
+
+    seat: Seat
+    keys: KeyPair
+    held_out: HeldOut | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        data: dict[str, Any] = {
+            "format": FORMAT,
+            "party": self.seat.party,
+            "public_key": self.keys.public.decode(),
+            "secret_key": self.keys.secret.decode(),
+            "tape_seed": self.seat.tape_seed.hex(),
+        }
+        if self.seat.inputs is not None:
+            data["items"] = self.seat.inputs.items.tolist()
+            data["ratings"] = self.seat.inputs.ratings.tolist()
+        if self.held_out is not None:
+            data["held_out_items"] = self.held_out.items.tolist()
+            data["held_out_ratings"] = self.held_out.ratings.tolist()
+        return data
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Secret:
+        inputs = held_out = None
+        if "items" in data:
+            inputs = UserInput(np.array(data["items"], np.uint32), np.array(data["ratings"], np.float64))
+        if "held_out_items" in data:
+            held_out = HeldOut(
+                np.array(data["held_out_items"], np.uint32), np.array(data["held_out_ratings"], np.float64)
+            )
+        seat = Seat(data["party"], bytes.fromhex(data["tape_seed"]), inputs)
+        return cls(seat, KeyPair(data["public_key"].encode(), data["secret_key"].encode()), held_out)
+
+
+def key_path(folder: Path, party: str) -> Path:
+    return folder / (party.replace(":", "-") + ".key")
+
+
+def write_private(path: Path, text: str) -> None:
+    """A new file that only its owner can read, from its first byte on."""
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+        file.write(text)
+
+
+def write_secret(folder: Path, secret: Secret) -> None:
+    write_private(key_path(folder, secret.seat.party), json.dumps(secret.to_dict()))
+
+
+def read_secret(folder: Path, party: str) -> Secret:
+    _refuse_open_folder(folder)
+    try:
+        return Secret.from_dict(json.loads(key_path(folder, party).read_text("utf-8")))
+    except FileNotFoundError:
+        raise BadInput(f"There is no key of {party} in {folder}: make one with keyhole prepare.") from None
+    except (ValueError, KeyError) as error:
+        raise BadInput(f"{key_path(folder, party)} is not a key file: make one with keyhole prepare.") from error
+
+
+def read_roster(path: Path) -> Roster:
+    try:
+        return Roster.from_dict(json.loads(path.read_text("utf-8")))
+    except OSError as error:
+        raise BadInput(f"Cannot read the roster {path}: {error.strerror}.") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise BadInput(f"{path} is not a roster: make one with keyhole prepare.") from error
+
+
+def _refuse_open_folder(folder: Path) -> None:
+    try:
+        mode = folder.stat().st_mode
+    except OSError as error:
+        raise BadInput(f"Cannot read the key folder {folder}: {error.strerror}.") from error
+    if mode & (stat.S_IRWXG | stat.S_IRWXO):
+        raise BadInput(f"Others can read the key folder {folder}: run chmod 700 on it.")

@@ -1,0 +1,251 @@
+"""Starts every party as a process of its own (or users in packs), follows the run, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import select
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from actors.channel import Channel, Mailbox
+from actors.keys import Roster, Secret
+from actors.meter import Tally
+from actors.observer import Observer
+from actors.outcome import IterationDone, OnIteration, Outcome
+from protocol.errors import Aborted, BadInput, Bug, Reason
+from protocol.roles import RECOMMENDER, role_of
+
+_LONGEST_IPC_FOLDER = 80  # a unix socket path has at most 107 bytes
+_STARTUP_SECONDS = 120.0
+_STOP_SECONDS = 10.0
+_SILENCE = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Staff:
+    """How a run is laid out on this machine."""
+
+    run_folder: Path
+    views: frozenset[str]
+    deadline: float
+    transport: str = "tcp"
+    users_per_process: int = 1
+
+
+@dataclass(slots=True)
+class _Pending:
+    """An iteration that not every server has reported yet."""
+
+    tally: Tally = field(default_factory=Tally)
+    reporters: set[str] = field(default_factory=set)
+    seconds: float = 0.0
+    contributors: int = 0
+
+
+class Launch:
+    def __init__(
+        self, roster: Roster, secrets: Sequence[Secret], staff: Staff, on_iteration: OnIteration | None = None
+    ) -> None:
+        self._roster = roster
+        self._secrets = {secret.seat.party: secret for secret in secrets}
+        self._staff = staff
+        self._report_iteration = on_iteration
+        self._servers = roster.card.scheme.servers
+        self._endpoints: dict[str, str] = {}
+        self._pending: dict[int, _Pending] = {}
+        self._alive: dict[int, list[str]] = {}
+        self._waiting = set(self._secrets)  # parties whose end was not reported
+        self._uss: list[float] = []
+        self._users_per_process = max(1, staff.users_per_process)
+        self.outcome = Outcome()
+        params = roster.card.params
+        size = Observer.size(params.n_users, params.n_items, params.dim)
+        self._observer_fd = os.memfd_create("keyhole-observer")
+        os.ftruncate(self._observer_fd, size)
+        rating_range = (params.rating_min, params.rating_max)
+        shared = memoryview(mmap.mmap(self._observer_fd, size))
+        self.observer = Observer(params.n_users, params.n_items, params.dim, rating_range, shared)
+
+    def run(self) -> Outcome:
+        self._started = time.perf_counter()
+        self._ipc_folder = _short_folder() if self._staff.transport == "ipc" else None
+        self._open_zygote()
+        try:
+            self._start_servers()
+            self._start_users()
+            while self._waiting or self._alive:
+                self._pump(None)
+        except Aborted as abort:
+            self.outcome.abort = abort
+        except KeyboardInterrupt:
+            self.outcome.abort = Aborted(Reason.INTERRUPTED)
+        finally:
+            self._stop()
+        self._conclude()
+        return self.outcome
+
+    # --- starting ---------------------------------------------------------------------------------------------
+
+    def _open_zygote(self) -> None:
+        control, far_control = socket.socketpair()
+        reports, far_reports = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._control, self._mailbox = Channel(control), Mailbox(reports)
+        descriptors = (far_control.fileno(), far_reports.fileno(), self._observer_fd)
+        self._log = self._staff.run_folder / "actors.log"
+        environment = os.environ | {"OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+        with self._log.open("wb") as log:
+            self._zygote = subprocess.Popen(
+                [sys.executable, "-m", "actors.zygote", *map(str, descriptors)],
+                pass_fds=descriptors,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=environment,
+                start_new_session=True,  # Ctrl-C reaches the launcher alone, which then stops the rest
+            )
+        far_control.close()
+        far_reports.close()
+        common = {
+            "order": "common",
+            "path": sys.path,
+            "roster": self._roster.to_dict(),
+            "run_folder": str(self._staff.run_folder),
+            "deadline": self._staff.deadline,
+        }
+        self._control.send(common)
+
+    def _start(self, parties: Sequence[str], bind: dict[str, str]) -> None:
+        order = {
+            "order": "start",
+            "secrets": [self._secrets[party].to_dict() for party in parties],
+            "views": [party for party in parties if party in self._staff.views],
+            "endpoints": self._endpoints,
+            "bind": bind,
+        }
+        self._control.send(order)
+        role = role_of(parties[0])
+        self.outcome.processes[role] = self.outcome.processes.get(role, 0) + 1
+
+    def _start_servers(self) -> None:
+        patience = time.monotonic() + _STARTUP_SECONDS
+        for server in reversed(self._servers):  # an earlier one connects to the later ones
+            folder = self._ipc_folder
+            self._start([server], {server: f"ipc://{folder}/{server}" if folder else "tcp://127.0.0.1:*"})
+            while server not in self._endpoints:
+                if time.monotonic() > patience:
+                    raise Aborted(Reason.PARTY_DIED, f"{server} did not start within {_STARTUP_SECONDS:.0f} s")
+                self._pump(_SILENCE)
+
+    def _start_users(self) -> None:
+        users = [party for party in self._secrets if party not in self._servers]
+        for first in range(0, len(users), self._users_per_process):
+            self._start(users[first : first + self._users_per_process], {})
+            self._pump(0)  # so that neither side waits for the other with full buffers
+
+    # --- following ----------------------------------------------------------------------------------------------
+
+    def _pump(self, timeout: float | None) -> None:
+        ready, _, _ = select.select([self._control, self._mailbox], [], [], timeout)
+        events = (self._control.receive() or [self._zygote_died()]) if self._control in ready else []
+        self._read_reports()  # before the exits: a party reports its end and then exits
+        for event in events:
+            if event["event"] == "started":
+                self._alive[event["pid"]] = event["parties"]
+            else:
+                self._exited(event)
+
+    def _zygote_died(self) -> dict[str, Any]:
+        raise Aborted(Reason.PARTY_DIED, f"the process that starts the others; see {self._log}")
+
+    def _read_reports(self) -> None:
+        while (event := self._mailbox.receive()) is not None:
+            getattr(self, f"_on_{event['event']}")(event)
+
+    def _exited(self, event: dict[str, Any]) -> None:
+        del self._alive[event["pid"]]
+        missing = [party for party in event["parties"] if party in self._waiting]
+        if missing:
+            raise Aborted(Reason.PARTY_DIED, f"{', '.join(missing[:3])}, exit code {event['code']}")
+
+    def _on_ready(self, event: dict[str, Any]) -> None:
+        self._endpoints[event["party"]] = event["endpoint"]
+
+    def _on_joined(self, event: dict[str, Any]) -> None:
+        self.outcome.startup_seconds = time.perf_counter() - self._started
+
+    def _on_iteration(self, event: dict[str, Any]) -> None:
+        pending = self._pending.setdefault(event["iteration"], _Pending())
+        pending.tally += Tally.from_lists(event)
+        pending.reporters.add(event["party"])
+        if event["party"] == RECOMMENDER:
+            pending.seconds, pending.contributors = event["seconds"], event["contributors"]
+        if len(pending.reporters) == len(self._servers):
+            del self._pending[event["iteration"]]
+            if self._report_iteration:
+                done = IterationDone(event["iteration"], pending.seconds, pending.contributors, pending.tally)
+                self._report_iteration(done)
+
+    def _on_end(self, event: dict[str, Any]) -> None:
+        party = event["party"]
+        self._waiting.discard(party)
+        self.outcome.rejected.update(event["rejected"])
+        if event["view"]:
+            self.outcome.views[party] = (event["view"][0], event["view"][1])
+        if "rows" in event:
+            self.outcome.rest += Tally.from_lists(event)
+        if party not in self._servers:
+            self._uss.append(event["uss"])
+
+    def _on_abort(self, event: dict[str, Any]) -> None:
+        raise Aborted(Reason[event["reason"]], event["detail"] or event["party"])
+
+    def _on_refused(self, event: dict[str, Any]) -> None:
+        raise BadInput(event["sentence"])
+
+    def _on_bug(self, event: dict[str, Any]) -> None:
+        raise Bug(f"{event['party']} failed; the traceback is in {event['file']}")
+
+    # --- ending -------------------------------------------------------------------------------------------------
+
+    def _stop(self) -> None:
+        """The zygote kills what still runs and ends; if it cannot, its end takes the rest along."""
+        try:
+            self._control.send({"order": "stop"})
+            self._zygote.wait(_STOP_SECONDS)
+        except (OSError, subprocess.TimeoutExpired):
+            self._zygote.kill()
+            self._zygote.wait()
+        self._control.close()
+        self._mailbox.close()
+        os.close(self._observer_fd)
+        if self._ipc_folder:
+            shutil.rmtree(self._ipc_folder, ignore_errors=True)
+        if self._log.exists() and not self._log.stat().st_size:
+            self._log.unlink()
+
+    def _conclude(self) -> None:
+        if self._uss:
+            self.outcome.user_process_uss = sum(self._uss) / len(self._uss)
+        model = self._staff.run_folder / "model" / "item_factors.npy"
+        if self.outcome.abort is None:
+            self.outcome.item_factors = np.load(model, allow_pickle=False)
+
+
+def _short_folder() -> str:
+    """A private folder for ipc sockets whose paths fit into a socket address."""
+    folder = tempfile.mkdtemp(prefix="kh-")
+    if len(folder) <= _LONGEST_IPC_FOLDER:
+        return folder
+    os.rmdir(folder)
+    return tempfile.mkdtemp(prefix="kh-", dir="/tmp")

@@ -1,0 +1,159 @@
+"""Message <-> frame: one canonical msgpack array [kind, sequence number, field, ...].
+
+Arrays travel as `bin`, little-endian, straight from memory. Decoding checks the size before it parses, must
+consume everything, and must encode to the same bytes again; so there is one frame per message.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import typing
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgpack
+import numpy as np
+
+from protocol.errors import Reason, Rejected
+from protocol.messages import Message
+from protocol.ring import Ring
+
+WIRE_VERSION = 1
+KEY_BYTES = 32
+_MOST_FIELDS = 16
+
+Encoder = Callable[[Any], Any]
+
+
+class Codec:
+    """The frames of one scheme: its messages in a fixed order (the index is the kind on the wire), ring, dimension."""
+
+    def __init__(self, messages: Sequence[type], ring: Ring, dim: int, max_frame: int) -> None:
+        self.max_frame = max_frame
+        self._classes = tuple(messages)
+        self._codes = {cls: code for code, cls in enumerate(messages)}
+        fields = _Fields(ring, dim)
+        self._layouts = [_layout(cls, fields) for cls in messages]
+
+    def code(self, message: Message) -> int:
+        return self._codes[type(message)]
+
+    def kind(self, code: int) -> str:
+        return self._classes[code].__name__
+
+    def encode(self, message: Message, sequence: int) -> bytes:
+        code = self._codes[type(message)]
+        body: list[Any] = [code, sequence]
+        body += [encode(getattr(message, name)) for name, encode, _ in self._layouts[code]]
+        return typing.cast(bytes, msgpack.packb(body))
+
+    def decode(self, frame: bytes) -> tuple[int, Message]:
+        """(sequence number, message), or `Rejected` with the reason."""
+        body = self._unpack(frame)
+        code, sequence = body[0], body[1]
+        if type(code) is not int or not 0 <= code < len(self._classes) or type(sequence) is not int or sequence < 0:
+            raise Rejected(Reason.MALFORMED)
+        layout = self._layouts[code]
+        if len(body) != 2 + len(layout):
+            raise Rejected(Reason.MALFORMED)
+        values = [decode(value) for value, (_, _, decode) in zip(body[2:], layout, strict=True)]
+        return sequence, self._classes[code](*values)
+
+    def _unpack(self, frame: bytes) -> list[Any]:
+        if len(frame) > self.max_frame:
+            raise Rejected(Reason.OVERSIZED)
+        try:
+            body = msgpack.unpackb(
+                frame, max_array_len=_MOST_FIELDS, max_map_len=0, max_str_len=0, max_ext_len=0, strict_map_key=True
+            )
+        except (ValueError, msgpack.UnpackException):
+            raise Rejected(Reason.MALFORMED) from None
+        if type(body) is not list or len(body) < 2 or any(type(part) not in (int, bytes) for part in body):
+            raise Rejected(Reason.MALFORMED)
+        if msgpack.packb(body) != frame:
+            raise Rejected(Reason.NOT_CANONICAL)
+        return body
+
+
+def _layout(cls: type, fields: _Fields) -> list[tuple[str, Encoder, Encoder]]:
+    return [(name, getattr(fields, f"put_{how}"), getattr(fields, f"get_{how}")) for name, how in field_kinds(cls)]
+
+
+@functools.cache
+def field_kinds(cls: type) -> tuple[tuple[str, str], ...]:
+    """(field, how it travels), in order; from the annotations, which take long to resolve."""
+    hints = typing.get_type_hints(cls, include_extras=True)
+    return tuple((field.name, hints[field.name].__metadata__[0]) for field in dataclasses.fields(cls))
+
+
+class _Fields:
+    """How each kind of field becomes an int or bytes (`put`) and is checked on its way back (`get`)."""
+
+    def __init__(self, ring: Ring, dim: int) -> None:
+        self.ring = ring
+        self.dim = dim
+
+    def put_count(self, value: int) -> int:
+        return value
+
+    def get_count(self, value: Any) -> int:
+        if type(value) is not int or value < 0:
+            raise Rejected(Reason.MALFORMED)
+        return value
+
+    def put_bytes32(self, value: bytes) -> bytes:
+        return value
+
+    def get_bytes32(self, value: Any) -> bytes:
+        data = _binary(value, KEY_BYTES)
+        if len(data) != KEY_BYTES:
+            raise Rejected(Reason.WRONG_LENGTH)
+        return data
+
+    def put_keys(self, value: tuple[bytes, ...]) -> bytes:
+        return b"".join(value)
+
+    def get_keys(self, value: Any) -> tuple[bytes, ...]:
+        data = _binary(value, KEY_BYTES)
+        return tuple([data[at : at + KEY_BYTES] for at in range(0, len(data), KEY_BYTES)])
+
+    def put_counts(self, value: Any) -> bytes:
+        return np.ascontiguousarray(value, "<u4").tobytes()
+
+    def get_counts(self, value: Any) -> Any:
+        return np.frombuffer(_binary(value, 4), "<u4").astype(np.uint32)
+
+    put_increasing = put_counts
+
+    def get_increasing(self, value: Any) -> Any:
+        ids = self.get_counts(value)
+        if (ids[1:] == ids[:-1]).any():
+            raise Rejected(Reason.DUPLICATE_ITEM)
+        if (ids[1:] < ids[:-1]).any():
+            raise Rejected(Reason.UNSORTED_ITEMS)
+        return ids
+
+    def put_floats(self, value: Any) -> bytes:
+        return np.ascontiguousarray(value, "<f4").tobytes()
+
+    def get_floats(self, value: Any) -> Any:
+        rows = np.frombuffer(_binary(value, 4 * self.dim), "<f4").astype(np.float32).reshape(-1, self.dim)
+        if not np.isfinite(rows).all():
+            raise Rejected(Reason.OUT_OF_RANGE)
+        return rows
+
+    def put_ring(self, value: Any) -> bytes:
+        return self.ring.to_bytes(value)
+
+    def get_ring(self, value: Any) -> Any:
+        return self.ring.from_bytes(_binary(value, self.ring.width * self.dim), self.dim)
+
+
+def _binary(value: Any, unit: int) -> bytes:
+    """Bytes whose length is a multiple of `unit`."""
+    if type(value) is not bytes:
+        raise Rejected(Reason.MALFORMED)
+    if len(value) % unit:
+        raise Rejected(Reason.WRONG_LENGTH)
+    return value

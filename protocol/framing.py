@@ -1,0 +1,61 @@
+"""How many bytes a message is: its frame (msgpack), and its frame on the wire (ZMTP and CURVE around it)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+CURVE_OVERHEAD = 33  # nonce, flags and authenticator of one encrypted message
+HANDSHAKE_FROM_CLIENT = 567  # a DEALER without an identity of its own, CURVE
+HANDSHAKE_FROM_SERVER = 301
+
+
+def wire_size(frame: int) -> int:
+    """F(L + 33) with F(L) = L + 2 if L ≤ 255 else L + 9."""
+    sealed = frame + CURVE_OVERHEAD
+    return sealed + (2 if sealed <= 255 else 9)
+
+
+def uint_size(value: int) -> int:
+    """Bytes of an unsigned integer in canonical msgpack."""
+    for limit, size in ((1 << 7, 1), (1 << 8, 2), (1 << 16, 3), (1 << 32, 5)):
+        if value < limit:
+            return size
+    return 9
+
+
+def bin_size(length: int) -> int:
+    return length + (2 if length < 1 << 8 else 3 if length < 1 << 16 else 5)
+
+
+def frame_size(sequence: int, *fields: int) -> int:
+    """Array header, kind, sequence number, fields (each given by its own size)."""
+    return 2 + uint_size(sequence) + sum(fields)
+
+
+HELLO_FRAME = frame_size(0, uint_size(1), bin_size(32), bin_size(32))
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """Messages of one kind from one role to another in one iteration (−1: set-up)."""
+
+    iteration: int
+    sender: str
+    receiver: str
+    kind: str
+    messages: int
+    payload_bytes: int
+    wire_bytes: int
+
+
+def traffic(iteration: int, sender: str, receiver: str, kind: str, frames: list[tuple[int, int]]) -> Traffic:
+    """One row from (how many, frame size) pairs."""
+    return Traffic(
+        iteration,
+        sender,
+        receiver,
+        kind,
+        sum(count for count, _ in frames),
+        sum(count * size for count, size in frames),
+        sum(count * wire_size(size) for count, size in frames),
+    )

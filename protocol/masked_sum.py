@@ -1,0 +1,155 @@
+"""The masked modular sum with a semi-honest third party, its three sides.
+
+    user          φ^i_j = enc(∇) + enc(η share) + enc(ρ share) + ψ^i_j                 (`mask_rows` gives ψ)
+    third party   collects, closes once, announces, and after agreement releases φ_j = Σ_i φ^i_j   (`SumHolder`)
+    recommender   Σ_i values = φ_j − Σ_i ψ^i_j, over those who contributed                        (`MaskDealer`)
+
+Masks are one-time: a fresh key per user and run, a stream per (run id, purpose, iteration), a position per
+(item, coordinate). An iteration number has one contributor set for ever: sums over two sets that differ in
+one user would be that user's message.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+
+import msgpack
+import numpy as np
+import numpy.typing as npt
+
+from protocol.errors import Aborted, Reason
+from protocol.messages import Contributors, MaskedTotal, OpenSum
+from protocol.ring import Ids, Ring, RingArray
+from protocol.roles import require
+from protocol.tape import Tape, derive, keyed_rows
+
+Part = tuple[Ids, RingArray]
+
+
+def mask_rows(ring: Ring, key: bytes, run_id: bytes, iteration: int, items: Ids, dim: int) -> RingArray:
+    """ψ^i_j(t), one row per item."""
+    stream = keyed_rows(derive(key, run_id, "psi", iteration), items, dim * ring.width)
+    return ring.from_bytes(stream, dim)
+
+
+def contributor_digest(iteration: int, supports: Iterable[tuple[int, Ids]]) -> bytes:
+    """Of who contributed which items, in the order of users."""
+    digest = hashlib.sha256(msgpack.packb(["contributors", iteration]))
+    for user, items in supports:
+        digest.update(msgpack.packb([user, items.astype("<u4").tobytes()]))
+    return digest.digest()
+
+
+class MaskDealer:
+    """The recommender's side: it knows every mask and subtracts those of the contributors."""
+
+    def __init__(self, ring: Ring, dim: int, run_id: bytes, tape: Tape) -> None:
+        self._ring = ring
+        self._dim = dim
+        self._run_id = run_id
+        self._tape = tape
+        self._keys: dict[int, bytes] = {}
+
+    def key(self, user: int) -> bytes:
+        if user not in self._keys:
+            self._keys[user] = self._tape.key("mask", user)
+        return self._keys[user]
+
+    def masks(self, user: int, iteration: int, items: Ids) -> RingArray:
+        return mask_rows(self._ring, self.key(user), self._run_id, iteration, items, self._dim)
+
+    def unmask(self, total: MaskedTotal, supports: Mapping[int, Ids], opened: Ids) -> RingArray:
+        """φ_j − Σ ψ^i_j for the released items; `supports` are the contributors and what each of them sent."""
+        parts = [(items, self.masks(user, total.iteration, items)) for user, items in supports.items()]
+        masks = self._ring.sum_by_item(parts, opened, self._dim)
+        return self._ring.subtract(total.values, masks[np.searchsorted(opened, total.items)])
+
+
+class SumHolder:
+    """The third party's side: adds what it cannot read, releases only the total.
+
+    A user may be faster than the recommender's opening message, so contributions to the coming iteration are
+    held from the moment the previous one was released; whoever is then not invited is left out.
+    """
+
+    def __init__(self, ring: Ring, dim: int, n_users: int, n_items: int) -> None:
+        self._ring = ring
+        self._dim = dim
+        self._n_users = n_users
+        self._n_items = n_items
+        self.iteration = 0
+        self.opening: OpenSum | None = None
+        self.closing: Contributors | None = None
+        self._parts: dict[int, Part] = {}
+
+    def open(self, opening: OpenSum) -> None:
+        require(self.opening is None, Reason.WRONG_KIND)
+        require(opening.iteration == self.iteration, Reason.WRONG_ITERATION)
+        require(len(opening.floors) == len(opening.items), Reason.WRONG_LENGTH)
+        require(not len(opening.users) or opening.users[-1] < self._n_users, Reason.OUT_OF_RANGE)
+        require(not len(opening.items) or opening.items[-1] < self._n_items, Reason.UNKNOWN_ITEM)
+        require((opening.floors >= 1).all(), Reason.OUT_OF_RANGE)
+        self.opening = opening
+        invited = {int(user) for user in opening.users}
+        self._parts = {
+            user: part
+            for user, part in self._parts.items()
+            if user in invited and _subset(part[0], opening.items)
+        }
+
+    def add(self, user: int, iteration: int, items: Ids, values: RingArray) -> None:
+        require(0 <= user < self._n_users, Reason.UNKNOWN_SENDER)
+        require(iteration == self.iteration and self.closing is None, Reason.WRONG_ITERATION)
+        require(user not in self._parts, Reason.DUPLICATE)
+        require(not len(items) or items[-1] < self._n_items, Reason.UNKNOWN_ITEM)
+        require(len(values) == len(items), Reason.WRONG_LENGTH)
+        require(self._ring.fits(values, (len(items), self._dim)), Reason.OUT_OF_RANGE)
+        if self.opening is not None:
+            require(_contains(self.opening.users, user), Reason.UNKNOWN_SENDER)
+            require(_subset(items, self.opening.items), Reason.UNKNOWN_ITEM)
+        self._parts[user] = (items, values)
+
+    @property
+    def complete(self) -> bool:
+        return self.opening is not None and len(self._parts) == len(self.opening.users)
+
+    def close(self) -> Contributors:
+        """Fix the contributor set of this iteration and say who is in it."""
+        assert self.opening is not None and self.closing is None
+        users = sorted(self._parts)
+        named = [self._parts[user][0] for user in users]
+        held = np.concatenate(named) if named else np.zeros(0, np.uint32)
+        counts = np.bincount(np.searchsorted(self.opening.items, held), minlength=len(self.opening.items))
+        self.closing = Contributors(
+            iteration=self.iteration,
+            users=np.array(users, np.uint32),
+            counts=counts.astype(np.uint32),
+            digest=contributor_digest(self.iteration, zip(users, named, strict=True)),
+        )
+        return self.closing
+
+    def release(self, iteration: int, digest: bytes) -> MaskedTotal:
+        """The total of every item at or above its floor. An item below it is absent: never a row of zeros."""
+        require(self.closing is not None, Reason.WRONG_KIND)
+        assert self.opening is not None and self.closing is not None
+        require(iteration == self.iteration, Reason.WRONG_ITERATION)
+        if digest != self.closing.digest:
+            raise Aborted(Reason.DISAGREEMENT, f"iteration {iteration}")
+        reached = self.closing.counts >= self.opening.floors
+        sums = self._ring.sum_by_item(list(self._parts.values()), self.opening.items, self._dim)
+        total = MaskedTotal(self.iteration, self.opening.items[reached], sums[reached])
+        self.iteration += 1
+        self.opening = self.closing = None
+        self._parts = {}
+        return total
+
+
+def _contains(increasing: npt.NDArray[np.uint32], value: int) -> bool:
+    place = int(np.searchsorted(increasing, value))
+    return place < len(increasing) and int(increasing[place]) == value
+
+
+def _subset(items: Ids, increasing: Ids) -> bool:
+    places = np.searchsorted(increasing, items)
+    return bool((places < len(increasing)).all() and (increasing[places] == items).all()) if len(items) else True

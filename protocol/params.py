@@ -1,0 +1,135 @@
+"""Frozen parameters of a run; what is out of range or could wrap mod P is refused in words."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import math
+from dataclasses import dataclass
+
+import msgpack
+
+from protocol.errors import BadInput
+from protocol.fixedpoint import choose_ring, noise_reach
+from protocol.noise import noise_scale
+
+MOST_USERS = MOST_ITEMS = 2**32 - 1  # identifiers travel as 32-bit words
+MOST_DIM = 4096
+MOST_ITERATIONS = 10**7
+WIRES = ("compact", "paper")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Params:
+    """Everything that all parties of a factorization scheme must agree on. Its digest opens every connection."""
+
+    scheme: str
+    n_users: int
+    n_items: int
+    dim: int
+    iterations: int
+    rating_min: float
+    rating_max: float
+    epsilon: float  # per release; infinity: no noise
+    learning_rate: float
+    user_regularisation: float
+    item_regularisation: float
+    clip: float  # C: errors are clipped to ±C
+    max_raters: int  # no item has more raters than this: the sum is bounded by it
+    wire: str
+    ring_bits: int
+    fraction_bits: int
+    dropout_allowance: float
+    min_contributors: int
+
+    @property
+    def rating_span(self) -> float:
+        return self.rating_max - self.rating_min
+
+    @property
+    def noise_scale(self) -> float:
+        return noise_scale(self.epsilon, self.rating_span, self.dim)
+
+    def digest(self) -> bytes:
+        return hashlib.sha256(msgpack.packb(dataclasses.asdict(self))).digest()
+
+
+def require(condition: bool, sentence: str) -> None:
+    if not condition:
+        raise BadInput(sentence)
+
+
+def check_sizes(n_users: int, n_items: int, dim: int, iterations: int) -> None:
+    require(1 <= n_users <= MOST_USERS, f"A run needs between 1 and {MOST_USERS} users, not {n_users}.")
+    require(1 <= n_items <= MOST_ITEMS, f"A run needs between 1 and {MOST_ITEMS} items, not {n_items}.")
+    require(1 <= dim <= MOST_DIM, f"--dim must be between 1 and {MOST_DIM}, not {dim}.")
+    require(
+        1 <= iterations <= MOST_ITERATIONS, f"--iterations must be between 1 and {MOST_ITERATIONS}, not {iterations}."
+    )
+
+
+def default_clip(scale: float, rating_span: float) -> float:
+    """C = 32 b + 3 Δ: larger than any error that the reference runs reach, so that it bounds without binding."""
+    return 32 * scale + 3 * rating_span
+
+
+def make_params(
+    *,
+    scheme: str,
+    n_users: int,
+    n_items: int,
+    dim: int,
+    iterations: int,
+    rating_range: tuple[float, float],
+    max_raters: int,
+    epsilon: float = math.inf,
+    wire: str = "compact",
+    ring_bits: int | None = None,
+    learning_rate: float = 2.0**-5,
+    user_regularisation: float = 0.001,
+    item_regularisation: float = 0.001,
+    clip: float | None = None,
+    dropout_allowance: float = 0.0,
+    min_contributors: int = 1,
+) -> tuple[Params, list[str]]:
+    """The parameters, and sentences that the person should read (such as a wider ring than asked for)."""
+    check_sizes(n_users, n_items, dim, iterations)
+    low, high = rating_range
+    require(math.isfinite(low) and math.isfinite(high) and low < high, f"The rating range {low}:{high} is empty.")
+    require(epsilon > 0, f"--epsilon must be above 0 (or inf for no noise), not {epsilon:g}.")
+    require(wire in WIRES, f"--wire must be one of {', '.join(WIRES)}, not {wire!r}.")
+    for name, value in (("learning_rate", learning_rate), ("clip", 1.0 if clip is None else clip)):
+        require(math.isfinite(value) and value > 0, f"{name} must be above 0, not {value:g}.")
+    for name, value in (("user_regularisation", user_regularisation), ("item_regularisation", item_regularisation)):
+        require(math.isfinite(value) and value >= 0, f"{name} must be 0 or more, not {value:g}.")
+    require(0 <= dropout_allowance < 1, f"dropout_allowance must be in [0, 1), not {dropout_allowance:g}.")
+    require(min_contributors >= 1, f"min_contributors must be 1 or more, not {min_contributors}.")
+    require(1 <= max_raters <= n_users, f"max_raters must be between 1 and {n_users}, not {max_raters}.")
+    require(ring_bits is None or ring_bits in range(16, 65, 8), "ring_bits must be 16, 24, … or 64.")
+
+    scale = noise_scale(epsilon, high - low, dim)
+    clip = default_clip(scale, high - low) if clip is None else float(clip)
+    # a sum of k' ≥ floor contributors has noise of scale b sqrt(k'/floor), at most b / sqrt(1 - allowance)
+    reach = noise_reach(scale / math.sqrt(1 - dropout_allowance), iterations * n_items * dim)
+    bits, fraction_bits, note = choose_ring(ring_bits, clip, max_raters, reach)
+    params = Params(
+        scheme=scheme,
+        n_users=n_users,
+        n_items=n_items,
+        dim=dim,
+        iterations=iterations,
+        rating_min=float(low),
+        rating_max=float(high),
+        epsilon=float(epsilon),
+        learning_rate=learning_rate,
+        user_regularisation=user_regularisation,
+        item_regularisation=item_regularisation,
+        clip=clip,
+        max_raters=max_raters,
+        wire=wire,
+        ring_bits=bits,
+        fraction_bits=fraction_bits,
+        dropout_allowance=dropout_allowance,
+        min_contributors=min_contributors,
+    )
+    return params, [note] if note else []

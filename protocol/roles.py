@@ -1,0 +1,105 @@
+"""What every role is: a deterministic function of its input, its tape and the messages it received."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from protocol.errors import Reason, Rejected
+from protocol.messages import SETUP, Deadline, Message
+
+RECOMMENDER = "recommender"
+THIRD_PARTY = "third_party"
+
+
+def user_name(index: int) -> str:
+    return f"user:{index}"
+
+
+def user_index(party: str) -> int:
+    """The number in `user:17`, or -1 for a party that is no user."""
+    role, _, number = party.partition(":")
+    return int(number) if role == "user" and number.isdecimal() else -1
+
+
+def role_of(party: str) -> str:
+    return party.partition(":")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    to: str
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class Timer:
+    """Deliver `Deadline(iteration)` to this role when the run's patience with that iteration ends."""
+
+    iteration: int
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """This role has finished. The result, where there is one, is re-derived on replay like any message."""
+
+    result: npt.NDArray[np.float64] | None = None
+
+
+Effects = Sequence[Send | Timer | Done]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class UserInput:
+    """What a user brings: the training ratings, in the order of increasing items."""
+
+    items: npt.NDArray[np.uint32]
+    ratings: npt.NDArray[np.float64]
+
+
+class Role(ABC):
+    """`receive` returns effects, or raises `Rejected` and leaves the role exactly as it was."""
+
+    iteration: int = SETUP  # the one that this role works on
+
+    def start(self) -> Effects:
+        return []
+
+    @abstractmethod
+    def receive(self, sender: str, message: Message) -> Effects: ...
+
+    def tick(self, deadline: Deadline) -> Effects:
+        """A deadline has passed; a role without timers ignores it."""
+        return []
+
+
+class FactorizingUser(Role):
+    """What the person may measure at a user without any message: its factors and its ratings stay here."""
+
+    inputs: UserInput
+    user_factors: npt.NDArray[np.float64]
+    clipped: int = 0  # errors that were clipped to ±C so far
+    last_errors: npt.NDArray[np.float64] | None = None  # e_ij of the latest iteration, unclipped
+
+
+class FactorizingRecommender(Role):
+    """What the person may measure at a recommender: the item factors, and who took part in the last iteration."""
+
+    item_factors: npt.NDArray[np.float64]
+    n_contributors: int = 0
+
+
+def expect(message: Message, *kinds: type) -> Any:
+    if not isinstance(message, kinds):
+        raise Rejected(Reason.WRONG_KIND)
+    return message
+
+
+def require(condition: Any, reason: Reason) -> None:
+    if not condition:
+        raise Rejected(reason)

@@ -1,0 +1,30 @@
+"""The schemes by name, and loading a scheme of one's own."""
+
+from __future__ import annotations
+
+import importlib
+
+from protocol.errors import BadInput
+from protocol.schemes.base import Leak, Scheme, Setting, Shape
+from protocol.schemes.masked import Masked
+from protocol.schemes.plain import Plain
+
+__all__ = ["SCHEMES", "Leak", "Scheme", "Setting", "Shape", "find_scheme"]
+
+SCHEMES: dict[str, type[Scheme]] = {scheme.name: scheme for scheme in (Plain, Masked)}
+
+
+def find_scheme(name: str) -> Scheme:
+    """A scheme by its name, or `module:Class` for a subclass of `Scheme` that can be imported."""
+    if name in SCHEMES:
+        return SCHEMES[name]()
+    module, colon, attribute = name.partition(":")
+    if not colon:
+        raise BadInput(f"There is no scheme {name!r}: use {', '.join(SCHEMES)} or module:Class.")
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise BadInput(f"The scheme {name} cannot be imported: {error}.") from error
+    if not (isinstance(found, type) and issubclass(found, Scheme)):
+        raise BadInput(f"{name} is not a subclass of protocol.schemes.Scheme.")
+    return found()

@@ -1,0 +1,73 @@
+"""From a run's parameters and one party's own material to a `Party`: the same for every driver."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any
+
+import msgpack
+
+from protocol.params import Params
+from protocol.party import Party
+from protocol.ring import Ring
+from protocol.roles import UserInput, user_name
+from protocol.schemes.base import Scheme, Setting
+from protocol.tape import Tape, derive
+from protocol.view import Header, ViewWriter
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """What every party of a run is told."""
+
+    scheme: Scheme
+    params: Params
+    run_id: bytes
+    simulation: bool  # the seed was given by a person, so masks repeat
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """What one party alone holds."""
+
+    party: str
+    tape_seed: bytes
+    inputs: UserInput | None = None
+
+    def __repr__(self) -> str:
+        return f"Seat({self.party}, redacted)"
+
+
+def all_parties(scheme: Scheme, n_users: int) -> list[str]:
+    return [*scheme.servers, *(user_name(user) for user in range(n_users))]
+
+
+def make_run_id(params: Params, parties: list[str], nonce: bytes) -> bytes:
+    """A hash of parameters, who takes part, and 32 bytes: fresh ones, or from the seed of a simulation."""
+    return hashlib.sha256(msgpack.packb(["run", params.digest(), parties, nonce])).digest()
+
+
+def tape_seed(run_seed: bytes, party: str) -> bytes:
+    return derive(run_seed, "tape", party)
+
+
+def seat_party(card: Card, seat: Seat, with_view: bool) -> tuple[Party, bytes]:
+    """The party, and the first bytes of its view (none without a view)."""
+    setting = Setting(card.params, card.run_id, Ring(card.params.ring_bits))
+    role = card.scheme.make_role(seat.party, setting, Tape(seat.tape_seed), seat.inputs)
+    view = ViewWriter() if with_view else None
+    digest = card.params.digest()
+    party = Party(seat.party, role, card.scheme.make_codec(card.params), card.run_id, digest, view)
+    if view is None:
+        return party, b""
+    header = Header(card.run_id, seat.party, card.scheme.name, digest, card.simulation)
+    return party, view.opening(header, _view_inputs(seat))
+
+
+def _view_inputs(seat: Seat) -> dict[str, Any]:
+    inputs: dict[str, Any] = {"tape_seed": seat.tape_seed}
+    if seat.inputs is not None:
+        inputs["items"] = seat.inputs.items.astype("<u4").tobytes()
+        inputs["ratings"] = seat.inputs.ratings.astype("<f8").tobytes()
+    return inputs

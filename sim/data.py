@@ -1,0 +1,239 @@
+"""Ratings: where they come from, and what each user is given of them.
+
+`load` takes what the person wrote after `--data`: `demo`, `synthetic:...`, a named MovieLens set or a path.
+Loaded ratings are sorted by (user, item) and indices follow the identifiers, so the order of rows in a file
+never matters.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from protocol.errors import BadInput
+from sim import generate, loaders
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+FOLDER_FILES = ("u.data", "ratings.dat", "ratings.csv")
+SYNTHETIC = "synthetic:USERSxITEMS[:DENSITY[:RANK]]"
+
+
+@dataclass(frozen=True, eq=False)
+class Ratings:
+    """One entry per rating in each of the three arrays; a user or an item may have none."""
+
+    name: str
+    users: Ints
+    items: Ints
+    values: Floats
+    user_names: tuple[str, ...]
+    item_names: tuple[str, ...]
+    rating_range: tuple[float, float]
+
+    @property
+    def n_users(self) -> int:
+        return len(self.user_names)
+
+    @property
+    def n_items(self) -> int:
+        return len(self.item_names)
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def first_users(self, count: int) -> Ratings:
+        """Only the users with index below `count`; all items stay, also those that nobody is left to rate."""
+        if not 1 <= count <= self.n_users:
+            raise BadInput(f"{self.name} has {self.n_users} users; ask for 1 or more, up to all, not {count}")
+        kept = self.users < count
+        return replace(
+            self,
+            users=self.users[kept],
+            items=self.items[kept],
+            values=self.values[kept],
+            user_names=self.user_names[:count],
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class UserRatings:
+    """What one user holds: strictly increasing items to train on, and the held-out ones."""
+
+    items: npt.NDArray[np.uint32]
+    values: Floats
+    held_out_items: npt.NDArray[np.uint32]
+    held_out_values: Floats
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """One line of `keyhole datasets`. Sizes that the person chooses are None, and `where` if it is absent."""
+
+    name: str
+    title: str
+    users: int | None
+    items: int | None
+    ratings: int | None
+    where: str | None
+    how: str
+
+
+@dataclass(frozen=True)
+class Named:
+    """A set that is known by name. `items` counts the rated ones, which is what loading gives."""
+
+    title: str
+    file: str
+    users: int
+    items: int
+    ratings: int
+
+
+NAMED = {
+    "ml-100k": Named("MovieLens 100K, 1998", "u.data", 943, 1682, 100_000),
+    "ml-1m": Named("MovieLens 1M, 2003", "ratings.dat", 6040, 3706, 1_000_209),
+    "ml-latest-small": Named("MovieLens latest small, 2018", "ratings.csv", 610, 9724, 100_836),
+}
+
+
+# ---- loading
+
+
+def load(source: str, rating_range: tuple[float, float] | None = None) -> Ratings:
+    """The ratings that `source` names; `rating_range` replaces the range that its format implies."""
+    if rating_range is not None:
+        _check_range(rating_range)
+    if source == "demo":
+        return _generated(source, generate.demo(), rating_range)
+    if source == "synthetic" or source.startswith("synthetic:"):
+        return _generated(source, generate.synthetic(source), rating_range)
+    table = loaders.read(_file(source), rating_range)
+    names = (table.user_names, table.item_names)
+    return Ratings(source, table.users, table.items, table.values, *names, table.rating_range)
+
+
+def _check_range(rating_range: tuple[float, float]) -> None:
+    low, high = rating_range
+    if not (math.isfinite(low) and math.isfinite(high) and low < high):
+        raise BadInput(
+            f"the rating range {low:g} to {high:g} is empty; give the lower number first, both finite"
+        )
+
+
+def _generated(source: str, made: generate.Generated, rating_range: tuple[float, float] | None) -> Ratings:
+    low, high = rating_range or generate.STARS
+    if low > generate.STARS[0] or high < generate.STARS[1]:
+        raise BadInput(f"{source} has ratings from 1 to 5, not {low:g} to {high:g}; leave out --rating-range")
+    user_names = tuple(map(str, range(made.n_users)))
+    item_names = tuple(map(str, range(made.n_items)))
+    return Ratings(source, made.users, made.items, made.values, user_names, item_names, (low, high))
+
+
+def _file(source: str) -> Path:
+    if source in NAMED:
+        folder = find(source)
+        if folder is None:
+            hint = f"or set KEYHOLE_DATA to the folder that contains {source}"
+            raise BadInput(f'run "keyhole fetch {source}" {hint}')
+        return folder / NAMED[source].file
+    path = Path(os.path.expanduser(source))  # `--data=~/x` is not expanded by every shell
+    if not source or not os.path.exists(path):
+        names = ", ".join(["demo", SYNTHETIC, *NAMED])
+        raise BadInput(f'there is no file or folder "{source}"; give a path or one of {names}')
+    return _file_in(path) if path.is_dir() else path
+
+
+def _file_in(folder: Path) -> Path:
+    for name in FOLDER_FILES:
+        if (folder / name).is_file():
+            return folder / name
+    raise BadInput(f"{folder} contains none of {', '.join(FOLDER_FILES)}; name the file itself")
+
+
+def cache_folder() -> Path:
+    """Where `keyhole fetch` puts its downloads. The XDG rules say that a relative path is to be ignored."""
+    base = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    return (base if base.is_absolute() else Path(os.path.expanduser("~/.cache"))) / "keyhole"
+
+
+def find(name: str) -> Path | None:
+    """The folder of a named set, or None if it is not on this machine."""
+    roots = [Path(root)] if (root := os.environ.get("KEYHOLE_DATA")) else []
+    for folder in (root / name for root in [*roots, cache_folder()]):
+        if (folder / NAMED[name].file).is_file():
+            return folder
+    return None
+
+
+def available() -> list[DataSet]:
+    """Everything that `--data` knows by name."""
+    demo = generate.demo()
+    sizes = (demo.n_users, demo.n_items, len(demo.values))
+    sets = [
+        DataSet("demo", "small, made by Keyhole", *sizes, "built in", "--data demo"),
+        DataSet(SYNTHETIC, "made to measure", None, None, None, "built in", "--data synthetic:200x100"),
+    ]
+    for name, named in NAMED.items():
+        where = find(name)
+        how = f"keyhole fetch {name}" if where is None else f"--data {name}"
+        place = None if where is None else str(where)
+        sets.append(DataSet(name, named.title, named.users, named.items, named.ratings, place, how))
+    return sets
+
+
+# ---- dividing
+
+
+def split(ratings: Ratings, fraction: float, seed: bytes) -> list[UserRatings]:
+    """Give each user their ratings, a `fraction` of them held out by chance; one always stays for training.
+
+    Each rating gets one random word, and a user holds out those with the smallest words. Words are dealt in
+    the order of (user, item), so neither the order of rows nor, with `first_users`, the number of later users
+    changes the draw.
+    """
+    if not 0 <= fraction < 1:
+        raise BadInput(f"the test fraction must be at least 0 and below 1, not {fraction:g}")
+    order = np.lexsort((ratings.items, ratings.users))
+    users, items, values = ratings.users[order], ratings.items[order].astype(np.uint32), ratings.values[order]
+    counts = np.bincount(users, minlength=ratings.n_users)
+    held_counts = _held_out_counts(counts, fraction)
+    held = _smallest_words(users, counts, held_counts, seed)
+    train = _per_user(items[~held], values[~held], counts - held_counts)
+    test = _per_user(items[held], values[held], held_counts)
+    return [UserRatings(*kept, *out) for kept, out in zip(train, test, strict=True)]
+
+
+def _held_out_counts(counts: Ints, fraction: float) -> Ints:
+    """fraction * n, halves rounded down, in whole numbers: in floats .07 * 150 is a little more than 10.5."""
+    part = Fraction(fraction).limit_denominator(1_000_000)
+    # ceil(part * n - 1/2)
+    rounded = -((part.denominator - 2 * part.numerator * counts) // (2 * part.denominator))
+    return np.asarray(np.clip(rounded, 0, np.maximum(counts - 1, 0)), dtype=np.int64)
+
+
+def _smallest_words(users: Ints, counts: Ints, wanted: Ints, seed: bytes) -> npt.NDArray[np.bool_]:
+    """True at `wanted[i]` ratings of user i. Raw words, because numpy fixes them for all versions."""
+    key = hashlib.sha256(b"keyhole split " + seed).digest()[:16]
+    words = np.random.Philox(key=int.from_bytes(key, "little")).random_raw(len(users))
+    order = np.lexsort((words, users))
+    place = np.arange(len(users)) - np.repeat(np.cumsum(counts) - counts, counts)
+    chosen = np.zeros(len(users), dtype=np.bool_)
+    chosen[order] = place < np.repeat(wanted, counts)
+    return chosen
+
+
+def _per_user(
+    items: npt.NDArray[np.uint32], values: Floats, counts: Ints
+) -> list[tuple[npt.NDArray[np.uint32], Floats]]:
+    """Copies: behind a view (`.base`) every user would carry the ratings of all the others."""
+    ends = np.cumsum(counts).tolist()
+    return [(items[a:b].copy(), values[a:b].copy()) for a, b in zip([0, *ends], ends, strict=False)]

@@ -1,0 +1,167 @@
+"""Data sets that are made, not loaded: `demo` and `synthetic:USERSxITEMS[:DENSITY[:RANK]]`.
+
+The same name must give the same ratings on every machine and with every numpy, because runs are compared by
+their digests. `Generator.normal` and its like may change between numpy versions; the raw words of a bit
+generator may not (numpy promises it). So everything here is made from raw Philox words with + - * /, square
+roots and comparisons, which IEEE 754 fixes to the last bit: no logarithm, matrix product or library sampler.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from protocol.errors import BadInput
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+STARS = (1.0, 5.0)
+DEMO_USERS, DEMO_ITEMS, DEMO_RANK = 40, 60, 3
+DEFAULT_DENSITY, DEFAULT_RANK = 0.2, 4
+# What one process can make and hold in reasonable time; the limit comes before the allocation.
+MAX_CELLS, MAX_RATINGS, MAX_RANK = 500_000_000, 50_000_000, 1000
+CELLS_AT_ONCE = 4_000_000
+
+# The mean and standard deviations, in stars. Taste outweighs noise, or 15 ratings a user could teach nothing.
+MEAN, USER_BIAS, ITEM_BIAS, TASTE, NOISE = 3.55, 0.35, 0.6, 0.75, 0.35
+# The item of popularity rank k weighs 1 / (1 + k + share * items): Zipf's tail below a flatter head.
+HEAD_SHARE = 0.12
+
+SPECIFICATION = re.compile(r"synthetic:([0-9]{1,9})x([0-9]{1,9})(?::([0-9.eE-]{1,20})(?::([0-9]{1,9}))?)?")
+
+
+@dataclass(frozen=True, eq=False)
+class Generated:
+    """One entry per rating, sorted by (user, item)."""
+
+    n_users: int
+    n_items: int
+    users: Ints
+    items: Ints
+    values: Floats
+
+
+class Draws:
+    """The raw words of one named Philox stream, as numbers."""
+
+    def __init__(self, name: str) -> None:
+        key = hashlib.sha256(b"keyhole data " + name.encode()).digest()[:16]
+        self._bits = np.random.Philox(key=int.from_bytes(key, "little"))
+
+    def words(self, count: int) -> npt.NDArray[np.uint64]:
+        return np.asarray(self._bits.random_raw(count), dtype=np.uint64)
+
+    def uniform(self, count: int) -> Floats:
+        """On [0, 1): the top 53 bits, so that the conversion to a float is exact."""
+        return (self.words(count) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+    def bell(self, count: int) -> Floats:
+        """Mean 0, variance 1: the sum of the four 16-bit quarters of a word, a bell without a logarithm."""
+        words = self.words(count)
+        total = np.zeros(count)
+        for shift in (0, 16, 32, 48):
+            total += ((words >> np.uint64(shift)) & np.uint64(0xFFFF)).astype(np.float64)
+        return (total - 2 * 65535) / 37837.0  # 37837 = sqrt(4 (2^32 - 1) / 12), rounded
+
+
+def demo() -> Generated:
+    """40 users, 60 items, three tastes; a user rates 8 to 22 items, so light and heavy users both occur."""
+    draws = Draws("demo")
+    counts = 8 + (draws.uniform(DEMO_USERS) * 15).astype(np.int64)
+    return _rate(draws, counts, DEMO_ITEMS, DEMO_RANK)
+
+
+def synthetic(specification: str) -> Generated:
+    """What `synthetic:...` describes; every user rates max(1, round(density * items)) items."""
+    users, items, density, rank = parse(specification)
+    # The stream is named by the values, not by the spelling: `:.2` and `:0.20` are one data set.
+    draws = Draws(f"synthetic:{users}x{items}:{density!r}:{rank}")
+    return _rate(draws, np.full(users, _per_user(items, density), dtype=np.int64), items, rank)
+
+
+def parse(specification: str) -> tuple[int, int, float, int]:
+    """Users, items, density, rank."""
+    match = SPECIFICATION.fullmatch(specification)
+    if match is None:
+        raise BadInput(
+            f'"{specification}" is not synthetic:USERSxITEMS[:DENSITY[:RANK]]; '
+            "write for example synthetic:200x100 or synthetic:200x100:.1:4"
+        )
+    users, items = int(match[1]), int(match[2])
+    density = _density(specification, match[3])
+    rank = DEFAULT_RANK if match[4] is None else int(match[4])
+    if users < 1 or items < 1 or not 1 <= rank <= MAX_RANK:
+        raise BadInput(f'"{specification}" needs a user, an item and a rank from 1 to {MAX_RANK}')
+    if users * items > MAX_CELLS or users * _per_user(items, density) > MAX_RATINGS:
+        raise BadInput(
+            f'"{specification}" is too large; keep USERS times ITEMS within {MAX_CELLS:,} '
+            f"and the ratings within {MAX_RATINGS:,}"
+        )
+    return users, items, density, rank
+
+
+def _density(specification: str, text: str | None) -> float:
+    try:
+        density = DEFAULT_DENSITY if text is None else float(text)
+    except ValueError:
+        density = -1.0
+    if not 0 < density <= 1:
+        raise BadInput(f'"{specification}" needs a density above 0 and at most 1, not "{text}"')
+    return density
+
+
+def _per_user(items: int, density: float) -> int:
+    return max(1, round(density * items))
+
+
+def _rate(draws: Draws, counts: Ints, n_items: int, rank: int) -> Generated:
+    """Who rates what is drawn by popularity; the stars are mean + biases + taste + noise, rounded."""
+    n_users = len(counts)
+    ranks = np.argsort(draws.words(n_items), kind="stable").astype(np.float64)  # of popularity, at random
+    users, items = _choose(draws, counts, 1 + ranks + HEAD_SHARE * n_items)
+    score = MEAN + USER_BIAS * draws.bell(n_users)[users] + ITEM_BIAS * draws.bell(n_items)[items]
+    taste = np.zeros(len(users))
+    for _ in range(rank):  # not as a matrix product, which adds in an order that differs between machines
+        taste += draws.bell(n_users)[users] * draws.bell(n_items)[items]
+    score += taste * (TASTE / np.sqrt(rank))
+    score += NOISE * draws.bell(len(users))
+    return Generated(n_users, n_items, users, items, np.clip(np.floor(score + 0.5), *STARS))
+
+
+def _choose(draws: Draws, counts: Ints, rarity: Floats) -> tuple[Ints, Ints]:
+    """`counts[i]` different items for user i, a popular (small `rarity`) item more often.
+
+    Sequential Poisson sampling: give item j the key U * rarity[j] and keep the smallest keys. Inclusion is
+    close to proportional to 1 / rarity, the size is exact, and it takes a product where Gumbel keys take two
+    logarithms.
+    """
+    n_users, n_items = len(counts), len(rarity)
+    rows = max(1, CELLS_AT_ONCE // n_items)
+    chosen_users, chosen_items = [], []
+    for start in range(0, n_users, rows):
+        wanted = counts[start : start + rows]
+        keys = draws.uniform(len(wanted) * n_items).reshape(-1, n_items) * rarity
+        taken = _smallest(keys, wanted)
+        user, item = np.nonzero(taken)  # row by row, so sorted by (user, item)
+        chosen_users.append(user + start)
+        chosen_items.append(item)
+    return np.concatenate(chosen_users).astype(np.int64), np.concatenate(chosen_items).astype(np.int64)
+
+
+def _smallest(keys: Floats, wanted: Ints) -> npt.NDArray[np.bool_]:
+    """True at the `wanted[r]` smallest keys of row r."""
+    largest = int(wanted.max())
+    if largest < keys.shape[1]:
+        near = np.argpartition(keys, largest - 1, axis=1)[:, :largest]
+    else:
+        near = np.broadcast_to(np.arange(keys.shape[1]), keys.shape)
+    order = np.argsort(np.take_along_axis(keys, near, axis=1), axis=1, kind="stable")
+    near = np.take_along_axis(near, order, axis=1)
+    taken = np.zeros(keys.shape, dtype=np.bool_)
+    np.put_along_axis(taken, near, np.arange(largest) < wanted[:, None], axis=1)
+    return taken

@@ -1,0 +1,132 @@
+"""All roles in one process: the same parties, codec and views as the processes, without sockets.
+
+Frames wait in one queue per (sender, receiver). With `order` given, a generator seeded with it decides which
+edge delivers next, so that every order of arrival that ZeroMQ could produce can be produced here. When no frame
+is left and a timer runs, its deadline has come.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import deque
+from collections.abc import Iterable
+from pathlib import Path
+
+from actors.journal import Journal, view_path
+from actors.meter import Meter
+from actors.observer import HeldOut, Observer
+from actors.outcome import IterationDone, OnIteration, Outcome
+from protocol.errors import Aborted, Bug
+from protocol.messages import SETUP, Deadline
+from protocol.party import Party, Step
+from protocol.roles import RECOMMENDER, FactorizingRecommender
+from protocol.seating import Card, Seat, seat_party
+
+Edge = tuple[str, str]
+
+
+class InProcess:
+    def __init__(
+        self,
+        card: Card,
+        seats: Iterable[Seat],
+        *,
+        observer: Observer | None = None,
+        held_out: dict[str, HeldOut] | None = None,
+        view_folder: Path | None = None,
+        with_view: frozenset[str] = frozenset(),
+        on_iteration: OnIteration | None = None,
+        order: int | None = None,
+    ) -> None:
+        self._observer = observer
+        self._held_out = held_out or {}
+        self._on_iteration = on_iteration
+        self._random = None if order is None else random.Random(order)
+        self._meter = Meter()
+        self._fifo: deque[Edge] = deque()  # edges in the order of sending; one entry per waiting frame
+        self._waiting: dict[Edge, deque[bytes]] = {}
+        self._timers: deque[tuple[str, int]] = deque()
+        self._journals: dict[str, Journal] = {}
+        self.parties: dict[str, Party] = {}
+        self.outcome = Outcome(processes={"inprocess": 1})
+        self._clock = self._started = time.perf_counter()
+        for seat in seats:
+            self.parties[seat.party], opening = seat_party(card, seat, seat.party in with_view)
+            if opening and view_folder is not None:
+                self._journals[seat.party] = Journal(view_path(view_folder, seat.party))
+                self._journals[seat.party].append([opening])
+
+    def run(self) -> Outcome:
+        try:
+            for party in list(self.parties.values()):
+                self._settle(party, SETUP, party.start())
+            while self._fifo or self._timers:
+                self._deliver() if self._fifo else self._expire()
+            if not all(party.done for party in self.parties.values()):
+                raise Bug("no frame is on its way and not every role has finished")
+        except Aborted as abort:
+            self.outcome.abort = abort
+        finally:
+            self._close()
+        return self.outcome
+
+    def _next_edge(self) -> Edge:
+        if self._random is None:
+            return self._fifo.popleft()
+        at = self._random.randrange(len(self._fifo))
+        edge = self._fifo[at]
+        self._fifo[at] = self._fifo[-1]
+        self._fifo.pop()
+        return edge
+
+    def _deliver(self) -> None:
+        sender, receiver = edge = self._next_edge()
+        frame = self._waiting[edge].popleft()
+        party = self.parties[receiver]
+        before = party.role.iteration
+        step = party.receive(sender, frame)
+        if step.rejected is not None:
+            self.outcome.rejected[step.rejected.name] += 1
+        self._settle(party, before, step)
+
+    def _expire(self) -> None:
+        name, iteration = self._timers.popleft()
+        party = self.parties[name]
+        self._settle(party, party.role.iteration, party.tick(Deadline(iteration)))
+
+    def _settle(self, party: Party, before: int, step: Step) -> None:
+        """Journal first, then the person's figures, then the frames."""
+        if step.records and party.name in self._journals:
+            self._journals[party.name].append(step.records)
+        if self._observer is not None and (party.role.iteration != before or step.done):
+            self._observer.watch(party.name, party.role, step.done, self._held_out.get(party.name))
+        for out in step.sends:
+            self._meter.count(out.iteration, party.name, out.to, out.kind, len(out.frame))
+            edge = (party.name, out.to)
+            self._waiting.setdefault(edge, deque()).append(out.frame)
+            self._fifo.append(edge)
+        self._timers.extend((party.name, iteration) for iteration in step.timers)
+        if party.name == RECOMMENDER and party.role.iteration != before:
+            self._turn(party, before)
+
+    def _turn(self, recommender: Party, finished: int) -> None:
+        now = time.perf_counter()
+        seconds, self._clock = now - self._clock, now
+        if finished == SETUP:
+            self.outcome.startup_seconds = now - self._started
+            return
+        role = recommender.role
+        contributors = role.n_contributors if isinstance(role, FactorizingRecommender) else 0
+        if self._on_iteration:
+            self._on_iteration(IterationDone(finished, seconds, contributors, self._meter.take(finished)))
+
+    def _close(self) -> None:
+        for journal in self._journals.values():
+            journal.close()
+        for name, party in self.parties.items():
+            if party.view is not None:
+                self.outcome.views[name] = (party.view.records, party.view.head)
+        recommender = self.parties[RECOMMENDER]
+        self.outcome.item_factors = recommender.result if recommender.done else None
+        self.outcome.rest = self._meter.take(1 << 62)
