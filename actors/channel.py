@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import struct
 from typing import Any
@@ -40,8 +41,37 @@ class Channel:
             del self._buffer[: _PREFIX.size + length]
         return values
 
+    def receive_one(self) -> Any:
+        """The next value and not a byte more, so that the reader's memory stays as it is; None at the end."""
+        prefix = self._end.recv(_PREFIX.size, socket.MSG_WAITALL)
+        if len(prefix) < _PREFIX.size:
+            return None
+        data = self._end.recv(_PREFIX.unpack(prefix)[0], socket.MSG_WAITALL)
+        return msgpack.unpackb(data)
+
     def close(self) -> None:
         self._end.close()
+
+
+def send_file(end: socket.socket, data: bytes) -> None:
+    """Bytes of any length as the descriptor of an unnamed file in memory: whoever receives it has them all."""
+    file = os.memfd_create("keyhole-order")
+    try:
+        os.write(file, data)
+        socket.send_fds(end, [b"."], [file])
+    finally:
+        os.close(file)
+
+
+def receive_file(end: socket.socket) -> bytes:
+    """What `send_file` sent, or nothing at the end of the stream."""
+    _, descriptors, _, _ = socket.recv_fds(end, 1, 1)
+    if not descriptors:
+        return b""
+    size = os.fstat(descriptors[0]).st_size
+    data = os.pread(descriptors[0], size, 0)
+    os.close(descriptors[0])
+    return data
 
 
 class Mailbox:

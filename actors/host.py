@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -15,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
 import zmq
 
 from actors.journal import Journal, view_path
@@ -38,7 +38,7 @@ _BURST = 64  # frames of one socket before the others get a turn
 class Place:
     """Where and how this host works; nothing of it reaches a role."""
 
-    run_folder: Path
+    run_folder: str  # not a Path: what a user's process touches, it owns
     views: frozenset[str]  # parties that keep a view
     deadline: float  # seconds that an iteration may take
     bind: dict[str, str] = field(default_factory=dict)  # server -> endpoint, where it differs from the roster's
@@ -70,7 +70,8 @@ class Host:
         self._ticket = itertools.count()  # keeps equal times apart in the heap
         secrets = list(secrets)
         self._context: Context = zmq.Context()
-        self._context.max_sockets = 1023 + 4 * len(secrets)
+        if len(secrets) > 100:
+            self._context.max_sockets = 1023 + 4 * len(secrets)
         self._hosted = [self._seat(roster, secret) for secret in secrets]
         self._poller = zmq.Poller()
         self._by_socket: dict[Any, tuple[_Hosted, End]] = {}
@@ -82,7 +83,7 @@ class Host:
     def _seat(self, roster: Roster, secret: Secret) -> _Hosted:
         name, card = secret.seat.party, roster.card
         servers = card.scheme.servers
-        max_frame = card.scheme.max_frame(card.params)
+        max_frame = card.codec.max_frame
         server_end, ahead = None, servers
         if name in servers:
             ahead = servers[servers.index(name) + 1 :]  # an earlier server connects to the later ones
@@ -94,7 +95,7 @@ class Host:
         party, opening = seat_party(card, secret.seat, name in self._place.views)
         journal = None
         if opening:
-            journal = Journal(view_path(self._place.run_folder / "views", name))
+            journal = Journal(view_path(self._place.run_folder, name))
             journal.append([opening])
         meter = Meter() if server_end else None
         return _Hosted(party, journal, server_end, ends, secret.held_out, meter, clock=time.perf_counter())
@@ -137,6 +138,7 @@ class Host:
         if hosted.journal and step.records:
             hosted.journal.append(step.records)
         turned = party.role.iteration != before
+        memory = own_memory() if step.done else None  # before the last look at memory that is shared
         if self._observer is not None and (turned or step.done):
             self._observer.watch(party.name, party.role, step.done, hosted.held_out)
         for out in step.sends:
@@ -151,7 +153,7 @@ class Host:
         if turned and hosted.meter:
             self._turn(hosted, before)
         if step.done:
-            self._finish(hosted)
+            self._finish(hosted, memory)
 
     def _turn(self, hosted: _Hosted, finished: int) -> None:
         """A server has finished an iteration (or, with −1, the set-up): tell the launcher."""
@@ -174,7 +176,7 @@ class Host:
             }
         )
 
-    def _finish(self, hosted: _Hosted) -> None:
+    def _finish(self, hosted: _Hosted, memory: int | None) -> None:
         party = hosted.party
         if hosted.journal:
             hosted.journal.close()
@@ -187,7 +189,7 @@ class Host:
                 "party": party.name,
                 "view": [view.records, view.head] if view else None,
                 "rejected": dict(hosted.rejected),
-                "uss": psutil.Process().memory_full_info().uss,
+                "uss": memory,
                 **(hosted.meter.take(1 << 62).to_lists() if hosted.meter else {}),
             }
         )
@@ -206,8 +208,19 @@ class Host:
                 self._settle(hosted, role.iteration, hosted.party.tick(Deadline(iteration)))
 
 
-def save_factors(run_folder: Path, factors: np.ndarray) -> None:
-    folder = run_folder / "model"
+def own_memory() -> int | None:
+    """Bytes that this process shares with no other (USS); None where the kernel does not say."""
+    try:
+        file = os.open("/proc/self/smaps_rollup", os.O_RDONLY)
+    except OSError:
+        return None
+    lines = os.read(file, 1 << 16).splitlines()
+    os.close(file)
+    return 1024 * sum(int(line.split()[1]) for line in lines if line.startswith(b"Private_"))
+
+
+def save_factors(run_folder: str, factors: np.ndarray) -> None:
+    folder = Path(run_folder) / "model"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     np.save(folder / "item_factors.npy", factors)
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from actors.observer import HeldOut
 from actors.transport import Address, KeyPair
@@ -73,24 +74,29 @@ class Secret:
             "tape_seed": self.seat.tape_seed.hex(),
         }
         if self.seat.inputs is not None:
-            data["items"] = self.seat.inputs.items.tolist()
-            data["ratings"] = self.seat.inputs.ratings.tolist()
+            data["train"] = _pack(self.seat.inputs.items, self.seat.inputs.ratings)
         if self.held_out is not None:
-            data["held_out_items"] = self.held_out.items.tolist()
-            data["held_out_ratings"] = self.held_out.ratings.tolist()
+            data["held_out"] = _pack(self.held_out.items, self.held_out.ratings)
         return data
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Secret:
-        inputs = held_out = None
-        if "items" in data:
-            inputs = UserInput(np.array(data["items"], np.uint32), np.array(data["ratings"], np.float64))
-        if "held_out_items" in data:
-            held_out = HeldOut(
-                np.array(data["held_out_items"], np.uint32), np.array(data["held_out_ratings"], np.float64)
-            )
+        inputs = UserInput(*_unpack(data["train"])) if "train" in data else None
+        held_out = HeldOut(*_unpack(data["held_out"])) if "held_out" in data else None
         seat = Seat(data["party"], bytes.fromhex(data["tape_seed"]), inputs)
         return cls(seat, KeyPair(data["public_key"].encode(), data["secret_key"].encode()), held_out)
+
+
+def _pack(items: npt.NDArray[np.uint32], ratings: npt.NDArray[np.float64]) -> str:
+    """Ratings as one string: item numbers (u32), then values (f64), little-endian, in hexadecimal."""
+    return (items.astype("<u4").tobytes() + ratings.astype("<f8").tobytes()).hex()
+
+
+def _unpack(text: str) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.float64]]:
+    data = bytes.fromhex(text)
+    count = len(data) // 12
+    items = np.frombuffer(data, "<u4", count).astype(np.uint32)
+    return items, np.frombuffer(data, "<f8", count, 4 * count).astype(np.float64)
 
 
 def key_path(folder: Path, party: str) -> Path:

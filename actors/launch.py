@@ -16,9 +16,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgpack
 import numpy as np
 
-from actors.channel import Channel, Mailbox
+from actors.channel import Channel, Mailbox, send_file
+from actors.journal import make_view_folders
 from actors.keys import Roster, Secret
 from actors.meter import Tally
 from actors.observer import Observer
@@ -80,6 +82,7 @@ class Launch:
     def run(self) -> Outcome:
         self._started = time.perf_counter()
         self._ipc_folder = _short_folder() if self._staff.transport == "ipc" else None
+        make_view_folders(str(self._staff.run_folder), self._staff.views)
         self._open_zygote()
         try:
             self._start_servers()
@@ -99,11 +102,16 @@ class Launch:
 
     def _open_zygote(self) -> None:
         control, far_control = socket.socketpair()
+        self._orders, far_orders = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         reports, far_reports = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._control, self._mailbox = Channel(control), Mailbox(reports)
-        descriptors = (far_control.fileno(), far_reports.fileno(), self._observer_fd)
+        descriptors = (far_control.fileno(), far_orders.fileno(), far_reports.fileno(), self._observer_fd)
         self._log = self._staff.run_folder / "actors.log"
-        environment = os.environ | {"OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+        environment = os.environ | {
+            "PYTHONPATH": os.pathsep.join(sys.path),
+            "OPENBLAS_NUM_THREADS": "1",  # no thread before the forks
+            "MALLOC_ARENA_MAX": "1",  # ZeroMQ's two threads need no heaps of their own
+        }
         with self._log.open("wb") as log:
             self._zygote = subprocess.Popen(
                 [sys.executable, "-m", "actors.zygote", *map(str, descriptors)],
@@ -114,8 +122,8 @@ class Launch:
                 env=environment,
                 start_new_session=True,  # Ctrl-C reaches the launcher alone, which then stops the rest
             )
-        far_control.close()
-        far_reports.close()
+        for far in (far_control, far_orders, far_reports):
+            far.close()
         common = {
             "order": "common",
             "path": sys.path,
@@ -125,15 +133,19 @@ class Launch:
         }
         self._control.send(common)
 
-    def _start(self, parties: Sequence[str], bind: dict[str, str]) -> None:
-        order = {
-            "order": "start",
+    def _fork(self, count: int) -> None:
+        self._control.send({"order": "fork", "count": count})
+
+    def _order(self, parties: Sequence[str], bind: dict[str, str]) -> None:
+        """The next idle process becomes the host of these parties."""
+        details = {
+            "parties": list(parties),
             "secrets": [self._secrets[party].to_dict() for party in parties],
             "views": [party for party in parties if party in self._staff.views],
             "endpoints": self._endpoints,
             "bind": bind,
         }
-        self._control.send(order)
+        send_file(self._orders, msgpack.packb(details))
         role = role_of(parties[0])
         self.outcome.processes[role] = self.outcome.processes.get(role, 0) + 1
 
@@ -141,7 +153,8 @@ class Launch:
         patience = time.monotonic() + _STARTUP_SECONDS
         for server in reversed(self._servers):  # an earlier one connects to the later ones
             folder = self._ipc_folder
-            self._start([server], {server: f"ipc://{folder}/{server}" if folder else "tcp://127.0.0.1:*"})
+            self._fork(1)
+            self._order([server], {server: f"ipc://{folder}/{server}" if folder else "tcp://127.0.0.1:*"})
             while server not in self._endpoints:
                 if time.monotonic() > patience:
                     raise Aborted(Reason.PARTY_DIED, f"{server} did not start within {_STARTUP_SECONDS:.0f} s")
@@ -149,21 +162,21 @@ class Launch:
 
     def _start_users(self) -> None:
         users = [party for party in self._secrets if party not in self._servers]
-        for first in range(0, len(users), self._users_per_process):
-            self._start(users[first : first + self._users_per_process], {})
+        packs = [users[at : at + self._users_per_process] for at in range(0, len(users), self._users_per_process)]
+        self._fork(len(packs))
+        for pack in packs:
+            self._order(pack, {})
             self._pump(0)  # so that neither side waits for the other with full buffers
 
     # --- following ----------------------------------------------------------------------------------------------
 
     def _pump(self, timeout: float | None) -> None:
-        ready, _, _ = select.select([self._control, self._mailbox], [], [], timeout)
-        events = (self._control.receive() or [self._zygote_died()]) if self._control in ready else []
+        sources: list[Channel | Mailbox] = [self._control, self._mailbox]
+        ready, _, _ = select.select(sources, [], [], timeout)
+        exits = (self._control.receive() or [self._zygote_died()]) if self._control in ready else []
         self._read_reports()  # before the exits: a party reports its end and then exits
-        for event in events:
-            if event["event"] == "started":
-                self._alive[event["pid"]] = event["parties"]
-            else:
-                self._exited(event)
+        for event in exits:
+            self._exited(event)
 
     def _zygote_died(self) -> dict[str, Any]:
         raise Aborted(Reason.PARTY_DIED, f"the process that starts the others; see {self._log}")
@@ -173,10 +186,12 @@ class Launch:
             getattr(self, f"_on_{event['event']}")(event)
 
     def _exited(self, event: dict[str, Any]) -> None:
-        del self._alive[event["pid"]]
-        missing = [party for party in event["parties"] if party in self._waiting]
+        missing = [party for party in self._alive.pop(event["pid"], ["?"]) if party in self._waiting or party == "?"]
         if missing:
             raise Aborted(Reason.PARTY_DIED, f"{', '.join(missing[:3])}, exit code {event['code']}")
+
+    def _on_started(self, event: dict[str, Any]) -> None:
+        self._alive[event["pid"]] = event["parties"]
 
     def _on_ready(self, event: dict[str, Any]) -> None:
         self._endpoints[event["party"]] = event["endpoint"]
@@ -204,7 +219,7 @@ class Launch:
             self.outcome.views[party] = (event["view"][0], event["view"][1])
         if "rows" in event:
             self.outcome.rest += Tally.from_lists(event)
-        if party not in self._servers:
+        if party not in self._servers and event["uss"] is not None:
             self._uss.append(event["uss"])
 
     def _on_abort(self, event: dict[str, Any]) -> None:
@@ -227,6 +242,7 @@ class Launch:
             self._zygote.kill()
             self._zygote.wait()
         self._control.close()
+        self._orders.close()
         self._mailbox.close()
         os.close(self._observer_fd)
         if self._ipc_folder:

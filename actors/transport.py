@@ -125,9 +125,10 @@ class ClientEnd:
         self.server = server
         self.socket = context.socket(zmq.DEALER)
         _limit(self.socket, max_frame)
-        self.socket.curve_serverkey = address.public_key
-        self.socket.curve_publickey = keys.public
-        self.socket.curve_secretkey = keys.secret
+        self.socket.setsockopt(zmq.CURVE_SERVERKEY, address.public_key)
+        self.socket.setsockopt(zmq.CURVE_PUBLICKEY, keys.public)
+        self.socket.setsockopt(zmq.CURVE_SECRETKEY, keys.secret)
+        self.socket.setsockopt(zmq.LINGER, LINGER_MS)
         self.socket.connect(address.endpoint)
 
     def receive(self) -> tuple[str, bytes] | None:
@@ -146,8 +147,10 @@ class ClientEnd:
 
 
 def _limit(socket: zmq.Socket[bytes], max_frame: int) -> None:
-    socket.maxmsgsize = max_frame
-    socket.sndhwm = socket.rcvhwm = HIGH_WATER
+    # setsockopt rather than attributes: a user's process owns every page of Python that it touches
+    socket.setsockopt(zmq.MAXMSGSIZE, max_frame)
+    socket.setsockopt(zmq.SNDHWM, HIGH_WATER)
+    socket.setsockopt(zmq.RCVHWM, HIGH_WATER)
 
 
 def _check_that_a_stranger_is_refused(context: Context, address: Address) -> None:

@@ -1,48 +1,58 @@
-"""A warmed, single-threaded interpreter that forks the actors: one process costs 2 MB instead of 17.
+"""A warmed, single-threaded interpreter that forks the actors: one process costs a few MB instead of 17 and more.
 
-It is given what every party may know. The secrets of a party arrive with the order to start it and go into that
-process only. When the launcher's end of the control channel closes, for whatever reason, everything here ends.
+It is given what every party may know. The secrets of a party never pass through here: the launcher puts them into
+a memory file and sends its descriptor to whichever new process takes it. Between two forks as little memory as
+possible changes: a page that the zygote writes to later is a page that the child no longer shares.
+When the launcher's end of the control channel closes, for whatever reason, everything here ends.
 
-    python -m actors.zygote CONTROL_FD REPORT_FD OBSERVER_FD
+    python -m actors.zygote CONTROL_FD ORDERS_FD REPORT_FD OBSERVER_FD
 """
 
 from __future__ import annotations
 
+import os
+
+# Hooks that libraries run in every child (locks of threads that do not exist here, a generator that nothing here
+# uses) would cost each process a third of a megabyte; this interpreter has one thread whenever it forks.
+os.register_at_fork = lambda **_: None
+
 import ctypes
 import gc
 import mmap
-import os
 import select
 import signal
 import socket
 import sys
 import traceback
-from pathlib import Path
 from typing import Any, NoReturn
 
-from actors.channel import Channel, Mailbox
+import msgpack
+
+from actors.channel import Channel, Mailbox, receive_file
 from actors.host import Host, Place, Report
 from actors.keys import Roster, Secret
 from actors.observer import Observer
+from actors.warm import warm_up
 from protocol.errors import Aborted, BadInput
 
 _PR_SET_PDEATHSIG = 1
+_prctl = ctypes.CDLL(None).prctl if sys.platform == "linux" else None  # looked up before the fork
 _TICK = 0.05  # seconds between two looks at ended children
 
 
 def main() -> None:
-    control_fd, report_fd, observer_fd = (int(argument) for argument in sys.argv[1:4])
-    control = Channel(socket.socket(fileno=control_fd))
-    mailbox = Mailbox(socket.socket(fileno=report_fd))
-    Zygote(control, mailbox, observer_fd).run()
+    control, orders, reports, observer = (int(argument) for argument in sys.argv[1:5])
+    channel, mailbox = Channel(socket.socket(fileno=control)), Mailbox(socket.socket(fileno=reports))
+    Zygote(channel, socket.socket(fileno=orders), mailbox, observer).run()
 
 
 class Zygote:
-    def __init__(self, control: Channel, mailbox: Mailbox, observer_fd: int) -> None:
+    def __init__(self, control: Channel, orders: socket.socket, mailbox: Mailbox, observer_fd: int) -> None:
         self._control = control
+        self._orders = orders
         self._mailbox = mailbox
         self._observer_fd = observer_fd
-        self._children: dict[int, list[str]] = {}
+        self._children: set[int] = set()
         self._common: dict[str, Any] = {}
 
     def run(self) -> None:
@@ -50,68 +60,74 @@ class Zygote:
         while True:
             ready, _, _ = select.select([self._control], [], [], _TICK)
             if ready:
-                orders = self._control.receive()
-                if orders is None:
+                order = self._control.receive_one()
+                if order is None or order["order"] == "stop":
                     self._kill_all()
                     return
-                for order in orders:
-                    self._obey(order)
+                if order["order"] == "common":
+                    self._prepare(order)
+                else:
+                    self._fork(order["count"])
             self._reap()
 
-    def _obey(self, order: dict[str, Any]) -> None:
-        if order["order"] == "common":
-            sys.path[:] = order["path"]  # so that a scheme of one's own is found here too
-            self._common = order
-            Roster.from_dict(order["roster"])  # imports what a child will need
-            gc.freeze()
-        elif order["order"] == "start":
-            parties = [secret["party"] for secret in order["secrets"]]
+    def _prepare(self, common: dict[str, Any]) -> None:
+        sys.path[:] = common["path"]  # so that a scheme of one's own is found here too
+        self._common = common
+        self._roster = Roster.from_dict(common["roster"])
+        self._observer = _open_observer(self._roster, self._observer_fd)  # shared memory stays shared after a fork
+        warm_up(self._roster.card)
+        gc.collect()
+        gc.freeze()
+
+    def _fork(self, count: int) -> None:
+        children = []
+        for _ in range(count):
             pid = os.fork()
             if pid == 0:
-                self._child(order)
-            self._children[pid] = parties
-            self._control.send({"event": "started", "pid": pid, "parties": parties})
-        elif order["order"] == "stop":
-            self._kill_all()
-            sys.exit(0)
+                self._child()
+            children.append(pid)
+        self._children.update(children)
 
     def _reap(self) -> None:
         while self._children:
             pid, status = os.waitpid(-1, os.WNOHANG)
             if pid == 0:
                 return
-            code = os.waitstatus_to_exitcode(status)
-            self._control.send({"event": "exited", "pid": pid, "parties": self._children.pop(pid), "code": code})
+            self._children.discard(pid)
+            self._control.send({"event": "exited", "pid": pid, "code": os.waitstatus_to_exitcode(status)})
 
     def _kill_all(self) -> None:
         for pid in self._children:
             os.kill(pid, signal.SIGKILL)
         for pid in self._children:
             os.waitpid(pid, 0)
-        self._children = {}
 
-    def _child(self, order: dict[str, Any]) -> NoReturn:
+    def _child(self) -> NoReturn:
         """Everything from here on happens in the new process, which never returns."""
         code = 1
         try:
-            die_with_parent()
+            if _prctl is not None:
+                _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # the kernel ends this process when the zygote ends
             self._control.close()
-            gc.enable()
-            code = run_actors(self._common, order, self._mailbox.send, self._observer_fd)
+            details = receive_file(self._orders)
+            self._orders.close()
+            if details:
+                gc.enable()
+                code = run_actors(self._roster, self._common, details, self._mailbox.send, self._observer)
         finally:
             os._exit(code)
 
 
-def run_actors(common: dict[str, Any], order: dict[str, Any], report: Report, observer_fd: int) -> int:
+def run_actors(roster: Roster, common: dict[str, Any], details: bytes, report: Report, observer: Observer) -> int:
     """Host the parties of one order until they are done; the exit code of the process."""
-    folder = Path(common["run_folder"])
-    parties = [secret["party"] for secret in order["secrets"]]
+    order = msgpack.unpackb(details)
+    parties, folder = order["parties"], common["run_folder"]
+    report({"event": "started", "pid": os.getpid(), "parties": parties})
     try:
-        roster = Roster.from_dict(common["roster"] | {"endpoints": order["endpoints"]})
+        roster = Roster(roster.card, roster.scheme_name, roster.public_keys, order["endpoints"])
         secrets = [Secret.from_dict(secret) for secret in order["secrets"]]
-        views = frozenset(order["views"])
-        place = Place(folder, views, common["deadline"], order["bind"])
-        Host(roster, secrets, place, report, _observer(roster, observer_fd)).run()
+        place = Place(folder, frozenset(order["views"]), common["deadline"], order["bind"])
+        Host(roster, secrets, place, report, observer).run()
     except Aborted as abort:
         report({"event": "abort", "party": parties[0], "reason": abort.reason.name, "detail": abort.detail})
         return 5
@@ -119,24 +135,19 @@ def run_actors(common: dict[str, Any], order: dict[str, Any], report: Report, ob
         report({"event": "refused", "party": parties[0], "sentence": str(refusal)})
         return 2
     except Exception:
-        file = folder / f"bug-{parties[0].replace(':', '-')}.txt"
-        file.write_text(traceback.format_exc(), "utf-8")
-        report({"event": "bug", "party": parties[0], "file": str(file)})
+        path = f"{folder}/bug-{parties[0].replace(':', '-')}.txt"
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(traceback.format_exc())
+        report({"event": "bug", "party": parties[0], "file": path})
         return 1
     return 0
 
 
-def _observer(roster: Roster, descriptor: int) -> Observer:
+def _open_observer(roster: Roster, descriptor: int) -> Observer:
     params = roster.card.params
     size = Observer.size(params.n_users, params.n_items, params.dim)
     shared = memoryview(mmap.mmap(descriptor, size))
     return Observer(params.n_users, params.n_items, params.dim, (params.rating_min, params.rating_max), shared)
-
-
-def die_with_parent() -> None:
-    """The kernel kills this process when its parent ends, however it ends."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 if __name__ == "__main__":

@@ -18,9 +18,9 @@ import numpy as np
 from protocol.errors import Reason, Rejected
 from protocol.messages import Message
 from protocol.ring import Ring
+from protocol.tape import KEY_BYTES
 
 WIRE_VERSION = 1
-KEY_BYTES = 32
 _MOST_FIELDS = 16
 
 Encoder = Callable[[Any], Any]

@@ -4,8 +4,8 @@
     third party   collects, closes once, announces, and after agreement releases φ_j = Σ_i φ^i_j   (`SumHolder`)
     recommender   Σ_i values = φ_j − Σ_i ψ^i_j, over those who contributed                        (`MaskDealer`)
 
-Masks are one-time: a fresh key per user and run, a stream per (run id, purpose, iteration), a position per
-(item, coordinate). An iteration number has one contributor set for ever: sums over two sets that differ in
+Masks are one-time: a fresh key per user and run, a stream per (run id, purpose, iteration), a position in it per
+item and coordinate. An iteration number has one contributor set for ever: sums over two sets that differ in
 one user would be that user's message.
 """
 
@@ -22,15 +22,14 @@ from protocol.errors import Aborted, Reason
 from protocol.messages import Contributors, MaskedTotal, OpenSum
 from protocol.ring import Ids, Ring, RingArray
 from protocol.roles import require
-from protocol.tape import Tape, derive, keyed_rows
+from protocol.tape import Tape, keystream
 
 Part = tuple[Ids, RingArray]
 
 
-def mask_rows(ring: Ring, key: bytes, run_id: bytes, iteration: int, items: Ids, dim: int) -> RingArray:
-    """ψ^i_j(t), one row per item."""
-    stream = keyed_rows(derive(key, run_id, "psi", iteration), items, dim * ring.width)
-    return ring.from_bytes(stream, dim)
+def mask_rows(ring: Ring, key: bytes, run_id: bytes, iteration: int, n_items: int, dim: int) -> RingArray:
+    """ψ^i_j(t), one row for each of the user's items in their order: both sides always need all of them."""
+    return ring.from_bytes(keystream(key, n_items * dim * ring.width, run_id, "psi", iteration), dim)
 
 
 def contributor_digest(iteration: int, supports: Iterable[tuple[int, Ids]]) -> bytes:
@@ -57,7 +56,7 @@ class MaskDealer:
         return self._keys[user]
 
     def masks(self, user: int, iteration: int, items: Ids) -> RingArray:
-        return mask_rows(self._ring, self.key(user), self._run_id, iteration, items, self._dim)
+        return mask_rows(self._ring, self.key(user), self._run_id, iteration, len(items), self._dim)
 
     def unmask(self, total: MaskedTotal, supports: Mapping[int, Ids], opened: Ids) -> RingArray:
         """φ_j − Σ ψ^i_j for the released items; `supports` are the contributors and what each of them sent."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from dataclasses import dataclass
 from typing import Any
 
 import msgpack
 
+from protocol.codec import Codec
 from protocol.params import Params
 from protocol.party import Party
 from protocol.ring import Ring
@@ -17,7 +19,7 @@ from protocol.tape import Tape, derive
 from protocol.view import Header, ViewWriter
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Card:
     """What every party of a run is told."""
 
@@ -25,6 +27,20 @@ class Card:
     params: Params
     run_id: bytes
     simulation: bool  # the seed was given by a person, so masks repeat
+
+    # made once and shared: neither has state, and many parties may sit in one process
+
+    @functools.cached_property
+    def codec(self) -> Codec:
+        return self.scheme.make_codec(self.params)
+
+    @functools.cached_property
+    def params_digest(self) -> bytes:
+        return self.params.digest()
+
+    @functools.cached_property
+    def setting(self) -> Setting:
+        return Setting(self.params, self.run_id, Ring(self.params.ring_bits))
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +70,12 @@ def tape_seed(run_seed: bytes, party: str) -> bytes:
 
 def seat_party(card: Card, seat: Seat, with_view: bool) -> tuple[Party, bytes]:
     """The party, and the first bytes of its view (none without a view)."""
-    setting = Setting(card.params, card.run_id, Ring(card.params.ring_bits))
-    role = card.scheme.make_role(seat.party, setting, Tape(seat.tape_seed), seat.inputs)
+    role = card.scheme.make_role(seat.party, card.setting, Tape(seat.tape_seed), seat.inputs)
     view = ViewWriter() if with_view else None
-    digest = card.params.digest()
-    party = Party(seat.party, role, card.scheme.make_codec(card.params), card.run_id, digest, view)
+    party = Party(seat.party, role, card.codec, card.run_id, card.params_digest, view)
     if view is None:
         return party, b""
-    header = Header(card.run_id, seat.party, card.scheme.name, digest, card.simulation)
+    header = Header(card.run_id, seat.party, card.scheme.name, card.params_digest, card.simulation)
     return party, view.opening(header, _view_inputs(seat))
 
 

@@ -63,4 +63,4 @@ class Session:
 
 
 def _digest(frame: bytes) -> bytes:
-    return hashlib.blake2b(frame, digest_size=16).digest()
+    return hashlib.sha256(frame).digest()

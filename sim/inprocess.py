@@ -11,9 +11,8 @@ import random
 import time
 from collections import deque
 from collections.abc import Iterable
-from pathlib import Path
 
-from actors.journal import Journal, view_path
+from actors.journal import Journal, make_view_folders, view_path
 from actors.meter import Meter
 from actors.observer import HeldOut, Observer
 from actors.outcome import IterationDone, OnIteration, Outcome
@@ -34,7 +33,7 @@ class InProcess:
         *,
         observer: Observer | None = None,
         held_out: dict[str, HeldOut] | None = None,
-        view_folder: Path | None = None,
+        run_folder: str | None = None,
         with_view: frozenset[str] = frozenset(),
         on_iteration: OnIteration | None = None,
         order: int | None = None,
@@ -51,10 +50,12 @@ class InProcess:
         self.parties: dict[str, Party] = {}
         self.outcome = Outcome(processes={"inprocess": 1})
         self._clock = self._started = time.perf_counter()
+        if run_folder is not None:
+            make_view_folders(run_folder, with_view)
         for seat in seats:
             self.parties[seat.party], opening = seat_party(card, seat, seat.party in with_view)
-            if opening and view_folder is not None:
-                self._journals[seat.party] = Journal(view_path(view_folder, seat.party))
+            if opening and run_folder is not None:
+                self._journals[seat.party] = Journal(view_path(run_folder, seat.party))
                 self._journals[seat.party].append([opening])
 
     def run(self) -> Outcome:

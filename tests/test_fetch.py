@@ -195,6 +195,19 @@ def test_pip_downloads_a_wheel_and_builds_nothing(monkeypatch: pytest.MonkeyPatc
 # ---- finding
 
 
+@pytest.mark.parametrize("name", ["u.data", "ratings.dat", "ratings.csv"])
+def test_a_folder_is_searched_for_its_ratings(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(U_DATA)
+    assert len(load(str(tmp_path))) == 2
+
+
+def test_missing_sources_are_named(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r'no file or folder ".*gone\.csv"; .* one of demo, .*ml-100k'):
+        load(str(tmp_path / "gone.csv"))
+    with pytest.raises(BadInput, match=r"contains none of u\.data, ratings\.dat, ratings\.csv"):
+        load(str(tmp_path))
+
+
 def test_named_sets_come_from_keyhole_data_before_the_cache(
     tmp_path: Path, internet: Internet, monkeypatch: pytest.MonkeyPatch
 ) -> None:

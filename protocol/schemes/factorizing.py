@@ -52,7 +52,7 @@ class JoiningUser(FactorizingUser):
         """One gradient per item from u_i(t), then u_i moves to t+1."""
         params = self.params
         errors = prediction_errors(self.inputs.ratings, self.user_factors, item_factors)
-        used = np.clip(errors, -params.clip, params.clip)
+        used = np.minimum(np.maximum(errors, -params.clip), params.clip)
         gradients = item_gradients(used, self.user_factors)
         self.user_factors = step_user(
             self.user_factors, item_factors, used, params.learning_rate, params.user_regularisation

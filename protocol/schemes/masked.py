@@ -205,7 +205,7 @@ class MaskedUser(JoiningUser):
         """(masks, envelope) of an iteration: derived from keys, or as they were sent."""
         ring, dim, items = self.setting.ring, self.params.dim, self.inputs.items
         if isinstance(offer, ItemFactors):
-            masks = mask_rows(ring, self.mask_key, self.setting.run_id, offer.iteration, items, dim)
+            masks = mask_rows(ring, self.mask_key, self.setting.run_id, offer.iteration, len(items), dim)
             return masks, self._derive_envelope("rho", offer.iteration)
         require(len(offer.masks) == len(items), Reason.WRONG_LENGTH)
         require(ring.fits(offer.masks, (len(items), dim)), Reason.OUT_OF_RANGE)

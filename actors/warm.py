@@ -1,0 +1,77 @@
+"""Runs a tiny exchange of the scheme once, so that what is loaded or allocated on first use is there before the fork.
+
+What a process touches first it pays for alone; what the zygote has touched, all of them share.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import deque
+
+import numpy as np
+import zmq
+
+from actors.host import own_memory
+from actors.keys import Secret
+from actors.observer import HeldOut, Observer
+from actors.transport import ClientEnd, Context, ServerEnd, make_key_pair
+from protocol.party import Party, Step
+from protocol.roles import UserInput
+from protocol.seating import Card, Seat, all_parties, make_run_id, seat_party, tape_seed
+
+_USERS, _ITEMS = 2, 3
+
+
+def warm_up(card: Card) -> None:
+    assert card.codec and card.params_digest and card.setting  # made here, shared by every child
+    params = dataclasses.replace(card.params, n_users=_USERS, n_items=_ITEMS, max_raters=_USERS, iterations=20)
+    names = all_parties(card.scheme, _USERS)
+    small = dataclasses.replace(card, params=params, run_id=make_run_id(params, names, bytes(32)))
+    _exchange(small, names)
+    _open_and_close_sockets()
+    own_memory()
+
+
+def _exchange(card: Card, names: list[str]) -> None:
+    """Every role once, with a made-up seed and made-up ratings."""
+    params = card.params
+    ratings = np.full(_ITEMS, params.rating_max)
+    inputs = UserInput(np.arange(_ITEMS, dtype=np.uint32), ratings)
+    held_out = HeldOut(inputs.items, ratings)
+    parties: dict[str, Party] = {}
+    for name in names:
+        seat = Seat(name, tape_seed(bytes(32), name), inputs if name not in card.scheme.servers else None)
+        secret = Secret(seat, make_key_pair(), held_out)
+        parties[name], _ = seat_party(card, Secret.from_dict(secret.to_dict()).seat, with_view=True)
+    observer = Observer.in_memory(_USERS, _ITEMS, params.dim, (params.rating_min, params.rating_max))
+    waiting: deque[tuple[str, str, bytes]] = deque()
+
+    def settle(party: Party, step: Step) -> None:
+        observer.watch(party.name, party.role, step.done, held_out)
+        waiting.extend((party.name, out.to, out.frame) for out in step.sends)
+
+    for party in parties.values():
+        settle(party, party.start())
+    while waiting:
+        sender, receiver, frame = waiting.popleft()
+        settle(parties[receiver], parties[receiver].receive(sender, frame))
+
+
+def _open_and_close_sockets() -> None:
+    """A context of its own, gone again before the fork: threads do not survive one."""
+    context: Context = zmq.Context()
+    server, client = make_key_pair(), make_key_pair()
+    end = ServerEnd(context, "tcp://127.0.0.1:*", server, {client.public: "client"}, 1000)
+    other = ClientEnd(context, "server", end.address, client, 1000)
+    poller = zmq.Poller()
+    poller.register(end.socket, zmq.POLLIN)
+    poller.register(other.socket, zmq.POLLIN)
+    other.send("server", b"hello")
+    poller.poll(1000)
+    end.receive()
+    end.send("client", b"hello")
+    poller.poll(1000)
+    other.receive()
+    end.close()
+    other.close()
+    context.term()
