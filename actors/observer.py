@@ -70,15 +70,20 @@ class Observer:
 
     def _measure(self, user: int, role: FactorizingUser, held_out: HeldOut | None) -> None:
         inputs, own = role.inputs, role.user_factors
-        train = self._sums(inputs.ratings, self._factors[inputs.items] @ own)
+        train = self._sums(inputs.ratings, self._predict(inputs.items, own))
         test, n_test = (0.0, 0.0), 0
         if held_out is not None and len(held_out.items):
-            test, n_test = self._sums(held_out.ratings, self._factors[held_out.items] @ own), len(held_out.items)
+            test, n_test = self._sums(held_out.ratings, self._predict(held_out.items, own)), len(held_out.items)
         self._final[user] = (1, *train, len(inputs.ratings), *test, n_test, role.clipped)
 
+    def _predict(self, items: npt.NDArray[np.uint32], own: Numbers) -> Numbers:
+        predictions: Numbers = np.einsum("jd,d->j", self._factors[items], own)
+        return predictions
+
     def _sums(self, ratings: Numbers, predictions: Numbers) -> tuple[float, float]:
-        errors = ratings - np.clip(predictions, *self.rating_range)
-        return float(np.abs(errors).sum()), float((errors * errors).sum())
+        low, high = self.rating_range
+        errors = np.abs(ratings - np.minimum(np.maximum(predictions, low), high))
+        return float(np.einsum("j->", errors)), float(np.einsum("j,j->", errors, errors))
 
     def train_mae(self, iteration: int) -> float | None:
         """Of V(t), U(t), over the users who took part in iteration t; None if the slots have moved on."""

@@ -17,7 +17,7 @@ import numpy as np
 
 from protocol.errors import Reason, Rejected
 from protocol.messages import Message
-from protocol.ring import Ring
+from protocol.ring import Ring, everywhere
 from protocol.tape import KEY_BYTES
 
 WIRE_VERSION = 1
@@ -128,9 +128,9 @@ class _Fields:
 
     def get_increasing(self, value: Any) -> Any:
         ids = self.get_counts(value)
-        if (ids[1:] == ids[:-1]).any():
+        if np.count_nonzero(ids[1:] == ids[:-1]):
             raise Rejected(Reason.DUPLICATE_ITEM)
-        if (ids[1:] < ids[:-1]).any():
+        if np.count_nonzero(ids[1:] < ids[:-1]):
             raise Rejected(Reason.UNSORTED_ITEMS)
         return ids
 
@@ -139,7 +139,7 @@ class _Fields:
 
     def get_floats(self, value: Any) -> Any:
         rows = np.frombuffer(_binary(value, 4 * self.dim), "<f4").astype(np.float32).reshape(-1, self.dim)
-        if not np.isfinite(rows).all():
+        if not everywhere(np.isfinite(rows)):
             raise Rejected(Reason.OUT_OF_RANGE)
         return rows
 

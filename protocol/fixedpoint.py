@@ -20,7 +20,7 @@ import numpy.typing as npt
 from scipy.optimize import brentq
 
 from protocol.errors import BadInput, Bug
-from protocol.ring import Ring, RingArray
+from protocol.ring import Ring, RingArray, everywhere
 
 MOST_FRACTION_BITS = 24
 LEAST_FRACTION_BITS = 8
@@ -37,7 +37,7 @@ class FixedPoint:
 
     def encode(self, reals: npt.NDArray[np.float64]) -> RingArray:
         scaled = np.rint(reals * self._scale)
-        if not np.isfinite(scaled).all():
+        if not everywhere(np.isfinite(scaled)):
             raise Bug("a value to encode is not finite")
         return self.ring.from_integers(scaled)
 

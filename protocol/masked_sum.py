@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from protocol.errors import Aborted, Reason
 from protocol.messages import Contributors, MaskedTotal, OpenSum
-from protocol.ring import Ids, Ring, RingArray
+from protocol.ring import Ids, Ring, RingArray, everywhere
 from protocol.roles import require
 from protocol.tape import Tape, keystream
 
@@ -88,7 +88,7 @@ class SumHolder:
         require(len(opening.floors) == len(opening.items), Reason.WRONG_LENGTH)
         require(not len(opening.users) or opening.users[-1] < self._n_users, Reason.OUT_OF_RANGE)
         require(not len(opening.items) or opening.items[-1] < self._n_items, Reason.UNKNOWN_ITEM)
-        require((opening.floors >= 1).all(), Reason.OUT_OF_RANGE)
+        require(everywhere(opening.floors >= 1), Reason.OUT_OF_RANGE)
         self.opening = opening
         invited = {int(user) for user in opening.users}
         self._parts = {
@@ -151,4 +151,4 @@ def _contains(increasing: npt.NDArray[np.uint32], value: int) -> bool:
 
 def _subset(items: Ids, increasing: Ids) -> bool:
     places = np.searchsorted(increasing, items)
-    return bool((places < len(increasing)).all() and (increasing[places] == items).all()) if len(items) else True
+    return everywhere(places < len(increasing)) and everywhere(increasing[places] == items)

@@ -8,7 +8,7 @@ import numpy.typing as npt
 from protocol.errors import Aborted, Reason
 from protocol.factors import Matrix, first_factors, item_gradients, prediction_errors, step_items, step_user
 from protocol.messages import SETUP, Finish, Join, Message
-from protocol.ring import Ids
+from protocol.ring import Ids, everywhere
 from protocol.roles import (
     RECOMMENDER,
     Done,
@@ -45,7 +45,7 @@ class JoiningUser(FactorizingUser):
         """The received v_j as the user computes with them, or `Rejected`."""
         require(iteration > self.iteration and iteration < self.params.iterations, Reason.WRONG_ITERATION)
         require(len(factors) == len(self.inputs.items), Reason.WRONG_LENGTH)
-        require((np.abs(factors) <= FACTOR_LIMIT).all(), Reason.OUT_OF_RANGE)
+        require(everywhere(np.abs(factors) <= FACTOR_LIMIT), Reason.OUT_OF_RANGE)
         return factors.astype(np.float64)
 
     def step(self, iteration: int, item_factors: Matrix) -> Matrix:
@@ -131,7 +131,7 @@ class JoiningRecommender(FactorizingRecommender):
             params.learning_rate,
             params.item_regularisation,
         )
-        if not (np.abs(moved) <= FACTOR_LIMIT).all():
+        if not everywhere(np.abs(moved) <= FACTOR_LIMIT):
             raise Aborted(Reason.DIVERGED, f"iteration {self.iteration}")
         factors = self.item_factors.copy()
         factors[items] = moved

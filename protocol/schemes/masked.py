@@ -43,7 +43,7 @@ from protocol.messages import (
 )
 from protocol.noise import floor_of, noise_share
 from protocol.params import Params
-from protocol.ring import Ids, Ring, RingArray
+from protocol.ring import Ids, Ring, RingArray, everywhere
 from protocol.roles import (
     RECOMMENDER,
     THIRD_PARTY,
@@ -216,12 +216,12 @@ class MaskedUser(JoiningUser):
 
     def _check_envelope(self, envelope: Floats) -> Floats:
         require(len(envelope) == len(self.inputs.items), Reason.WRONG_LENGTH)
-        require(((envelope >= 0) & (envelope <= ENVELOPE_LIMIT)).all(), Reason.OUT_OF_RANGE)
+        require(everywhere((envelope >= 0) & (envelope <= ENVELOPE_LIMIT)), Reason.OUT_OF_RANGE)
         return envelope
 
     def _check_floors(self, floors: npt.NDArray[np.uint32]) -> None:
         require(len(floors) == len(self.inputs.items), Reason.WRONG_LENGTH)
-        require((floors >= 1).all(), Reason.OUT_OF_RANGE)
+        require(everywhere(floors >= 1), Reason.OUT_OF_RANGE)
 
     def _noise(self, envelope: Floats, floors: npt.NDArray[np.uint32], purpose: str, iteration: int) -> RingArray:
         normal = self.tape.normal(len(floors), self.params.dim, purpose, iteration)

@@ -12,6 +12,7 @@ from protocol.factors import Matrix
 from protocol.framing import HELLO_FRAME, Traffic, bin_size, frame_size, traffic, uint_size
 from protocol.messages import Finish, Gradient, Hello, ItemFactors, Join, Message
 from protocol.params import Params
+from protocol.ring import everywhere
 from protocol.roles import RECOMMENDER, Effects, Role, Send, UserInput, expect, require, role_of, user_index, user_name
 from protocol.schemes.base import Leak, Scheme, Setting, Shape
 from protocol.schemes.factorizing import JoiningRecommender, JoiningUser
@@ -104,7 +105,7 @@ class PlainRecommender(JoiningRecommender):
         require(gradient.iteration == self.iteration, Reason.WRONG_ITERATION)
         require(user not in self._gradients, Reason.DUPLICATE)
         require(len(gradient.values) == len(self.supports[user]), Reason.WRONG_LENGTH)
-        require((np.abs(gradient.values) <= 2.001 * self.params.clip).all(), Reason.OUT_OF_RANGE)
+        require(everywhere(np.abs(gradient.values) <= 2.001 * self.params.clip), Reason.OUT_OF_RANGE)
         self._gradients[user] = gradient.values.astype(np.float64)
         if len(self._gradients) < len(self.supports):
             return []
