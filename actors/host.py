@@ -24,7 +24,7 @@ from actors.meter import Meter
 from actors.observer import HeldOut, Observer
 from actors.transport import ClientEnd, Context, ServerEnd
 from protocol.messages import SETUP, Deadline
-from protocol.party import Party, Step
+from protocol.party import Party, Step, result_digest
 from protocol.roles import RECOMMENDER, FactorizingRecommender, role_of
 from protocol.seating import seat_party
 
@@ -188,6 +188,7 @@ class Host:
                 "event": "end",
                 "party": party.name,
                 "view": [view.records, view.head] if view else None,
+                "result": None if party.result is None else result_digest(party.result).hex(),
                 "rejected": dict(hosted.rejected),
                 "uss": memory,
                 **(hosted.meter.take(1 << 62).to_lists() if hosted.meter else {}),

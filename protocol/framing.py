@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 CURVE_OVERHEAD = 33  # nonce, flags and authenticator of one encrypted message
-HANDSHAKE_FROM_CLIENT = 567  # a DEALER without an identity of its own, CURVE
-HANDSHAKE_FROM_SERVER = 301
 
 
 def wire_size(frame: int) -> int:

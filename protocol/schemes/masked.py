@@ -212,7 +212,7 @@ class MaskedUser(JoiningUser):
         return offer.masks, self._check_envelope(offer.envelopes)
 
     def _derive_envelope(self, purpose: str, iteration: int) -> Floats:
-        return exponential(self.item_keys, self.params.dim, self.setting.run_id, purpose, iteration)
+        return exponential(self.item_keys, self.params.dim, purpose, iteration)
 
     def _check_envelope(self, envelope: Floats) -> Floats:
         require(len(envelope) == len(self.inputs.items), Reason.WRONG_LENGTH)
@@ -299,7 +299,7 @@ class MaskedRecommender(JoiningRecommender):
         return floor_of(self.n_raters, self.params.dropout_allowance, self.params.min_contributors)
 
     def _envelopes(self, purpose: str, iteration: int) -> Floats:
-        return exponential(self.item_keys, self.params.dim, self.setting.run_id, purpose, iteration)
+        return exponential(self.item_keys, self.params.dim, purpose, iteration)
 
     def _agree(self, announced: Contributors) -> Effects:
         """Every contributor was dealt masks, for exactly the items that the third party summed; else this run ends."""

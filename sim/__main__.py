@@ -1,0 +1,5 @@
+"""`python -m sim` is `keyhole`."""
+
+from sim.cli import main
+
+main()

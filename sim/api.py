@@ -1,0 +1,52 @@
+"""The verbs of the command line for a notebook or a script: `from sim.api import run, view, schemes, …`."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from protocol.schemes import SCHEMES
+from sim import data, viewing
+from sim import fetch as fetching
+from sim import run as running
+from sim.config import RunConfig
+
+__all__ = ["datasets", "fetch", "run", "schemes", "view"]
+
+
+def run(*, out: str | Path | None = None, force: bool = False, **flags: Any) -> dict[str, Any]:
+    """`keyhole run` with its flags as keywords (`users_per_process=4`, `options={"clip": 4.0}`): the summary."""
+    return running.run(RunConfig(**flags), out=Path(out) if out else None, force=force)
+
+
+def view(
+    run: str | Path, party: str, *, iteration: int | None = None, kind: str | None = None
+) -> Iterator[dict[str, Any]]:
+    """The records of a party's view, one at a time."""
+    return viewing.select(viewing.read_view(Path(run), party), iteration, kind, None)
+
+
+def schemes() -> list[dict[str, Any]]:
+    return [
+        {
+            "name": scheme.name,
+            "title": scheme.title,
+            "parties": list(scheme.parties()),
+            "unit": scheme.unit,
+            "claims": scheme.claims,
+            "known_weaknesses": list(scheme.known_weaknesses),
+            "options": dict(scheme.options),
+            "source": scheme.source,
+        }
+        for scheme in (found() for found in SCHEMES.values())
+    ]
+
+
+def datasets() -> list[dict[str, Any]]:
+    return [dataclasses.asdict(entry) for entry in data.available()]
+
+
+def fetch(dataset: str) -> Path:
+    return fetching.fetch(dataset)

@@ -1,0 +1,86 @@
+"""Starting the roles by hand: `keyhole prepare` makes roster and keys, `keyhole actor` runs parties from them."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from actors import limits
+from actors.host import Host, Place
+from actors.journal import make_view_folders
+from actors.keys import Roster, read_roster, read_secret, write_private, write_secret
+from protocol.errors import BadInput
+from protocol.params import require
+from protocol.roles import user_name
+from sim.config import RunConfig
+from sim.folder import new_folder, write_run
+from sim.plan import make_plan
+from sim.run import make_roster
+
+FIRST_PORT = 5551
+
+
+def prepare(config: RunConfig, out: Path | None, force: bool, host: str, port: int) -> tuple[Path, Roster]:
+    """A run folder with `roster.json` and one key file per party, and no process."""
+    require(config.transport == "tcp", "Actors that are started by hand talk over tcp: leave out --transport.")
+    plan = make_plan(config)
+    servers = plan.card.scheme.servers
+    require(1 <= port <= 65536 - len(servers), f"--port must be between 1 and {65536 - len(servers)}, not {port}.")
+    endpoints = {server: f"tcp://{host}:{port + at}" for at, server in enumerate(servers)}
+    folder = new_folder(out, plan.card.scheme.name, force)
+    write_run(folder, plan.config, plan.card, plan.nonce)
+    secrets, roster = make_roster(plan, endpoints)
+    (folder / "keys").mkdir(mode=0o700)
+    for secret in secrets:
+        write_secret(folder / "keys", secret)
+    write_private(folder / "roster.json", json.dumps(roster.to_dict(), indent=1))
+    return folder, roster
+
+
+def expand_parties(names: list[str], roster: Roster) -> list[str]:
+    """Names as given; `user:3-9` is a range and `users` are all of them."""
+    parties: list[str] = []
+    for name in names:
+        span = re.fullmatch(r"user:(\d+)-(\d+)", name)
+        if name == "users":
+            parties += [user_name(user) for user in range(roster.card.params.n_users)]
+        elif span:
+            parties += [user_name(user) for user in range(int(span[1]), int(span[2]) + 1)]
+        else:
+            parties.append(name)
+    for party in parties:
+        if party not in roster.public_keys:
+            raise BadInput(f"The roster has no party {party!r}: it has the servers and user:0 to user:{_last(roster)}.")
+    require(len(set(parties)) == len(parties), "A party is named twice.")
+    return parties
+
+
+def act(
+    names: list[str],
+    roster_file: Path,
+    keys: Path,
+    out: Path | None,
+    deadline: float,
+    report: Callable[[dict[str, Any]], None],
+) -> None:
+    """Run these parties in this process until they are done."""
+    require(deadline > 0 and math.isfinite(deadline), f"--deadline must be above 0 seconds, not {deadline:g}.")
+    roster = read_roster(roster_file)
+    parties = expand_parties(names, roster)
+    secrets = [read_secret(keys, party) for party in parties]
+    folder = str((out or roster_file.parent).absolute())
+    limits.check_files(roster.card.params.n_users, 2 * len(parties))
+    make_view_folders(folder, parties)
+    try:
+        host = Host(roster, secrets, Place(folder, frozenset(parties), deadline), report)
+    except FileExistsError as error:
+        raise BadInput(f"{error.filename} exists already: this party has run before, so prepare a new run.") from error
+    host.run()
+
+
+def _last(roster: Roster) -> int:
+    return roster.card.params.n_users - 1

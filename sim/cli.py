@@ -1,0 +1,275 @@
+"""The command line: `keyhole`, or `python -m sim`. Names, fields and exit codes are a contract with scripts."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import os
+import signal
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, NoReturn, TypeVar
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before numpy: nothing here is faster with more
+
+import typer
+
+from protocol.errors import Aborted, BadInput
+from protocol.view import Broken
+from sim import api, byhand, show, viewing
+from sim.config import RunConfig, parse_assignments, parse_range, read_config
+from sim.fetch import fetch as fetch_data
+from sim.folder import jsonable
+from sim.run import run as run_config
+
+DONE, BUG, BAD_INPUT, UNVERIFIED, ABORTED = 0, 1, 2, 4, 5
+
+app = typer.Typer(
+    name="keyhole",
+    help="Runs privacy-preserving recommender protocols as processes; shows what each party saw and what it cost.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Command = TypeVar("Command", bound=Callable[..., None])
+
+
+def guarded(command: Command) -> Command:
+    """Errors become one sentence on stderr and an exit code; only a bug of ours has a traceback, in a file."""
+
+    @functools.wraps(command)
+    def wrapper(*args: Any, **kwargs: Any) -> None:
+        try:
+            command(*args, **kwargs)
+        except BadInput as refusal:
+            _fail(str(refusal), BAD_INPUT)
+        except Broken as broken:
+            _fail(f"This is not what the party wrote: {broken}.", UNVERIFIED)
+        except Aborted as abort:
+            _fail(f"The run was aborted: {abort}", ABORTED)
+        except KeyboardInterrupt:
+            _fail("Interrupted.", ABORTED)
+        except BrokenPipeError:  # a reader such as head has seen enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(DONE) from None
+        except typer.Exit:
+            raise
+        except Exception:
+            with tempfile.NamedTemporaryFile("w", prefix="keyhole-bug-", suffix=".txt", delete=False) as file:
+                file.write(traceback.format_exc())
+            _fail(f"Keyhole has a bug; please report it with the traceback in {file.name}", BUG)
+
+    return wrapper  # type: ignore[return-value]
+
+
+def _fail(sentence: str, code: int) -> NoReturn:
+    print(f"keyhole: {sentence}", file=sys.stderr)
+    raise typer.Exit(code)
+
+
+def print_json(document: Any) -> None:
+    print(json.dumps(jsonable(document), indent=1, allow_nan=False, ensure_ascii=False))
+
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else there.")]
+RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")]
+
+
+def configuration(
+    config: Annotated[Path | None, typer.Option(help="A TOML file with these flags, such as a run.toml.")] = None,
+    scheme: Annotated[str | None, typer.Option(help="A name from keyhole schemes, or module:Class.  [masked]")] = None,
+    set_: Annotated[list[str] | None, typer.Option("--set", metavar="OPTION=VALUE", help="Of the scheme.")] = None,
+    data: Annotated[str | None, typer.Option(help="A name from keyhole datasets, or a path.  [demo]")] = None,
+    rating_range: Annotated[str | None, typer.Option(metavar="LOW:HIGH", help="Of a file's ratings.  [1:5]")] = None,
+    epsilon: Annotated[float | None, typer.Option(help="The scheme's published parameter; inf: no noise.  [8]")] = None,
+    dim: Annotated[int | None, typer.Option(help="Of the factors.  [10]")] = None,
+    iterations: Annotated[int | None, typer.Option(help="[20 on demo, 100 elsewhere]")] = None,
+    users: Annotated[int | None, typer.Option(help="Only the first N users of the data.  [all]")] = None,
+    users_per_process: Annotated[int | None, typer.Option(help="Pack users into processes.  [1]")] = None,
+    transport: Annotated[str | None, typer.Option(help="tcp, ipc or inprocess.  [tcp]")] = None,
+    wire: Annotated[str | None, typer.Option(help="compact or paper.  [compact]")] = None,
+    deadline: Annotated[float | None, typer.Option(help="Seconds that an iteration may wait for users.  [60]")] = None,
+    views: Annotated[str | None, typer.Option(help="Kept for: full, servers, sample:K, none.  [full]")] = None,
+    test_fraction: Annotated[float | None, typer.Option(help="Of each user's ratings, held out.  [.2]")] = None,
+    seed: Annotated[int | None, typer.Option(help="Repeat a run; its masks are then not private.  [fresh]")] = None,
+) -> RunConfig:
+    """Flags over the configuration file over the defaults."""
+    given = {name: value for name, value in locals().items() if value is not None}
+    given.pop("config", None)
+    if "set_" in given:
+        given["options"] = parse_assignments(given.pop("set_"))
+    if "rating_range" in given:
+        given["rating_range"] = parse_range(given["rating_range"])
+    return dataclasses.replace(read_config(config) if config else RunConfig(), **given)
+
+
+def takes_configuration(command: Command) -> Command:
+    """Give a command all flags of `configuration`; it receives the `RunConfig`."""
+    import inspect
+
+    own = [p for p in inspect.signature(command, eval_str=True).parameters.values() if p.name != "config"]
+    flags = list(inspect.signature(configuration, eval_str=True).parameters.values())
+    names = {flag.name for flag in flags}
+
+    @functools.wraps(command)
+    def wrapper(**kwargs: Any) -> None:
+        flagged = {name: kwargs.pop(name) for name in names}
+        command(config=configuration(**flagged), **kwargs)
+
+    keyword = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in [*flags, *own]]
+    wrapper.__signature__ = inspect.Signature(keyword)  # type: ignore[attr-defined]
+    wrapper.__annotations__ = {p.name: p.annotation for p in keyword}
+    return wrapper  # type: ignore[return-value]
+
+
+Out = Annotated[Path | None, typer.Option(help="The run folder.  [runs/<time>-<scheme>]")]
+Force = Annotated[bool, typer.Option("--force", help="Replace an earlier run in that folder.")]
+
+
+@app.command(epilog="Example: keyhole run --data synthetic:100x80 --epsilon 4 --seed 1 --out runs/first")
+@guarded
+@takes_configuration
+def run(config: RunConfig, out: Out = None, force: Force = False, json_: AsJson = False) -> None:
+    """Run a scheme with one process per party, and keep every party's view."""
+    signal.signal(signal.SIGTERM, _interrupt)
+    live = show.Live(enabled=not json_)
+    try:
+        summary = run_config(
+            config,
+            out=out,
+            force=force,
+            on_plan=lambda plan: live.start(plan.card.params.iterations),
+            on_line=live.line,
+        )
+    finally:
+        live.stop()
+    if json_:
+        print_json(summary)
+    else:
+        show.show_summary(summary)
+    if not summary["completed"]:
+        _fail(f"The run was aborted: {summary['abort']['sentence']}; its folder is {summary['run']}.", ABORTED)
+
+
+def _interrupt(signum: int, frame: Any) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+@app.command(epilog="Example: keyhole view runs/first user:3 --iteration 0 --kind ItemFactors")
+@guarded
+def view(
+    run: RunFolder,
+    party: Annotated[str, typer.Argument(metavar="PARTY", help="recommender, third_party or user:17.")],
+    iteration: Annotated[int | None, typer.Option(help="Only this one; -1 is the set-up.")] = None,
+    kind: Annotated[str | None, typer.Option(help="A message kind, or received, sent, rejected, event.")] = None,
+    limit: Annotated[int | None, typer.Option(help="The most records.  [50 in a table, all in JSON]")] = None,
+    json_: AsJson = False,
+) -> None:
+    """Show what a party saw, record by record."""
+    records = viewing.select(viewing.read_view(run, party), iteration, kind, limit if json_ else limit or 50)
+    if json_:
+        _print_json_rows(records)
+    else:
+        show.show_records(list(records), party)
+
+
+def _print_json_rows(records: Any) -> None:
+    """One JSON array, written row by row: a view may be larger than the memory."""
+    first = True
+    for record in records:
+        print("[" if first else ",", json.dumps(jsonable(record), allow_nan=False), sep="", end="\n")
+        first = False
+    print("[]" if first else "]")
+
+
+@app.command(epilog="Example: keyhole schemes --json")
+@guarded
+def schemes(json_: AsJson = False) -> None:
+    """List the schemes with their claims, weaknesses and options."""
+    rows = api.schemes()
+    if json_:
+        print_json(rows)
+        return
+    table = show.plain_table("Schemes", "name", "parties", "claims (as published)", "known weaknesses", "options")
+    for row in rows:
+        options = "\n".join(f"{name}={'auto' if value is None else value}" for name, value in row["options"].items())
+        table.add_row(
+            row["name"], "\n".join(row["parties"]), row["claims"], "\n".join(row["known_weaknesses"]), options
+        )
+    show.out.print(table)
+
+
+@app.command(epilog="Example: keyhole datasets")
+@guarded
+def datasets(json_: AsJson = False) -> None:
+    """List the data sets that --data knows by name; it also takes any path."""
+    rows = api.datasets()
+    if json_:
+        print_json(rows)
+        return
+    table = show.plain_table("Data sets", "name", "title", "users", "items", "ratings", "where", "how")
+    for row in rows:
+        sizes = [show.number(row[key]) for key in ("users", "items", "ratings")]
+        table.add_row(row["name"], row["title"], *sizes, row["where"] or "not here", row["how"])
+    show.out.print(table)
+
+
+@app.command(epilog="Example: keyhole fetch ml-100k")
+@guarded
+def fetch(dataset: Annotated[str, typer.Argument(metavar="DATASET")]) -> None:
+    """Download a data set into the cache folder."""
+    folder = fetch_data(dataset, report=lambda sentence: print(sentence, file=sys.stderr))
+    print(folder)
+
+
+@app.command(epilog="Example: keyhole prepare --seed 1 --out runs/by-hand")
+@guarded
+@takes_configuration
+def prepare(
+    config: RunConfig,
+    out: Out = None,
+    force: Force = False,
+    host: Annotated[str, typer.Option(help="The address at which the servers will listen.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Of the first server; the next ones follow.")] = byhand.FIRST_PORT,
+) -> None:
+    """Make the roster and the keys of a run whose parties are started by hand."""
+    folder, roster = byhand.prepare(config, out, force, host, port)
+    print("Start each of these in a terminal of its own, in any order:")
+    for parties in (*roster.card.scheme.servers, "users"):
+        print(f"  keyhole actor {parties} --roster {folder}/roster.json --keys {folder}/keys")
+
+
+@app.command(epilog="Example: keyhole actor user:0-39 --roster runs/by-hand/roster.json --keys runs/by-hand/keys")
+@guarded
+def actor(
+    party: Annotated[list[str], typer.Argument(metavar="PARTY...", help="recommender, user:3, user:0-9, users.")],
+    roster: Annotated[Path, typer.Option(metavar="FILE", help="Who takes part, from keyhole prepare.")],
+    keys: Annotated[Path, typer.Option(metavar="DIR", help="The folder with the keys of these parties.")],
+    out: Annotated[Path | None, typer.Option(help="Where views and model go.  [beside the roster]")] = None,
+    deadline: Annotated[float, typer.Option(help="Seconds that an iteration may wait for users.")] = 60.0,
+) -> None:
+    """Run one party, or a host of users, in this process."""
+    signal.signal(signal.SIGTERM, _interrupt)
+    byhand.act(party, roster, keys, out, deadline, _tell)
+
+
+def _tell(event: dict[str, Any]) -> None:
+    """What a server that was started by hand says while it works."""
+    if event["event"] == "ready":
+        print(f"{event['party']} listens at {event['endpoint']}", file=sys.stderr)
+    elif event["event"] == "iteration":
+        print(f"{event['party']} finished iteration {event['iteration']} in {event['seconds']:.3f} s", file=sys.stderr)
+    elif event["event"] == "end":
+        digest = f", item factors {event['result']}" if event.get("result") else ""
+        print(f"{event['party']} is done{digest}")
+
+
+def main() -> None:
+    app()

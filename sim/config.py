@@ -1,0 +1,166 @@
+"""What a run is asked to be: flags and configuration file, checked and resolved against a scheme and its data."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import secrets
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from protocol.errors import BadInput
+from protocol.params import require
+from protocol.schemes import Scheme, find_scheme
+
+TRANSPORTS = ("tcp", "ipc", "inprocess")
+DEFAULT_EPSILON = 8.0
+DEMO_ITERATIONS, ITERATIONS = 20, 100
+SEED_BITS = 128  # of a fresh seed: the strength of every mask of the run
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunConfig:
+    """The flags of `keyhole run`. None means: not given, so the scheme or the data decides."""
+
+    scheme: str = "masked"
+    data: str = "demo"
+    rating_range: tuple[float, float] | None = None
+    epsilon: float | None = None
+    dim: int = 10
+    iterations: int | None = None
+    users: int | None = None
+    users_per_process: int = 1
+    transport: str = "tcp"
+    wire: str | None = None
+    deadline: float = 60.0
+    views: str = "full"
+    test_fraction: float = 0.2
+    seed: int | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def check(self) -> None:
+        require(self.transport in TRANSPORTS, f"--transport must be one of {', '.join(TRANSPORTS)}.")
+        require(self.deadline > 0, f"--deadline must be above 0 seconds, not {self.deadline:g}.")
+        require(self.users_per_process >= 1, f"--users-per-process must be 1 or more, not {self.users_per_process}.")
+        require(0 <= self.test_fraction < 1, f"--test-fraction must be in [0, 1), not {self.test_fraction:g}.")
+        require(self.seed is None or self.seed >= 0, "--seed must be 0 or more.")
+        require(not (self.epsilon is not None and math.isnan(self.epsilon)), "--epsilon must be a number.")
+        chosen_views(self.views, [])
+
+
+def resolve(config: RunConfig) -> tuple[RunConfig, Scheme, bool]:
+    """(with every default filled in, the scheme, whether the person gave the seed)."""
+    config.check()
+    scheme = find_scheme(config.scheme)
+    simulation = config.seed is not None
+    given: dict[str, Any] = {"epsilon": config.epsilon, "wire": config.wire}
+    for flag, value in given.items():
+        takes = flag in scheme.flags or value is None
+        require(takes, f"The scheme {scheme.name} does not take --{flag}: leave it out.")
+    defaults: dict[str, Any] = {"epsilon": DEFAULT_EPSILON, "wire": "compact"}
+    filled = {flag: given[flag] if given[flag] is not None else defaults[flag] for flag in scheme.flags & set(given)}
+    iterations = config.iterations
+    if iterations is None:
+        iterations = DEMO_ITERATIONS if config.data == "demo" else ITERATIONS
+    seed = config.seed if config.seed is not None else secrets.randbits(SEED_BITS)
+    options = check_options(scheme, config.options)
+    return dataclasses.replace(config, **filled, iterations=iterations, seed=seed, options=options), scheme, simulation
+
+
+def check_options(scheme: Scheme, options: dict[str, Any]) -> dict[str, Any]:
+    """Values of `--set`, as the type of the scheme's default; an option without a default is a number."""
+    checked = {}
+    for name, value in options.items():
+        if name not in scheme.options:
+            takes = ", ".join(scheme.options) or "none"
+            raise BadInput(f"The scheme {scheme.name} has no option {name!r}; it takes {takes}.")
+        checked[name] = _typed(name, value, scheme.options[name])
+    return checked
+
+
+def _typed(name: str, value: Any, default: Any) -> Any:
+    if default is None:
+        default = 0 if isinstance(value, int) or str(value).lstrip("-").isdecimal() else 0.0
+    try:
+        if isinstance(default, bool):
+            return {"true": True, "false": False}[str(value).lower()]
+        return type(default)(value)
+    except (ValueError, KeyError):
+        kind = {bool: "true or false", int: "a whole number", float: "a number"}.get(type(default), "a text")
+        raise BadInput(f"The option {name} must be {kind}, not {value!r}.") from None
+
+
+def parse_assignments(assignments: list[str]) -> dict[str, str]:
+    options = {}
+    for assignment in assignments:
+        name, equals, value = assignment.partition("=")
+        require(bool(equals and name), f"--set takes OPTION=VALUE, not {assignment!r}.")
+        options[name] = value
+    return options
+
+
+def parse_range(text: str | None) -> tuple[float, float] | None:
+    if text is None:
+        return None
+    low, _, high = text.partition(":")
+    try:
+        return float(low), float(high)
+    except ValueError:
+        raise BadInput(f"--rating-range takes LOW:HIGH such as 1:5, not {text!r}.") from None
+
+
+def chosen_views(policy: str, parties: list[str]) -> frozenset[str]:
+    """Which of the parties keep a view; `sample:K` are the servers and K users in even steps."""
+    servers = [party for party in parties if not party.startswith("user:")]
+    users = [party for party in parties if party.startswith("user:")]
+    kind, _, number = policy.partition(":")
+    if policy == "full":
+        return frozenset(parties)
+    if policy == "servers":
+        return frozenset(servers)
+    if policy == "none":
+        return frozenset()
+    if kind == "sample" and number.isdecimal() and int(number) >= 1:
+        count = min(int(number), len(users))
+        return frozenset(servers) | {users[at * len(users) // count] for at in range(count)}
+    raise BadInput(f"--views must be full, servers, sample:K or none, not {policy!r}.")
+
+
+def read_config(path: Path) -> RunConfig:
+    """A TOML file with the flags of `run` (dashes or underscores) at its top level or in a table [run]."""
+    try:
+        with path.open("rb") as file:
+            document = tomllib.load(file)
+    except OSError as error:
+        raise BadInput(f"Cannot read the configuration {path}: {error.strerror}.") from error
+    except tomllib.TOMLDecodeError as error:
+        raise BadInput(f"{path} is not valid TOML: {error}.") from error
+    table = document.get("run", document)
+    known = {field.name for field in dataclasses.fields(RunConfig)}
+    values = {name.replace("-", "_"): value for name, value in table.items()}
+    unknown = sorted(set(values) - known)
+    require(not unknown, f"{path} has unknown settings {', '.join(unknown)}; it may have {', '.join(sorted(known))}.")
+    return _from_values(values, path)
+
+
+def _from_values(values: dict[str, Any], path: Path) -> RunConfig:
+    converters: dict[str, Any] = {
+        "epsilon": float,
+        "seed": int,  # written as text because TOML's integers end at 64 bits
+        "deadline": float,
+        "test_fraction": float,
+        "rating_range": lambda pair: (float(pair[0]), float(pair[1])),
+    }
+    numbers = {"dim", "iterations", "users", "users_per_process"}
+    texts = {"scheme", "data", "transport", "wire", "views"}
+    for name, value in values.items():
+        try:
+            if name in converters:
+                values[name] = converters[name](value)
+            wrong = (name in numbers and type(value) is not int) or (name in texts and type(value) is not str)
+        except (TypeError, ValueError, IndexError):
+            wrong = True
+        require(not wrong, f"{path}: the setting {name} cannot be {value!r}.")
+    return RunConfig(**values)

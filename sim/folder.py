@@ -1,0 +1,122 @@
+"""The run folder: `run.toml`, `summary.json`, `iterations.jsonl`, `views/`, `model/`. It belongs to the auditor."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+import platform
+import shutil
+import time
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tomli_w
+
+from actors.journal import view_path
+from actors.keys import write_private
+from protocol.errors import BadInput
+from protocol.params import Params
+from protocol.schemes import find_scheme
+from protocol.seating import Card
+from sim.config import RunConfig
+
+FORMAT = 1
+
+
+def jsonable(value: Any) -> Any:
+    """JSON without NaN or Infinity: infinity is "inf", what is not a number is null; bytes become hexadecimal."""
+    if isinstance(value, dict):
+        return {str(key): jsonable(entry) for key, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [jsonable(entry) for entry in value]
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return None if math.isnan(value) else "inf" if value > 0 else "-inf"
+    return value
+
+
+def new_folder(out: Path | None, scheme: str, force: bool) -> Path:
+    """A fresh private folder; `--force` replaces an earlier run, and nothing that is not one."""
+    folder = out or Path("runs") / f"{time.strftime('%Y%m%d-%H%M%S')}-{scheme.replace(':', '-')}"
+    if folder.exists():
+        empty = folder.is_dir() and not any(folder.iterdir())
+        if not empty and not force:
+            raise BadInput(f"{folder} exists already: choose another --out, or replace that run with --force.")
+        if not empty and not (folder / "run.toml").is_file():
+            raise BadInput(f"{folder} is not a run, so --force will not replace it: choose another --out.")
+        shutil.rmtree(folder)
+    try:
+        folder.mkdir(mode=0o700, parents=True)
+    except OSError as error:
+        raise BadInput(f"Cannot make the folder {folder}: {error.strerror}.") from error
+    return folder.absolute()
+
+
+def describe_platform() -> dict[str, str]:
+    """What decides the last bits of floating-point results."""
+    features = np.__config__.show(mode="dicts") or {}
+    return {
+        "python": platform.python_version(),
+        "system": platform.platform(),
+        "machine": platform.machine(),
+        "numpy": np.__version__,
+        "blas": str(features.get("Build Dependencies", {}).get("blas", {}).get("name", "unknown")),
+        "cpu_features": " ".join(features.get("SIMD Extensions", {}).get("found", [])),
+    }
+
+
+def write_run(folder: Path, config: RunConfig, card: Card, nonce: bytes) -> None:
+    settings = {name: value for name, value in dataclasses.asdict(config).items() if value is not None}
+    settings["seed"] = str(settings["seed"])
+    document = {
+        "format": FORMAT,
+        "simulation": card.simulation,
+        "nonce": nonce.hex(),
+        "run_id": card.run_id.hex(),
+        "run": settings,
+        "params": dataclasses.asdict(card.params),
+        "platform": describe_platform(),
+    }
+    write_private(folder / "run.toml", tomli_w.dumps(document))
+
+
+def read_run(folder: Path) -> tuple[dict[str, Any], Card]:
+    """(the document, the card) of a run folder."""
+    try:
+        with (folder / "run.toml").open("rb") as file:
+            document = tomllib.load(file)
+        card = Card(
+            find_scheme(document["run"]["scheme"]),
+            Params(**document["params"]),
+            bytes.fromhex(document["run_id"]),
+            document["simulation"],
+        )
+    except OSError:
+        raise BadInput(f"{folder} is not the folder of a run: it has no run.toml that can be read.") from None
+    except (tomllib.TOMLDecodeError, KeyError, TypeError, ValueError) as error:
+        raise BadInput(f"{folder}/run.toml is damaged ({error}).") from error
+    if document.get("format") != FORMAT:
+        raise BadInput(f"{folder} has format {document.get('format')}; this Keyhole reads format {FORMAT}.")
+    return document, card
+
+
+def view_file(folder: Path, party: str) -> Path:
+    path = Path(view_path(str(folder), party))
+    if not path.is_file():
+        raise BadInput(f"{folder} has no view of {party}: see --views of keyhole run, and the names in {folder}/views.")
+    return path
+
+
+def write_summary(folder: Path, summary: dict[str, Any]) -> None:
+    """In one step, so that a reader never sees half of it."""
+    part = folder / "summary.json.part"
+    part.unlink(missing_ok=True)
+    write_private(part, json.dumps(summary, indent=1, allow_nan=False) + "\n")
+    os.replace(part, folder / "summary.json")

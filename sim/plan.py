@@ -1,0 +1,92 @@
+"""From a configuration to everything that a driver needs: data, parameters, run id, one seat per party."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+
+from actors.observer import HeldOut
+from protocol.roles import UserInput, role_of, user_index, user_name
+from protocol.schemes import Shape
+from protocol.seating import Card, Seat, all_parties, make_run_id, tape_seed
+from protocol.tape import derive
+from sim.config import RunConfig, chosen_views, resolve
+from sim.data import Ratings, UserRatings, load, split
+
+NONCE_BYTES = 32
+_RECEIVED, _SENT = 90, 140  # bytes that a view adds to a received frame, and that it keeps of a sent one
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    config: RunConfig  # resolved
+    card: Card
+    shape: Shape
+    data: list[UserRatings]
+    run_seed: bytes
+    nonce: bytes
+    notes: list[str]  # sentences for the person
+
+    @property
+    def parties(self) -> list[str]:
+        return all_parties(self.card.scheme, self.shape.n_users)
+
+    @property
+    def views(self) -> frozenset[str]:
+        return chosen_views(self.config.views, self.parties)
+
+    def seats(self) -> list[Seat]:
+        seats = []
+        for party in self.parties:
+            user = user_index(party)
+            own = UserInput(self.data[user].items, self.data[user].values) if user >= 0 else None
+            seats.append(Seat(party, tape_seed(self.run_seed, party), own))
+        return seats
+
+    def held_out(self) -> dict[str, HeldOut]:
+        kept = enumerate(self.data)
+        return {user_name(user): HeldOut(own.held_out_items, own.held_out_values) for user, own in kept}
+
+    def view_bytes(self) -> int:
+        """About what the views will take, from the scheme's own byte formula."""
+        keepers = Counter(role_of(party) for party in self.views)
+        kept = {role: number / (self.shape.n_users if role == "user" else 1) for role, number in keepers.items()}
+        total = 0.0
+        for row in self.card.scheme.predict(self.card.params, self.shape):
+            total += kept.get(row.receiver, 0) * (row.payload_bytes + _RECEIVED * row.messages)
+            total += kept.get(row.sender, 0) * _SENT * row.messages
+        return int(total)
+
+
+def run_seed_of(seed: int) -> bytes:
+    return hashlib.sha256(f"keyhole run seed {seed}".encode()).digest()
+
+
+def make_plan(config: RunConfig, nonce: bytes | None = None) -> Plan:
+    """`nonce` is given to repeat a run that had a fresh one."""
+    config, scheme, simulation = resolve(config)
+    assert config.seed is not None
+    run_seed = run_seed_of(config.seed)
+    ratings = load(config.data, config.rating_range)
+    if config.users is not None:
+        ratings = ratings.first_users(config.users)
+    data = split(ratings, config.test_fraction, derive(run_seed, "split"))
+    shape = shape_of(ratings, data)
+    settings = {"dim": config.dim, "iterations": config.iterations, **config.options}
+    settings |= {flag: getattr(config, flag) for flag in ("epsilon", "wire") if flag in scheme.flags}
+    params, notes = scheme.make_params(shape, **settings)
+    if nonce is None:
+        nonce = derive(run_seed, "nonce") if simulation else secrets.token_bytes(NONCE_BYTES)
+    run_id = make_run_id(params, all_parties(scheme, shape.n_users), nonce)
+    return Plan(config, Card(scheme, params, run_id, simulation), shape, data, run_seed, nonce, notes)
+
+
+def shape_of(ratings: Ratings, data: list[UserRatings]) -> Shape:
+    trained = np.concatenate([user.items for user in data]).astype(np.int64)
+    raters = np.bincount(trained, minlength=ratings.n_items)
+    sizes = tuple(len(user.items) for user in data)
+    return Shape(ratings.n_users, ratings.n_items, ratings.rating_range, sizes, raters)

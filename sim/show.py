@@ -1,0 +1,149 @@
+"""What people read: tables on stdout, progress on stderr and only on a terminal."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from protocol.schemes import Scheme, find_scheme
+
+out = Console(highlight=False)
+err = Console(stderr=True, highlight=False)
+
+
+class Live:
+    """A progress bar with the latest iteration's seconds, training error and bytes."""
+
+    def __init__(self, enabled: bool) -> None:
+        self._progress: Progress | None = None
+        if enabled and sys.stderr.isatty():
+            columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+            self._progress = Progress(*columns, TextColumn("{task.fields[figures]}"), console=err, transient=True)
+
+    def start(self, iterations: int) -> None:
+        if self._progress:
+            self._progress.start()
+            self._task = self._progress.add_task("iterations", total=iterations, figures="starting the actors")
+
+    def line(self, line: dict[str, Any]) -> None:
+        if self._progress:
+            error = "" if line["train_mae"] is None else f" · train MAE {line['train_mae']:.3f}"
+            figures = f"{line['seconds']:.3f} s{error} · {size(line['bytes'])}"
+            self._progress.update(self._task, completed=line["iteration"] + 1, figures=figures)
+
+    def stop(self) -> None:
+        if self._progress:
+            self._progress.stop()
+
+
+def number(value: Any, digits: int = 3) -> str:
+    return "–" if value is None else f"{value:.{digits}f}" if isinstance(value, float) else str(value)
+
+
+def size(count: float | None) -> str:
+    if count is None:
+        return "–"
+    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= scale:
+            return f"{count / scale:.2f} {unit}"
+    return f"{count:.0f} B"
+
+
+def plain_table(title: str, *columns: str) -> Table:
+    table = Table(title=title, title_justify="left", title_style="bold")
+    for column in columns:
+        table.add_column(column)
+    return table
+
+
+def show_summary(summary: dict[str, Any]) -> None:
+    processes = ", ".join(f"{count} {role}" for role, count in summary["processes"].items())
+    out.print(
+        f"[bold]{summary['scheme']}[/] on {summary['data']}: {summary['users']} users, {summary['items']} items, "
+        f"{summary['iterations']} iterations, dim {summary['dim']}; processes: {processes}"
+    )
+    seed = f"seed {summary['seed']}"
+    out.print(f"{seed} (given: simulation, not private)" if summary["simulation"] else f"{seed} (fresh)")
+    for note in summary["notes"]:
+        out.print(note)
+    if not summary["completed"]:
+        out.print(f"[bold red]aborted[/]: {summary['abort']['sentence']}")
+        return
+    _show_accuracy(summary)
+    _show_bytes(summary)
+    _show_parties(find_scheme(summary["scheme"]), summary)
+    out.print(f"item factors  {summary['item_factors_sha256']}")
+    out.print(f"anchor        {summary['anchor'] or 'none: no views were kept'}")
+    out.print(f"See more:     keyhole view {summary['run']} user:0", soft_wrap=True)
+
+
+def _show_accuracy(summary: dict[str, Any]) -> None:
+    accuracy = summary["accuracy"]
+    table = plain_table("Accuracy (measured)", "", summary["scheme"], "plain")
+    plain = accuracy["plain"]
+    table.add_row("train MAE", number(accuracy["train_mae"]), number(plain["train_mae"]))
+    table.add_row("train RMSE", number(accuracy["train_rmse"]), "")
+    table.add_row("test MAE", number(accuracy["test_mae"]), "")
+    table.add_row("test RMSE", number(accuracy["test_rmse"]), number(plain["test_rmse"]))
+    out.print(table)
+
+
+def _show_bytes(summary: dict[str, Any]) -> None:
+    seconds = summary["seconds"]
+    table = plain_table("Wire bytes per iteration (measured)", "edge", "mean")
+    for edge, count in summary["bytes"]["per_iteration"].items():
+        table.add_row(edge.replace("->", " → "), size(count))
+    user = summary["bytes"]["per_user_iteration"]
+    table.add_row("one user, down", f"{size(user['down_mean'])} (max {size(user['down_max'])})")
+    table.add_row("one user, up", f"{size(user['up_mean'])} (max {size(user['up_max'])})")
+    out.print(table)
+    out.print(
+        f"{number(seconds['iteration_median'])} s per iteration (median), {number(seconds['startup'], 1)} s to start, "
+        f"{number(seconds['total'], 1)} s in all"
+    )
+
+
+def _show_parties(scheme: Scheme, summary: dict[str, Any]) -> None:
+    """What each party may learn: the scheme's own declaration, printed as one."""
+    table = plain_table("What each party may learn (declared by the scheme, not measured)", "party", "learns")
+    for party in scheme.parties():
+        words = dict.fromkeys(leak.words for leak in scheme.leakage if leak.receiver == party)
+        table.add_row(party, "; ".join(words))
+    out.print(table)
+    claimed = summary["privacy"]["claimed_epsilon"]
+    if claimed is not None:
+        out.print(
+            f"Claimed: ε = {claimed} ({summary['privacy']['unit']}). Composition over {summary['iterations']} "
+            "iterations is not accounted by this version, so read it as a claim about one release."
+        )
+
+
+def show_records(records: list[dict[str, Any]], party: str) -> None:
+    table = plain_table(f"What {party} saw", "record", "iteration", "type", "from", "to", "kind", "bytes", "fields")
+    for record in records:
+        fields = "\n".join(f"{name} = {_brief(value)}" for name, value in record["fields"].items())
+        table.add_row(
+            str(record["record"]),
+            "set-up" if record["iteration"] < 0 else str(record["iteration"]),
+            record["type"],
+            record["sender"] or "",
+            record["receiver"] or "",
+            record["kind"],
+            str(record["bytes"]),
+            fields,
+        )
+    out.print(table)
+
+
+def _brief(value: Any) -> str:
+    if isinstance(value, dict) and "shape" in value:
+        first = ", ".join(f"{entry:.4g}" if isinstance(entry, float) else str(entry) for entry in value["first"])
+        return f"{value['dtype']}{value['shape']}: {first} …"
+    if isinstance(value, dict):
+        return f"{value['keys']} keys of {value['bytes_each']} bytes"
+    text = str(value)
+    return text if len(text) <= 40 else text[:37] + "…"

@@ -1,0 +1,174 @@
+"""`iterations.jsonl` while a run goes on, `summary.json` when it has ended."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import statistics
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import msgpack
+import numpy as np
+
+from actors.meter import Tally
+from actors.observer import Accuracy, Observer
+from actors.outcome import IterationDone, Outcome
+from protocol.errors import Aborted
+from protocol.party import result_digest
+from sim.folder import FORMAT, jsonable
+from sim.plan import Plan
+
+DELTA = 1e-5
+STILL_FALLING = 0.002  # relative fall of the training error in one iteration
+
+
+class IterationLog:
+    """One flushed line per iteration, and the sums that the summary needs."""
+
+    def __init__(self, folder: Path, online: int) -> None:
+        self._file = (folder / "iterations.jsonl").open("w", encoding="utf-8")
+        self._online = online
+        self.observer: Observer | None = None
+        self.seconds: list[float] = []
+        self.dropouts = 0
+        self.tally = Tally()
+        self.latest: dict[str, Any] = {}
+        self._errors: list[float | None] = []
+
+    def add(self, done: IterationDone) -> None:
+        self.seconds.append(done.seconds)
+        self.dropouts += self._online - done.contributors
+        self.tally += done.tally
+        own = [row for row in done.tally.rows if row.iteration == done.iteration]
+        self.latest = {
+            "iteration": done.iteration,
+            "seconds": done.seconds,
+            "online": self._online,
+            "contributors": done.contributors,
+            "dropouts": self._online - done.contributors,
+            "train_mae": self.observer.train_mae(done.iteration) if self.observer else None,
+            "bytes": sum(row.wire_bytes for row in own),
+        }
+        self._errors.append(self.latest["train_mae"])
+        self._file.write(json.dumps(jsonable(self.latest), allow_nan=False) + "\n")
+        self._file.flush()
+
+    def notes(self) -> list[str]:
+        """Whether the run ended before it had learned what it could."""
+        before, after = self._errors[-2:] if len(self._errors) > 1 else (None, None)
+        if not before or not after or after > before * (1 - STILL_FALLING):
+            return []
+        percent = 100 * (1 - after / before)
+        return [f"The training error still fell by {percent:.1f} % in the last iteration: more would lower it further."]
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def anchor_of(views: dict[str, tuple[int, bytes]]) -> str | None:
+    """A digest over the heads of all views: who rewrites every file still has another anchor."""
+    if not views:
+        return None
+    heads = [[party, records, head] for party, (records, head) in sorted(views.items())]
+    return hashlib.sha256(msgpack.packb(["anchor", heads])).hexdigest()
+
+
+def summarise(
+    plan: Plan,
+    folder: Path,
+    outcome: Outcome,
+    log: IterationLog,
+    accuracy: Accuracy,
+    plain: Accuracy | None,
+    seconds: float,
+) -> dict[str, Any]:
+    params, shape, config = plan.card.params, plan.shape, plan.config
+    held_out = sum(len(user.held_out_items) for user in plan.data)
+    return jsonable(  # type: ignore[no-any-return]
+        {
+            "run": str(folder),
+            "format": FORMAT,
+            "scheme": plan.card.scheme.name,
+            "data": config.data,
+            "seed": config.seed,
+            "simulation": plan.card.simulation,
+            "completed": outcome.abort is None,
+            "abort": _abort(outcome.abort),
+            "notes": [*plan.notes, *log.notes()],
+            "users": shape.n_users,
+            "items": shape.n_items,
+            "items_without_raters": shape.n_items - shape.rated_items,
+            "ratings": {"train": sum(shape.support_sizes), "test": held_out},
+            "dim": params.dim,
+            "iterations": params.iterations,
+            "transport": config.transport,
+            "wire": params.wire,
+            "processes": outcome.processes,
+            "users_per_process": config.users_per_process,
+            "ring": {"bits": params.ring_bits, "fraction_bits": params.fraction_bits},
+            "clipped": accuracy.clipped,
+            "accuracy": _accuracy(accuracy, plain),
+            "privacy": {
+                "unit": plan.card.scheme.unit,
+                "claimed_epsilon": config.epsilon,
+                "accounted": {"epsilon": None, "delta": DELTA, "method": "not accounted by this version"},
+            },
+            "seconds": _seconds(outcome, log, seconds),
+            "bytes": _bytes(log.tally, outcome.rest, len(log.seconds)),
+            "memory": {"user_process_uss_mean": outcome.user_process_uss},
+            "rejected": dict(sorted(outcome.rejected.items())),
+            "dropouts": log.dropouts,
+            "restarts": 0,
+            "item_factors_sha256": None if outcome.item_factors is None else result_digest(outcome.item_factors),
+            "anchor": anchor_of(outcome.views),
+            "views": {party: {"records": n, "head": head} for party, (n, head) in sorted(outcome.views.items())},
+        }
+    )
+
+
+def _abort(abort: Aborted | None) -> dict[str, str] | None:
+    return None if abort is None else {"reason": abort.reason.name, "sentence": str(abort)}
+
+
+def _accuracy(accuracy: Accuracy, plain: Accuracy | None) -> dict[str, Any]:
+    increase = None
+    if plain is not None and accuracy.train_mae is not None and plain.train_mae is not None:
+        increase = accuracy.train_mae - plain.train_mae
+    return {
+        "train_mae": accuracy.train_mae,
+        "train_rmse": accuracy.train_rmse,
+        "test_mae": accuracy.test_mae,
+        "test_rmse": accuracy.test_rmse,
+        "plain": {"train_mae": plain and plain.train_mae, "test_rmse": plain and plain.test_rmse},
+        "mae_increase": increase,
+    }
+
+
+def _seconds(outcome: Outcome, log: IterationLog, total: float) -> dict[str, Any]:
+    return {
+        "startup": outcome.startup_seconds,
+        "total": total,
+        "iteration_median": statistics.median(log.seconds) if log.seconds else None,
+        "iteration_p95": float(np.quantile(log.seconds, 0.95)) if log.seconds else None,
+    }
+
+
+def _bytes(tally: Tally, rest: Tally, iterations: int) -> dict[str, Any]:
+    """Wire bytes: framing and encryption included."""
+    edges: dict[str, int] = defaultdict(int)
+    for row in tally.rows:
+        if 0 <= row.iteration < iterations:
+            edges[f"{row.sender}->{row.receiver}"] += row.wire_bytes
+    down, up = tally.down, tally.up
+    return {
+        "total": sum(row.wire_bytes for row in [*tally.rows, *rest.rows]),
+        "per_iteration": {edge: round(total / iterations) for edge, total in edges.items()},
+        "per_user_iteration": {
+            "down_mean": round(down.total / down.count) if down.count else None,
+            "down_max": down.most or None,
+            "up_mean": round(up.total / up.count) if up.count else None,
+            "up_max": up.most or None,
+        },
+    }

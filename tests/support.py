@@ -1,0 +1,65 @@
+"""Small runs for tests: a card and seats from a few numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from hypothesis import settings
+
+from protocol.roles import UserInput, user_name
+from protocol.schemes import Shape, find_scheme
+from protocol.seating import Card, Seat, all_parties, make_run_id, tape_seed
+
+STARS = (1.0, 5.0)
+FALSE_ALARM = 1e-6  # a statistical test that holds fails for one seed in a million; seeds are fixed
+
+Rated = Mapping[int, float]  # item -> rating, of one user
+
+
+def steadily(examples: int) -> settings:
+    """The same examples in every run."""
+    return settings(max_examples=examples, derandomize=True, deadline=None, database=None)
+
+
+def small_ratings(n_users: int, n_items: int) -> list[dict[int, float]]:
+    """About two thirds of all pairs; user i rates item i mod n_items in any case."""
+    return [
+        {j: 1.0 + (3 * i + 2 * j) % 5 for j in range(n_items) if (i + 2 * j) % 3 != 0 or j == i % n_items}
+        for i in range(n_users)
+    ]
+
+
+def shape_of(ratings: Sequence[Rated], n_items: int) -> Shape:
+    raters = np.bincount([item for rated in ratings for item in rated], minlength=n_items).astype(np.int64)
+    return Shape(len(ratings), n_items, STARS, tuple(len(rated) for rated in ratings), raters)
+
+
+def small_run(
+    scheme: str = "masked",
+    n_users: int = 4,
+    n_items: int = 5,
+    dim: int = 2,
+    iterations: int = 3,
+    epsilon: float = 8.0,
+    wire: str = "compact",
+    seed: int = 1,
+    ratings: Sequence[Rated] | None = None,
+    **options: Any,
+) -> tuple[Card, list[Seat]]:
+    """A run of `ratings` (those of `small_ratings` if none are given); `seed` decides tapes and run id alone."""
+    made = find_scheme(scheme)
+    given = small_ratings(n_users, n_items) if ratings is None else ratings
+    flags = {name: value for name, value in (("epsilon", epsilon), ("wire", wire)) if name in made.flags}
+    params, _ = made.make_params(shape_of(given, n_items), dim=dim, iterations=iterations, **flags, **options)
+    run_seed = seed.to_bytes(32, "little")
+    names = all_parties(made, len(given))
+    card = Card(made, params, make_run_id(params, names, run_seed), simulation=True)
+    inputs = {user_name(user): _user_input(rated) for user, rated in enumerate(given)}
+    return card, [Seat(name, tape_seed(run_seed, name), inputs.get(name)) for name in names]
+
+
+def _user_input(rated: Rated) -> UserInput:
+    items = sorted(rated)
+    return UserInput(np.array(items, np.uint32), np.array([rated[item] for item in items], np.float64))

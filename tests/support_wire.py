@@ -1,0 +1,123 @@
+"""The wire format written down a second time: what each message carries, and canonical msgpack for ints and bytes.
+
+Nothing here uses the codec, so that a frame made here is an expectation and not an echo.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+# The index in these lists is the kind on the wire.
+KINDS = {
+    "masked": [
+        "Hello", "Join", "Welcome", "WelcomeInFull", "OpenSum", "ItemFactors", "ItemFactorsInFull",
+        "MaskedGradient", "Contributors", "Agreed", "MaskedTotal", "Finish",
+    ],
+    "plain": ["Hello", "Join", "ItemFactors", "Gradient", "Finish"],
+}  # fmt: skip
+
+FIELDS = {
+    "Hello": {"wire_version": "count", "run_id": "bytes32", "params_digest": "bytes32"},
+    "Join": {"items": "increasing"},
+    "Welcome": {"floors": "counts", "mask_key": "bytes32", "item_keys": "keys"},
+    "WelcomeInFull": {"floors": "counts", "envelopes": "floats"},
+    "OpenSum": {"iteration": "count", "users": "increasing", "items": "increasing", "floors": "counts"},
+    "ItemFactors": {"iteration": "count", "floors": "counts", "factors": "floats"},
+    "ItemFactorsInFull": {
+        "iteration": "count", "floors": "counts", "factors": "floats", "masks": "ring", "envelopes": "floats",
+    },
+    "Gradient": {"iteration": "count", "values": "floats"},
+    "MaskedGradient": {"iteration": "count", "items": "increasing", "values": "ring"},
+    "Contributors": {"iteration": "count", "users": "increasing", "counts": "counts", "digest": "bytes32"},
+    "Agreed": {"iteration": "count", "digest": "bytes32"},
+    "MaskedTotal": {"iteration": "count", "items": "increasing", "values": "ring"},
+    "Finish": {"iteration": "count"},
+}  # fmt: skip
+
+
+# --- canonical msgpack: the shortest form of each value ---------------------------------------------------------
+
+
+def pack_uint(value: int) -> bytes:
+    if value < 0x80:
+        return bytes([value])
+    for marker, size in ((0xCC, 1), (0xCD, 2), (0xCE, 4), (0xCF, 8)):
+        if value < 1 << 8 * size:
+            return bytes([marker]) + value.to_bytes(size, "big")
+    raise ValueError(value)
+
+
+def pack_bin(data: bytes) -> bytes:
+    for marker, size in ((0xC4, 1), (0xC5, 2), (0xC6, 4)):
+        if len(data) < 1 << 8 * size:
+            return bytes([marker]) + len(data).to_bytes(size, "big") + data
+    raise ValueError(len(data))
+
+
+def pack(*parts: int | bytes) -> bytes:
+    """An array of fewer than sixteen ints and byte strings."""
+    packed = [pack_uint(part) if isinstance(part, int) else pack_bin(part) for part in parts]
+    return bytes([0x90 + len(parts)]) + b"".join(packed)
+
+
+# --- plain Python content (ints, bytes, lists) <-> what travels, and what the message object holds ----------------
+
+
+def on_the_wire(how: str, content: Any, ring_bits: int) -> int | bytes:
+    if how in ("count", "bytes32"):
+        return content  # type: ignore[no-any-return]
+    if how == "keys":
+        return b"".join(content)
+    if how in ("counts", "increasing"):
+        return struct.pack(f"<{len(content)}I", *content)
+    numbers = [number for row in content for number in row]
+    if how == "floats":
+        return struct.pack(f"<{len(numbers)}f", *numbers)
+    return b"".join(number.to_bytes(ring_bits // 8, "little") for number in numbers)
+
+
+def frame_of(scheme: str, kind: str, sequence: int, contents: Sequence[Any], ring_bits: int) -> bytes:
+    fields = FIELDS[kind].values()
+    body = [on_the_wire(how, content, ring_bits) for how, content in zip(fields, contents, strict=True)]
+    return pack(KINDS[scheme].index(kind), sequence, *body)
+
+
+def dtype_of(how: str, ring_bits: int) -> Any:
+    if how == "floats":
+        return np.float32
+    return np.uint64 if how == "ring" and ring_bits > 32 else np.uint32
+
+
+def in_memory(how: str, content: Any, ring_bits: int, dim: int) -> Any:
+    if how in ("count", "bytes32"):
+        return content
+    if how == "keys":
+        return tuple(content)
+    array = np.array(content, dtype_of(how, ring_bits))
+    return array.reshape(-1, dim) if how in ("floats", "ring") else array
+
+
+def message_of(cls: type, contents: Sequence[Any], ring_bits: int, dim: int) -> Any:
+    fields = FIELDS[cls.__name__].values()
+    return cls(*(in_memory(how, content, ring_bits, dim) for how, content in zip(fields, contents, strict=True)))
+
+
+def assert_holds(message: Any, contents: Sequence[Any], ring_bits: int, dim: int) -> None:
+    """The message has exactly these contents, in the types that a role computes with."""
+    kinds = FIELDS[type(message).__name__]
+    assert [field.name for field in dataclasses.fields(message)] == list(kinds)
+    for (name, how), content in zip(kinds.items(), contents, strict=True):
+        value = getattr(message, name)
+        if how in ("count", "bytes32"):
+            assert type(value) is type(content) and value == content, name
+        elif how == "keys":
+            assert value == tuple(content), name
+        else:
+            expected = in_memory(how, content, ring_bits, dim)
+            assert value.dtype == expected.dtype and value.shape == expected.shape, name
+            assert value.tobytes() == expected.tobytes(), name

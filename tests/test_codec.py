@@ -1,0 +1,371 @@
+"""One frame per message: what is written, what is refused, and in which order the checks come."""
+
+from __future__ import annotations
+
+import random
+import struct
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support import shape_of
+from support_wire import FIELDS, KINDS, assert_holds, frame_of, message_of, pack, pack_bin, pack_uint
+
+from protocol.codec import Codec
+from protocol.errors import Reason, Rejected
+from protocol.params import MOST_ITERATIONS
+from protocol.ring import Ring
+from protocol.schemes import SCHEMES, find_scheme
+
+DIM = 2
+MAX_FRAME = 4096
+EVERY_MESSAGE = [(scheme, kind) for scheme, kinds in KINDS.items() for kind in kinds]
+
+
+def codec_of(scheme: str = "masked", ring_bits: int = 8, dim: int = DIM, max_frame: int = MAX_FRAME) -> Codec:
+    return Codec(SCHEMES[scheme].messages, Ring(ring_bits), dim, max_frame)
+
+
+def class_of(scheme: str, kind: str) -> type:
+    return SCHEMES[scheme].messages[KINDS[scheme].index(kind)]
+
+
+def refusal(codec: Codec, frame: bytes) -> Reason:
+    with pytest.raises(Rejected) as caught:
+        codec.decode(frame)
+    return caught.value.reason
+
+
+# --- what is written -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scheme", KINDS)
+def test_the_numbers_of_the_kinds_are_these(scheme):
+    messages = SCHEMES[scheme].messages
+    assert [cls.__name__ for cls in messages] == KINDS[scheme]
+    codec = codec_of(scheme)
+    assert [codec.kind(code) for code in range(len(messages))] == KINDS[scheme]
+
+
+COUNTS = st.one_of(st.integers(0, 300), st.sampled_from([2**16 - 1, 2**16, 2**32 - 1, 2**32, 2**64 - 1]))
+WORDS = st.one_of(st.integers(0, 2**32 - 1), st.integers(0, 5))
+KEYS = st.binary(min_size=32, max_size=32)
+
+
+def rows(numbers: st.SearchStrategy[Any], dim: int) -> st.SearchStrategy[Any]:
+    return st.lists(st.lists(numbers, min_size=dim, max_size=dim), max_size=5)
+
+
+def content(how: str, ring_bits: int, dim: int) -> st.SearchStrategy[Any]:
+    return {
+        "count": COUNTS,
+        "bytes32": KEYS,
+        "keys": st.lists(KEYS, max_size=12),
+        "counts": st.lists(WORDS, max_size=70),
+        "increasing": st.lists(WORDS, unique=True, max_size=70).map(sorted),
+        "floats": rows(st.floats(width=32, allow_nan=False, allow_infinity=False), dim),
+        "ring": rows(st.one_of(st.integers(0, 2**ring_bits - 1), st.sampled_from([0, 2**ring_bits - 1])), dim),
+    }[how]
+
+
+@pytest.mark.parametrize(("scheme", "kind"), EVERY_MESSAGE)
+@settings(max_examples=40, deadline=None, derandomize=True, database=None)
+@given(data=st.data())
+def test_every_message_has_one_frame_and_comes_back(scheme, kind, data):
+    ring_bits, dim = data.draw(st.sampled_from([8, 16, 24, 32, 40, 56, 64])), data.draw(st.integers(1, 4))
+    contents = [data.draw(content(how, ring_bits, dim)) for how in FIELDS[kind].values()]
+    sequence = data.draw(COUNTS)
+    codec = codec_of(scheme, ring_bits, dim)
+    message = message_of(class_of(scheme, kind), contents, ring_bits, dim)
+    frame = codec.encode(message, sequence)
+    assert frame == frame_of(scheme, kind, sequence, contents, ring_bits)
+    number, back = codec.decode(frame)
+    assert number == sequence and type(back) is class_of(scheme, kind)
+    assert_holds(back, contents, ring_bits, dim)
+
+
+@pytest.mark.parametrize("wire", ["compact", "paper"])
+@pytest.mark.parametrize(("scheme", "kind"), EVERY_MESSAGE)
+def test_the_size_limit_leaves_room_for_the_largest_message(scheme, kind, wire):
+    """A user who rated everything, at the end of the longest run that is allowed."""
+    users, items, dim, ring_bits = 40, 30, 3, 64
+    flags = {"wire": wire, "epsilon": 8.0, "ring_bits": ring_bits} if scheme == "masked" else {}
+    made = find_scheme(scheme)
+    shape = shape_of([dict.fromkeys(range(items), 3.0)] * users, items)
+    params, _ = made.make_params(shape, dim=dim, iterations=MOST_ITERATIONS, **flags)
+    largest = {
+        "count": MOST_ITERATIONS,
+        "bytes32": bytes(32),
+        "keys": [bytes(32)] * items,
+        "counts": [1] * items,
+        "increasing": list(range(items)),
+        "floats": [[1.0] * dim] * items,
+        "ring": [[1] * dim] * items,
+    }
+    contents = [
+        list(range(users)) if name == "users" else [] if (scheme, name) == ("plain", "floors") else largest[how]
+        for name, how in FIELDS[kind].items()
+    ]
+    frame = frame_of(scheme, kind, 2 * MOST_ITERATIONS + 2, contents, ring_bits)
+    codec = made.make_codec(params)
+    assert len(frame) <= codec.max_frame == made.max_frame(params)
+    assert_holds(codec.decode(frame)[1], contents, ring_bits, dim)
+
+
+# --- size before parsing -----------------------------------------------------------------------------------------
+
+
+def test_a_frame_above_the_limit_is_not_even_parsed(monkeypatch):
+    def parsed(*_: Any, **__: Any) -> None:
+        raise AssertionError("an oversized frame reached the parser")
+
+    monkeypatch.setattr("protocol.codec.msgpack.unpackb", parsed)
+    codec = codec_of(max_frame=64)
+    for frame in (b"\xc1" * 65, pack(1, 1, bytes(64)), b"\x93" + bytes(10**6)):
+        assert refusal(codec, frame) is Reason.OVERSIZED
+
+
+def test_the_limit_itself_is_allowed():
+    """[1, 1, bin of 60]: array, kind, number, bin header of two bytes and 60 bytes are 65."""
+    frame = pack(1, 1, struct.pack("<15I", *range(15)))
+    assert len(frame) == 65
+    assert codec_of(max_frame=65).decode(frame)[0] == 1
+    assert refusal(codec_of(max_frame=64), frame) is Reason.OVERSIZED
+    assert refusal(codec_of(max_frame=64), b"\xc1" * 64) is Reason.MALFORMED
+
+
+# --- not a message -----------------------------------------------------------------------------------------------
+
+FINISH = pack(11, 1, 3)  # 93 0b 01 03
+ROW_OF_8 = b"\x01\x02"  # two elements of an 8-bit ring
+
+MALFORMED = {
+    "nothing": b"",
+    "a byte that msgpack never uses": b"\xc1",
+    "an extra byte": FINISH + b"\x00",
+    "a second frame": FINISH + FINISH,
+    "a bare int": b"\x0b",
+    "bare bytes": pack_bin(FINISH),
+    "an empty array": b"\x90",
+    "an array of one": b"\x91\x0b",
+    "an empty map": b"\x80",
+    "a map": b"\x81\x0b\x01",
+    "a map of 2^32 - 1 pairs": b"\xdf\xff\xff\xff\xff",
+    "an array of 2^32 - 1 entries": b"\xdd\xff\xff\xff\xff",
+    "an array of seventeen ints": b"\xdc\x00\x11" + b"\x0b" * 17,
+    "bytes that claim 2^32 - 1": b"\x93\x0b\x01\xc6\xff\xff\xff\xff",
+    "a map as a field": b"\x93\x0b\x01\x80",
+    "a string as a field": b"\x93\x0b\x01\xa1\x33",
+    "an empty string as a field": b"\x93\x01\x01\xa0",
+    "a string that is not UTF-8": b"\x93\x01\x01\xa4\xff\xff\xff\xff",
+    "a float32 as a field": b"\x93\x0b\x01\xca\x40\x40\x00\x00",
+    "a float64 as a field": b"\x93\x0b\x01\xcb\x40\x08" + bytes(6),
+    "nil as a field": b"\x93\x0b\x01\xc0",
+    "false as a field": b"\x93\x0b\x01\xc2",
+    "true as a field": b"\x93\x0b\x01\xc3",
+    "an extension as a field": b"\x93\x0b\x01\xd4\x05\x00",
+    "an empty extension as a field": b"\x93\x0b\x01\xc7\x00\x05",
+    "a timestamp as a field": b"\x93\x0b\x01\xd6\xff" + bytes(4),
+    "an empty timestamp as a field": b"\x93\x0b\x01\xc7\x00\xff",
+    "an array as a field": b"\x93\x0b\x01\x91\x03",
+    "an empty array as a field": b"\x93\x0b\x01\x90",
+    "arrays in arrays": b"\x91" * 2000,
+    "a negative int as a field": b"\x93\x0b\x01\xff",
+    "the most negative int as a field": b"\x93\x0b\x01\xd3\x80" + bytes(7),
+    "bytes where a number belongs": pack(11, 1, b"\x03"),
+    "a number where bytes belong": pack(1, 1, 3),
+    "a number where a digest belongs": pack(9, 1, 0, 3),
+    "a number where keys belong": pack(2, 1, b"", bytes(32), 3),
+    "a number where ring elements belong": pack(7, 1, 0, b"", 3),
+    "a number where floats belong": pack(5, 1, 0, b"", 3),
+    "the first kind that does not exist": pack(12, 1, 3),
+    "kind 255": pack(255, 1, 3),
+    "kind 2^64 - 1": pack(2**64 - 1, 1, 3),
+    "kind -1": b"\x93\xff\x01\x03",
+    "kind as bytes": pack(b"\x0b", 1, 3),
+    "kind as true": b"\x95\xc3\x01\x03\x03\x03",
+    "number -1": b"\x93\x0b\xff\x03",
+    "number as bytes": pack(11, b"\x01", 3),
+    "a field too few": pack(11, 1),
+    "a field too many": pack(11, 1, 3, 3),
+    "sixteen entries": b"\xdc\x00\x10" + b"\x0b" * 16,
+}
+
+
+@pytest.mark.parametrize("name", MALFORMED)
+def test_malformed(name):
+    assert refusal(codec_of(), MALFORMED[name]) is Reason.MALFORMED
+
+
+def test_the_frame_that_the_malformed_ones_were_made_from_is_sound():
+    sequence, message = codec_of().decode(FINISH)
+    assert (sequence, type(message).__name__, message.iteration) == (1, "Finish", 3)
+
+
+@pytest.mark.parametrize("kind", KINDS["masked"])
+def test_no_beginning_of_a_frame_is_a_frame(kind):
+    small = {
+        "count": 300, "bytes32": bytes(32), "keys": [bytes(32)], "counts": [1], "increasing": [1],
+        "floats": [[1.0, 2.0]], "ring": [[1, 2]],
+    }  # fmt: skip
+    frame = frame_of("masked", kind, 1, [small[how] for how in FIELDS[kind].values()], 8)
+    codec = codec_of()
+    assert codec.decode(frame)[0] == 1
+    assert {refusal(codec, frame[:length]) for length in range(len(frame))} == {Reason.MALFORMED}
+
+
+# --- another frame for the same message ----------------------------------------------------------------------------
+
+NOT_CANONICAL = {
+    "an array header of three bytes": b"\xdc\x00\x03\x0b\x01\x03",
+    "an array header of five bytes": b"\xdd\x00\x00\x00\x03\x0b\x01\x03",
+    "the kind in two bytes": b"\x93\xcc\x0b\x01\x03",
+    "the number in two bytes": b"\x93\x0b\xcc\x01\x03",
+    "3 as uint8": b"\x93\x0b\x01\xcc\x03",
+    "3 as uint16": b"\x93\x0b\x01\xcd\x00\x03",
+    "3 as uint32": b"\x93\x0b\x01\xce\x00\x00\x00\x03",
+    "3 as uint64": b"\x93\x0b\x01\xcf" + bytes(7) + b"\x03",
+    "3 as int8": b"\x93\x0b\x01\xd0\x03",
+    "3 as int16": b"\x93\x0b\x01\xd1\x00\x03",
+    "3 as int64": b"\x93\x0b\x01\xd3" + bytes(7) + b"\x03",
+    "300 as uint32": b"\x93\x0b\x01\xce\x00\x00\x01\x2c",
+    "four bytes as bin16": b"\x93\x01\x01\xc5\x00\x04" + bytes(4),
+    "four bytes as bin32": b"\x93\x01\x01\xc6\x00\x00\x00\x04" + bytes(4),
+    "no bytes as bin32": b"\x93\x01\x01\xc6\x00\x00\x00\x00",
+    "256 bytes as bin32": b"\x93\x01\x01\xc6\x00\x00\x01\x00" + struct.pack("<64I", *range(64)),
+}
+
+
+@pytest.mark.parametrize("name", NOT_CANONICAL)
+def test_not_canonical(name):
+    assert refusal(codec_of(), NOT_CANONICAL[name]) is Reason.NOT_CANONICAL
+
+
+# --- what a field may hold ------------------------------------------------------------------------------------------
+
+FIELD_FAULTS = {
+    "a digest of 31 bytes": (pack(9, 1, 0, bytes(31)), Reason.WRONG_LENGTH),
+    "a digest of 33 bytes": (pack(9, 1, 0, bytes(33)), Reason.WRONG_LENGTH),
+    "a digest of 64 bytes": (pack(9, 1, 0, bytes(64)), Reason.WRONG_LENGTH),
+    "an empty digest": (pack(9, 1, 0, b""), Reason.WRONG_LENGTH),
+    "a key and a half": (pack(2, 1, bytes(4), bytes(32), bytes(48)), Reason.WRONG_LENGTH),
+    "half a count": (pack(2, 1, bytes(2), bytes(32), b""), Reason.WRONG_LENGTH),
+    "an item and a half": (pack(1, 1, bytes(6)), Reason.WRONG_LENGTH),
+    "one float of a row of two": (pack(5, 1, 0, b"", bytes(4)), Reason.WRONG_LENGTH),
+    "half a float": (pack(5, 1, 0, b"", bytes(10)), Reason.WRONG_LENGTH),
+    "one ring element of a row of two": (pack(7, 1, 0, bytes(4), b"\x01"), Reason.WRONG_LENGTH),
+    "a row and a half of ring elements": (pack(10, 1, 0, bytes(4), b"\x01\x02\x03"), Reason.WRONG_LENGTH),
+    "an item twice": (pack(1, 1, struct.pack("<2I", 4, 4)), Reason.DUPLICATE_ITEM),
+    "an item twice, not at the start": (pack(1, 1, struct.pack("<4I", 0, 1, 7, 7)), Reason.DUPLICATE_ITEM),
+    "items that fall": (pack(1, 1, struct.pack("<2I", 4, 3)), Reason.UNSORTED_ITEMS),
+    "items that fall by 2^32 - 1": (pack(1, 1, struct.pack("<2I", 2**32 - 1, 0)), Reason.UNSORTED_ITEMS),
+    "an item that comes again later": (pack(1, 1, struct.pack("<3I", 1, 2, 1)), Reason.UNSORTED_ITEMS),
+    "users that fall": (pack(4, 1, 0, struct.pack("<2I", 1, 0), b"", b""), Reason.UNSORTED_ITEMS),
+    "a user twice": (pack(8, 1, 0, struct.pack("<2I", 1, 1), b"", bytes(32)), Reason.DUPLICATE_ITEM),
+    "not a number": (pack(5, 1, 0, b"", struct.pack("<2f", 1.0, float("nan"))), Reason.OUT_OF_RANGE),
+    "a signalling NaN": (pack(5, 1, 0, b"", b"\x01\x00\x80\x7f" + bytes(4)), Reason.OUT_OF_RANGE),
+    "infinity": (pack(5, 1, 0, b"", struct.pack("<2f", float("inf"), 1.0)), Reason.OUT_OF_RANGE),
+    "minus infinity": (pack(3, 1, b"", struct.pack("<2f", 1.0, float("-inf"))), Reason.OUT_OF_RANGE),
+}
+
+
+@pytest.mark.parametrize("name", FIELD_FAULTS)
+def test_a_field_that_cannot_be(name):
+    frame, reason = FIELD_FAULTS[name]
+    assert refusal(codec_of(), frame) is reason
+
+
+@pytest.mark.parametrize(("ring_bits", "too_short"), [(16, 2), (24, 3), (40, 5), (64, 8)])
+def test_a_row_of_ring_elements_is_as_long_as_the_ring_is_wide(ring_bits, too_short):
+    """One element of two is missing; with it the frame is sound."""
+    codec = codec_of(ring_bits=ring_bits)
+    assert refusal(codec, pack(7, 1, 0, bytes(4), bytes(too_short))) is Reason.WRONG_LENGTH
+    assert codec.decode(pack(7, 1, 0, bytes(4), bytes(2 * too_short)))[1].values.tolist() == [[0, 0]]
+
+
+# --- fuzz: whatever arrives is refused with a reason, or is the frame of its message ---------------------------------
+
+INTERESTING = [0x00, 0x7F, 0x80, 0x8F, 0x90, 0x93, 0x9F, 0xA0, *range(0xC0, 0xE0), 0xE0, 0xFF]
+
+
+def seeds(chance: random.Random) -> list[bytes]:
+    """A few sound frames of every kind, short enough for a mutation to hit something that matters."""
+    frames = []
+    for kind in KINDS["masked"] * 4:
+        n = chance.choice([0, 1, 2, 3, 40])
+        some = {
+            "count": chance.choice([0, 1, 127, 128, 256, 2**16, 2**32]),
+            "bytes32": chance.randbytes(32),
+            "keys": [chance.randbytes(32) for _ in range(n % 4)],
+            "counts": [chance.choice([0, 1, 2**31]) for _ in range(n)],
+            "increasing": sorted(chance.sample(range(50), n)),
+            "floats": [[chance.uniform(-2, 2) for _ in range(DIM)] for _ in range(n)],
+            "ring": [[chance.randrange(256) for _ in range(DIM)] for _ in range(n)],
+        }
+        frames.append(frame_of("masked", kind, chance.choice([0, 1, 200]), [some[h] for h in FIELDS[kind].values()], 8))
+    return frames
+
+
+def mutated(chance: random.Random, frames: list[bytes]) -> bytes:
+    frame = bytearray(chance.choice(frames))
+    for _ in range(chance.choice([1, 1, 1, 2, 4])):
+        at = chance.randrange(len(frame)) if frame and chance.random() < 0.7 else min(chance.randrange(8), len(frame))
+        match chance.randrange(8):
+            case 0 if at < len(frame):
+                frame[at] ^= 1 << chance.randrange(8)
+            case 1 if at < len(frame):
+                frame[at] = chance.choice(INTERESTING)
+            case 2:
+                del frame[at : at + chance.choice([1, 1, 2, 4, 8])]
+            case 3:
+                frame[at:at] = chance.randbytes(chance.choice([1, 2, 4, 8]))
+            case 4:
+                frame[at:at] = bytes([chance.choice(INTERESTING)])
+            case 5 if at < len(frame):
+                frame[at : at + 1] = bytes([0xCC, frame[at]])  # where it was an int, the same int in two bytes
+            case 6:
+                other = chance.choice(frames)
+                frame[at:] = other[chance.randrange(len(other)) :]
+            case _:
+                frame[at : at + 1] = pack_uint(chance.choice([0, 11, 255, 2**16, 2**64 - 1]))
+    return bytes(frame)
+
+
+def test_fuzz_decoding_refuses_with_a_reason_or_gives_the_frame_back():
+    chance = random.Random(20150725)
+    codec = codec_of()
+    frames = seeds(chance)
+    met: dict[str, int] = {}
+    for _ in range(20_000):
+        frame = mutated(chance, frames)
+        try:
+            sequence, message = codec.decode(frame)
+        except Rejected as refused:
+            met[refused.reason.name] = met.get(refused.reason.name, 0) + 1
+        else:
+            met["accepted"] = met.get("accepted", 0) + 1
+            assert codec.encode(message, sequence) == frame, frame.hex()
+    # each kind of fault was really met, and so was soundness
+    assert set(met) == {
+        "accepted", "MALFORMED", "NOT_CANONICAL", "WRONG_LENGTH", "DUPLICATE_ITEM", "UNSORTED_ITEMS", "OUT_OF_RANGE",
+    }  # fmt: skip
+    assert met["accepted"] > 1000 and met["NOT_CANONICAL"] > 100
+
+
+def test_noise_is_refused():
+    chance = random.Random(7)
+    codec = codec_of(max_frame=200)
+    reasons = {refusal(codec, chance.randbytes(chance.randrange(260))) for _ in range(3000)}
+    assert reasons == {Reason.OVERSIZED, Reason.MALFORMED}
+
+
+def test_what_was_decoded_is_a_copy_that_a_role_may_keep():
+    """Neither the frame nor a second decoding shares memory with the first."""
+    codec = codec_of(ring_bits=32)
+    frame = pack(7, 1, 0, struct.pack("<I", 5), struct.pack("<2I", 6, 7))
+    first, second = codec.decode(frame)[1], codec.decode(frame)[1]
+    first.items[0], first.values[0, 0] = 9, 9
+    assert second.items.tolist() == [5] and second.values.tolist() == [[6, 7]]
+    assert not np.shares_memory(first.values, second.values)
