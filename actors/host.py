@@ -22,7 +22,7 @@ from actors.journal import Journal, view_path
 from actors.keys import Roster, Secret
 from actors.meter import Meter
 from actors.observer import HeldOut, Observer
-from actors.transport import ClientEnd, Context, ServerEnd
+from actors.transport import ClientEnd, Context, Gate, ServerEnd
 from protocol.messages import SETUP, Deadline
 from protocol.party import Party, Step, result_digest
 from protocol.roles import RECOMMENDER, FactorizingRecommender, role_of
@@ -72,7 +72,15 @@ class Host:
         self._context: Context = zmq.Context()
         if len(secrets) > 100:
             self._context.max_sockets = 1023 + 4 * len(secrets)
-        self._hosted = [self._seat(roster, secret) for secret in secrets]
+        servers = roster.card.scheme.servers
+        self._gate = Gate(self._context) if any(secret.seat.party in servers for secret in secrets) else None
+        self._hosted: list[_Hosted] = []
+        try:
+            for secret in secrets:
+                self._hosted.append(self._seat(roster, secret))
+        except BaseException:
+            self._abandon()
+            raise
         self._poller = zmq.Poller()
         self._by_socket: dict[Any, tuple[_Hosted, End]] = {}
         for hosted in self._hosted:
@@ -89,7 +97,8 @@ class Host:
             ahead = servers[servers.index(name) + 1 :]  # an earlier server connects to the later ones
             keys = {key: party for party, key in roster.public_keys.items() if party not in ahead and party != name}
             endpoint = self._place.bind.get(name) or roster.endpoints[name]
-            server_end = ServerEnd(self._context, endpoint, secret.keys, keys, max_frame)
+            assert self._gate is not None
+            server_end = ServerEnd(self._context, self._gate, name, endpoint, secret.keys, keys, max_frame)
             self._report({"event": "ready", "party": name, "endpoint": server_end.address.endpoint})
         ends = {s: ClientEnd(self._context, s, roster.address(s), secret.keys, max_frame) for s in ahead}
         party, opening = seat_party(card, secret.seat, name in self._place.views)
@@ -101,19 +110,32 @@ class Host:
         return _Hosted(party, journal, server_end, ends, secret.held_out, meter, clock=time.perf_counter())
 
     def run(self) -> None:
-        for hosted in self._hosted:
-            self._settle(hosted, SETUP, hosted.party.start())
-        while not all(hosted.party.done for hosted in self._hosted):
-            for socket, _ in self._poller.poll(self._patience()):
-                self._drain(*self._by_socket[socket])
-            self._expire()
-        self.close()
+        try:
+            for hosted in self._hosted:
+                self._settle(hosted, SETUP, hosted.party.start())
+            while not all(hosted.party.done for hosted in self._hosted):
+                for socket, _ in self._poller.poll(self._patience()):
+                    self._drain(*self._by_socket[socket])
+                self._expire()
+        except BaseException:
+            self._abandon()
+            raise
+        self._close()
 
-    def close(self) -> None:
+    def _close(self) -> None:
+        """The last frames still leave."""
         for hosted in self._hosted:
             for end in hosted.ends():
                 end.close()
+        if self._gate:
+            self._gate.close()
         self._context.term()
+
+    def _abandon(self) -> None:
+        """Nothing more leaves."""
+        if self._gate:
+            self._gate.close()
+        self._context.destroy(linger=0)
 
     def _drain(self, hosted: _Hosted, end: End) -> None:
         for _ in range(_BURST):

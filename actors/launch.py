@@ -68,7 +68,6 @@ class Launch:
         self._pending: dict[int, _Pending] = {}
         self._alive: dict[int, list[str]] = {}
         self._waiting = set(self._secrets)  # parties whose end was not reported
-        self._uss: list[float] = []
         self._users_per_process = max(1, staff.users_per_process)
         self.outcome = Outcome()
         params = roster.card.params
@@ -220,7 +219,7 @@ class Launch:
         if "rows" in event:
             self.outcome.rest += Tally.from_lists(event)
         if party not in self._servers and event["uss"] is not None:
-            self._uss.append(event["uss"])
+            self.outcome.user_process_uss.append(event["uss"])
 
     def _on_abort(self, event: dict[str, Any]) -> None:
         raise Aborted(Reason[event["reason"]], event["detail"] or event["party"])
@@ -251,8 +250,6 @@ class Launch:
             self._log.unlink()
 
     def _conclude(self) -> None:
-        if self._uss:
-            self.outcome.user_process_uss = sum(self._uss) / len(self._uss)
         model = self._staff.run_folder / "model" / "item_factors.npy"
         if self.outcome.abort is None:
             self.outcome.item_factors = np.load(model, allow_pickle=False)

@@ -33,4 +33,4 @@ class Outcome:
     rest: Tally = field(default_factory=Tally)  # traffic after the last iteration
     startup_seconds: float = 0.0
     processes: dict[str, int] = field(default_factory=dict)
-    user_process_uss: float | None = None
+    user_process_uss: list[int] = field(default_factory=list)  # bytes that each user process owned at its end

@@ -7,7 +7,7 @@ opened it. So nobody can take over another party's address, and a party that com
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import zmq
@@ -15,14 +15,15 @@ from zmq.auth.thread import ThreadAuthenticator
 from zmq.utils.monitor import recv_monitor_message
 
 from protocol.errors import BadInput, Bug
+from protocol.framing import CURVE_OVERHEAD
 
 Context = zmq.Context[zmq.Socket[bytes]]
 
-DOMAIN = b"keyhole"
 BACKLOG = 4096
 LINGER_MS = 2000
 HIGH_WATER = 10_000  # frames per peer; the protocols keep two or three on their way
 SELF_CHECK_MS = 5000
+_HANDSHAKE_BYTES = 1024  # more than any command of a CURVE handshake, which the limit on messages would cut off too
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,29 +45,43 @@ class Address:
     public_key: bytes
 
 
-class _AllowList:
-    """A credentials provider for ZAP: the public keys of the roster."""
+class Gate:
+    """The ZAP handler of a context: for each server of the process, which public keys may connect to it."""
 
-    def __init__(self, keys: frozenset[bytes]) -> None:
-        self._keys = keys
+    def __init__(self, context: Context) -> None:
+        self._authenticator = ThreadAuthenticator(context)
+        self._authenticator.start()
+        self._allowed: dict[str, frozenset[bytes]] = {}
+
+    def admit(self, server: str, keys: Iterable[bytes]) -> None:
+        self._allowed[server] = frozenset(keys)
+        self._authenticator.configure_curve_callback(server, self)
 
     def callback(self, domain: str, key: bytes) -> bool:
-        return key in self._keys
+        """Called by the authenticator for every handshake."""
+        return key in self._allowed.get(domain, ())
+
+    def close(self) -> None:
+        self._authenticator.stop()
 
 
 class ServerEnd:
-    """The ROUTER of one server."""
+    """The ROUTER of one server, open to the keys of `roster` (public key -> party)."""
 
     def __init__(
-        self, context: Context, endpoint: str, keys: KeyPair, roster: Mapping[bytes, str], max_frame: int
+        self,
+        context: Context,
+        gate: Gate,
+        server: str,
+        endpoint: str,
+        keys: KeyPair,
+        roster: Mapping[bytes, str],
+        max_frame: int,
     ) -> None:
-        self._parties = dict(roster)  # public key (z85) -> party
+        self._parties = dict(roster)
         self._party_of: dict[bytes, str] = {}  # routing name -> party, learned from a connection's first frame
         self._route_to: dict[str, bytes] = {}
-        # before bind: without a handler CURVE lets every key in
-        self._authenticator = ThreadAuthenticator(context)
-        self._authenticator.start()
-        self._authenticator.configure_curve_callback(DOMAIN.decode(), _AllowList(frozenset(self._parties)))
+        gate.admit(server, self._parties)  # before bind: without a handler CURVE lets every key in
         self.socket = context.socket(zmq.ROUTER)
         _limit(self.socket, max_frame)
         self.socket.backlog = BACKLOG
@@ -74,14 +89,18 @@ class ServerEnd:
         self.socket.curve_server = True
         self.socket.curve_secretkey = keys.secret
         self.socket.curve_publickey = keys.public
-        self.socket.zap_domain = DOMAIN
+        self.socket.zap_domain = server.encode()
         try:
             self.socket.bind(endpoint)
         except zmq.ZMQError as error:
             self.close()
             raise BadInput(f"Cannot listen at {endpoint} ({error.strerror}): choose another port or folder.") from error
         self.address = Address(self.socket.getsockopt_string(zmq.LAST_ENDPOINT), keys.public)
-        _check_that_a_stranger_is_refused(context, self.address)
+        try:
+            _check_that_a_stranger_is_refused(context, self.address)
+        except Bug:
+            self.close()
+            raise
 
     def receive(self) -> tuple[str, bytes] | None:
         """(party, frame), or None if nothing waits."""
@@ -115,7 +134,6 @@ class ServerEnd:
 
     def close(self) -> None:
         self.socket.close(LINGER_MS)
-        self._authenticator.stop()
 
 
 class ClientEnd:
@@ -148,7 +166,7 @@ class ClientEnd:
 
 def _limit(socket: zmq.Socket[bytes], max_frame: int) -> None:
     # setsockopt rather than attributes: a user's process owns every page of Python that it touches
-    socket.setsockopt(zmq.MAXMSGSIZE, max_frame)
+    socket.setsockopt(zmq.MAXMSGSIZE, max(max_frame + CURVE_OVERHEAD, _HANDSHAKE_BYTES))
     socket.setsockopt(zmq.SNDHWM, HIGH_WATER)
     socket.setsockopt(zmq.RCVHWM, HIGH_WATER)
 
@@ -170,6 +188,7 @@ def _check_that_a_stranger_is_refused(context: Context, address: Address) -> Non
         refused = answered and recv_monitor_message(monitor)["event"] == zmq.EVENT_HANDSHAKE_FAILED_AUTH
     finally:
         socket.disable_monitor()
+        monitor.close(0)
         socket.close(0)
     if not refused:
         raise Bug("the transport does not refuse an unknown key")

@@ -14,7 +14,7 @@ import zmq
 from actors.host import own_memory
 from actors.keys import Secret
 from actors.observer import HeldOut, Observer
-from actors.transport import ClientEnd, Context, ServerEnd, make_key_pair
+from actors.transport import ClientEnd, Context, Gate, ServerEnd, make_key_pair
 from protocol.party import Party, Step
 from protocol.roles import UserInput
 from protocol.seating import Card, Seat, all_parties, make_run_id, seat_party, tape_seed
@@ -61,7 +61,8 @@ def _open_and_close_sockets() -> None:
     """A context of its own, gone again before the fork: threads do not survive one."""
     context: Context = zmq.Context()
     server, client = make_key_pair(), make_key_pair()
-    end = ServerEnd(context, "tcp://127.0.0.1:*", server, {client.public: "client"}, 1000)
+    gate = Gate(context)
+    end = ServerEnd(context, gate, "server", "tcp://127.0.0.1:*", server, {client.public: "client"}, 1000)
     other = ClientEnd(context, "server", end.address, client, 1000)
     poller = zmq.Poller()
     poller.register(end.socket, zmq.POLLIN)
@@ -74,4 +75,5 @@ def _open_and_close_sockets() -> None:
     other.receive()
     end.close()
     other.close()
+    gate.close()
     context.term()

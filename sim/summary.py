@@ -117,7 +117,7 @@ def summarise(
             },
             "seconds": _seconds(outcome, log, seconds),
             "bytes": _bytes(log.tally, outcome.rest, len(log.seconds)),
-            "memory": {"user_process_uss_mean": outcome.user_process_uss},
+            "memory": _memory(outcome.user_process_uss),
             "rejected": dict(sorted(outcome.rejected.items())),
             "dropouts": log.dropouts,
             "restarts": 0,
@@ -152,6 +152,13 @@ def _seconds(outcome: Outcome, log: IterationLog, total: float) -> dict[str, Any
         "total": total,
         "iteration_median": statistics.median(log.seconds) if log.seconds else None,
         "iteration_p95": float(np.quantile(log.seconds, 0.95)) if log.seconds else None,
+    }
+
+
+def _memory(uss: list[int]) -> dict[str, Any]:
+    return {
+        "user_process_uss_mean": round(statistics.mean(uss)) if uss else None,
+        "user_process_uss_max": max(uss, default=None),
     }
 
 

@@ -1,0 +1,289 @@
+"""The command line: exit codes, one helpful sentence, JSON and nothing else."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import socket
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from sim.cli import app
+
+INPROCESS = ("run", "--transport", "inprocess", "--data", "synthetic:6x5:.5", "--iterations", "2", "--dim", "2")
+
+
+ENVIRONMENT = {"PYTHONPATH": str(Path(__file__).parent.parent), "COLUMNS": "200"}
+
+
+def keyhole(*arguments: object):
+    """The command in this process: its exit code, stdout and stderr."""
+    return CliRunner().invoke(app, [str(argument) for argument in arguments], env=ENVIRONMENT)
+
+
+def refused(result, code: int, *words: str) -> None:
+    """That exit code, one sentence with these words on stderr, nothing on stdout, no traceback."""
+    assert result.exit_code == code, result.stderr
+    assert result.stdout == ""
+    assert result.stderr.startswith("keyhole: ") and result.stderr.count("\n") == 1
+    assert "Traceback" not in result.stderr
+    for word in words:
+        assert word in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--data", "no/such/file"], ["no/such/file"]),
+        (["--epsilon", "0"], ["--epsilon", "above 0"]),
+        (["--epsilon", "-1"], ["--epsilon", "above 0"]),
+        (["--epsilon", "nan"], ["--epsilon"]),
+        (["--dim", "0"], ["--dim"]),
+        (["--iterations", "0"], ["--iterations"]),
+        (["--users", "41"], ["40", "41"]),
+        (["--users", "0"], ["40"]),
+        (["--test-fraction", "1"], ["--test-fraction"]),
+        (["--deadline", "0"], ["--deadline"]),
+        (["--users-per-process", "0"], ["--users-per-process"]),
+        (["--seed", "-1"], ["--seed"]),
+        (["--transport", "pigeon"], ["tcp", "ipc", "inprocess"]),
+        (["--wire", "thin"], ["compact", "paper"]),
+        (["--views", "some"], ["full", "servers"]),
+        (["--scheme", "nothing"], ["plain", "masked"]),
+        (["--scheme", "no.such.module:Scheme"], ["cannot be imported"]),
+        (["--scheme", "json:JSONDecoder"], ["not a subclass"]),
+        (["--scheme", "plain", "--epsilon", "1"], ["plain", "--epsilon"]),
+        (["--scheme", "plain", "--wire", "paper"], ["plain", "--wire"]),
+        (["--set", "colour=red"], ["colour", "clip"]),
+        (["--set", "clip"], ["OPTION=VALUE"]),
+        (["--set", "clip=wide"], ["clip", "number"]),
+        (["--set", "min_contributors=1.5"], ["min_contributors", "whole number"]),
+        (["--set", "dropout_allowance=1"], ["dropout_allowance"]),
+        (["--set", "ring_bits=20"], ["ring_bits"]),
+        (["--epsilon", "1e-9", "--set", "ring_bits=32"], ["wrap mod 2^32"]),
+        (["--epsilon", "1e-14"], ["wrap mod 2^64"]),
+        (["--rating-range", "5"], ["LOW:HIGH"]),
+        (["--rating-range", "2:5"], ["1 to 5"]),
+        (["--config", "no.toml"], ["no.toml"]),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+)
+def test_bad_arguments_end_with_2_and_one_sentence(tmp_path, monkeypatch, arguments, words):
+    monkeypatch.chdir(tmp_path)
+    refused(keyhole("run", *arguments), 2, *words)
+    assert not (tmp_path / "runs").exists(), "a refused run leaves nothing behind"
+
+
+def test_an_unknown_option_ends_with_2():
+    result = keyhole("run", "--colour", "red")
+    assert result.exit_code == 2 and "--colour" in result.stderr and "Traceback" not in result.stderr
+
+
+def test_a_broken_row_is_named_by_file_and_line(tmp_path):
+    file = tmp_path / "ratings.csv"
+    file.write_text("user,item,rating\n1,1,5\n1,2,five\n")
+    refused(keyhole("run", "--data", file), 2, "ratings.csv", "line 3")
+
+
+def test_an_empty_data_set_is_refused(tmp_path):
+    file = tmp_path / "ratings.csv"
+    file.write_text("user,item,rating\n")
+    refused(keyhole("run", "--data", file), 2, "ratings.csv")
+
+
+def test_a_rating_outside_the_range_is_refused_with_its_line(tmp_path):
+    file = tmp_path / "ratings.csv"
+    file.write_text("user,item,rating\n1,1,5\n1,2,9\n")
+    refused(keyhole("run", "--data", file), 2, "line 3", "9")
+
+
+def test_an_existing_folder_is_not_overwritten_without_force(tmp_path):
+    folder = tmp_path / "run"
+    assert keyhole(*INPROCESS, "--out", folder).exit_code == 0
+    before = (folder / "summary.json").read_bytes()
+    refused(keyhole(*INPROCESS, "--out", folder), 2, "--force")
+    assert (folder / "summary.json").read_bytes() == before
+    assert keyhole(*INPROCESS, "--out", folder, "--force").exit_code == 0
+
+
+def test_force_does_not_delete_what_is_no_run(tmp_path):
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "chapter1.tex").write_text("years of work")
+    refused(keyhole(*INPROCESS, "--out", tmp_path / "thesis", "--force"), 2, "not a run")
+    assert (tmp_path / "thesis" / "chapter1.tex").exists()
+
+
+def test_too_few_file_descriptors_are_refused_before_anything_starts(tmp_path):
+    command = [sys.executable, "-m", "sim", "run", "--out", str(tmp_path / "run")]
+    limit = partial(resource.setrlimit, resource.RLIMIT_NOFILE, (90, 90))
+    result = subprocess.run(command, capture_output=True, text=True, env=os.environ | ENVIRONMENT, preexec_fn=limit)
+    assert result.returncode == 2 and result.stdout == ""
+    assert "open files" in result.stderr and "ulimit -n" in result.stderr and result.stderr.count("\n") == 1
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_port_in_use_is_refused_by_the_actor(tmp_path):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        folder = tmp_path / "run"
+        assert keyhole("prepare", "--out", folder, "--port", port).exit_code == 0
+        where = ("--roster", folder / "roster.json", "--keys", folder / "keys")
+        refused(keyhole("actor", "recommender", *where), 2, f":{port}", "choose another port")
+
+
+def test_a_wider_ring_is_chosen_and_said(tmp_path):
+    result = keyhole(*INPROCESS, "--epsilon", ".000001", "--out", tmp_path / "run", "--json")
+    summary = json.loads(result.stdout)
+    assert summary["ring"]["bits"] == 64 and any("64 ring bits" in note for note in summary["notes"])
+
+
+def test_json_is_one_document_without_infinity(tmp_path):
+    result = keyhole(*INPROCESS, "--epsilon", "inf", "--out", tmp_path / "run", "--json")
+    assert result.stderr == ""
+
+    def refuse(constant):
+        raise AssertionError(constant)
+
+    summary = json.loads(result.stdout, parse_constant=refuse)
+    assert summary["privacy"]["claimed_epsilon"] == "inf"
+    assert summary == json.loads((tmp_path / "run" / "summary.json").read_text())
+
+
+def test_the_table_says_accuracy_bytes_parties_and_where_to_look(tmp_path):
+    result = keyhole(*INPROCESS, "--seed", "1", "--out", tmp_path / "run")
+    assert result.exit_code == 0
+    for words in ("test RMSE", "user → third_party", "not measured", "keyhole view", "anchor", "not private"):
+        assert words in result.stdout
+
+
+def test_a_run_can_be_repeated_from_its_own_configuration(tmp_path):
+    first = keyhole(*INPROCESS, "--out", tmp_path / "a", "--json", "--seed", "5", "--set", "clip=3")
+    again = keyhole("run", "--config", tmp_path / "a" / "run.toml", "--out", tmp_path / "b", "--json")
+    digests = {json.loads(result.stdout)["item_factors_sha256"] for result in (first, again)}
+    assert len(digests) == 1
+
+
+def test_flags_win_over_the_configuration_file_and_unknown_settings_are_refused(tmp_path):
+    file = tmp_path / "mine.toml"
+    file.write_text('scheme = "plain"\ndata = "synthetic:6x5:.5"\niterations = 2\ntransport = "inprocess"\ndim = 2\n')
+    result = keyhole("run", "--config", file, "--dim", "3", "--out", tmp_path / "run", "--json")
+    assert (json.loads(result.stdout)["dim"], json.loads(result.stdout)["scheme"]) == (3, "plain")
+    file.write_text("colour = 'red'\n")
+    refused(keyhole("run", "--config", file), 2, "colour")
+    file.write_text("dim = 'ten'\n")
+    refused(keyhole("run", "--config", file), 2, "dim", "ten")
+
+
+# --- view, schemes, datasets --------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("done") / "run"
+    assert keyhole(*INPROCESS, "--seed", "1", "--out", folder).exit_code == 0
+    return folder
+
+
+def test_view_shows_the_records_of_a_party(done):
+    rows = json.loads(keyhole("view", done, "third_party", "--json").stdout)
+    assert [row["record"] for row in rows] == list(range(len(rows)))
+    assert set(rows[0]) >= {"record", "iteration", "sender", "kind", "bytes", "fields", "digest"}
+    gradients = json.loads(keyhole("view", done, "third_party", "--kind", "MaskedGradient", "--json").stdout)
+    assert len(gradients) == 6 * 2 and {row["sender"] for row in gradients} == {f"user:{user}" for user in range(6)}
+    values = gradients[0]["fields"]["values"]
+    assert values["dtype"] == "uint32" and values["shape"][1] == 2 and len(values["first"]) <= 4
+
+
+def test_view_filters_by_iteration_and_limit(done):
+    rows = json.loads(keyhole("view", done, "user:0", "--iteration", "1", "--json").stdout)
+    assert {row["iteration"] for row in rows} == {1}
+    assert {row["kind"] for row in rows} == {"ItemFactors", "MaskedGradient"}
+    assert len(json.loads(keyhole("view", done, "user:0", "--limit", "3", "--json").stdout)) == 3
+    assert json.loads(keyhole("view", done, "user:0", "--kind", "Nothing", "--json").stdout) == []
+
+
+def test_view_never_prints_the_tape_seed(done):
+    for party in ("user:0", "recommender"):
+        document = keyhole("view", done, party, "--json").stdout
+        assert "not shown" in document
+        seed = (done / "views" / f"{party.replace(':', '-')}.view").read_bytes().split(b"tape_seed")[1][2:34]
+        assert seed.hex() not in document
+
+
+def test_a_view_that_was_altered_ends_with_4_and_names_the_record(done, tmp_path):
+    copy = tmp_path / "run"
+    subprocess.run(["cp", "-r", done, copy], check=True)
+    file = copy / "views" / "user-0.view"
+    data = bytearray(file.read_bytes())
+    data[-40] ^= 1
+    file.write_bytes(data)
+    result = keyhole("view", copy, "user:0")
+    refused(result, 4, "record")
+
+
+def test_view_of_what_does_not_exist_ends_with_2(done, tmp_path):
+    refused(keyhole("view", done, "user:99"), 2, "user:99")
+    refused(keyhole("view", tmp_path, "user:0"), 2, "not the folder of a run")
+
+
+def test_schemes_and_datasets_can_be_listed(tmp_path):
+    schemes = json.loads(keyhole("schemes", "--json").stdout)
+    fields = {"name", "title", "parties", "unit", "claims", "known_weaknesses", "options", "source"}
+    assert {scheme["name"] for scheme in schemes} >= {"plain", "masked"} and all(set(s) >= fields for s in schemes)
+    names = {entry["name"] for entry in json.loads(keyhole("datasets", "--json").stdout)}
+    assert {"demo", "ml-100k"} <= names
+    assert "masked" in keyhole("schemes").stdout and "demo" in keyhole("datasets").stdout
+
+
+@pytest.mark.parametrize("command", ["run", "view", "schemes", "datasets", "fetch", "prepare", "actor"])
+def test_every_command_has_help_with_an_example(command):
+    result = keyhole(command, "--help")
+    assert result.exit_code == 0 and "Example: keyhole " + command in " ".join(result.stdout.split())
+
+
+# --- by hand --------------------------------------------------------------------------------------------------------
+
+
+def test_three_terminals_give_what_one_command_gives(tmp_path):
+    config = ("--data", "synthetic:6x5:.5", "--iterations", "3", "--dim", "2", "--seed", "3")
+    expected = json.loads(keyhole("run", *config, "--out", tmp_path / "run", "--json").stdout)["item_factors_sha256"]
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    folder = tmp_path / "hand"
+    assert "keyhole actor users" in keyhole("prepare", *config, "--out", folder, "--port", port).stdout
+    where = ["--roster", str(folder / "roster.json"), "--keys", str(folder / "keys")]
+    command = [sys.executable, "-m", "sim", "actor"]
+    groups = (["user:0-3"], ["third_party"], ["user:4", "user:5"], ["recommender"])
+    pipe = subprocess.PIPE
+    actors = [
+        subprocess.Popen([*command, *group, *where], stdout=pipe, stderr=pipe, text=True, env=os.environ | ENVIRONMENT)
+        for group in groups
+    ]
+    outputs = [actor.communicate(timeout=60)[0] for actor in actors]
+    assert [actor.returncode for actor in actors] == [0, 0, 0, 0]
+    assert f"item factors {expected}" in outputs[3]
+    assert {path.name for path in (folder / "views").iterdir()} >= {"recommender.view", "user-5.view"}
+    refused(keyhole("actor", "user:0", *where), 2, "has run before")
+
+
+def test_keys_that_others_can_read_are_refused(tmp_path):
+    folder = tmp_path / "hand"
+    assert keyhole("prepare", "--out", folder).exit_code == 0
+    where = ["--roster", folder / "roster.json", "--keys", folder / "keys"]
+    assert {oct(path.stat().st_mode & 0o777) for path in (folder / "keys").iterdir()} == {"0o600"}
+    os.chmod(folder / "keys", 0o750)
+    refused(keyhole("actor", "user:0", *where), 2, "chmod 700")
+    os.chmod(folder / "keys", 0o700)
+    (folder / "keys" / "user-0.key").unlink()
+    refused(keyhole("actor", "user:0", *where), 2, "no key of user:0")
+    refused(keyhole("actor", "user:40", *where), 2, "user:40")
+    refused(keyhole("actor", "user:0", "--roster", folder / "none.json", "--keys", folder / "keys"), 2, "none.json")

@@ -1,0 +1,198 @@
+"""Whole runs through the launcher: real processes over loopback, compared with the in-process driver."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+from sim.config import RunConfig
+from sim.run import run
+from sim.viewing import read_view
+
+SMALL = RunConfig(data="synthetic:12x9:.5", iterations=4, dim=3, seed=7)
+
+
+def alike(config: RunConfig, **changes) -> RunConfig:
+    return RunConfig(**{**vars(config), **changes})
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory):
+    """The in-process run that every other driver must repeat bit for bit."""
+    folder = tmp_path_factory.mktemp("reference") / "run"
+    summary = run(alike(SMALL, transport="inprocess"), out=folder)
+    return folder, summary
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"transport": "tcp"},
+        {"transport": "ipc"},
+        {"transport": "tcp", "wire": "paper"},
+        {"transport": "inprocess", "wire": "paper"},
+        {"transport": "tcp", "users_per_process": 5},
+    ],
+    ids=lambda changes: "-".join(str(value) for value in changes.values()),
+)
+def test_every_driver_gives_the_same_factors_bit_for_bit(reference, tmp_path, changes):
+    folder, expected = reference
+    summary = run(alike(SMALL, **changes), out=tmp_path / "run")
+    assert summary["completed"] and summary["rejected"] == {}
+    assert summary["item_factors_sha256"] == expected["item_factors_sha256"]
+    ours, theirs = (np.load(where / "model" / "item_factors.npy") for where in (tmp_path / "run", folder))
+    assert ours.tobytes() == theirs.tobytes()
+    for figure in ("train_mae", "train_rmse", "test_mae", "test_rmse"):
+        assert summary["accuracy"][figure] == pytest.approx(expected["accuracy"][figure], abs=1e-12)
+
+
+def test_the_measured_bytes_do_not_depend_on_the_driver(reference, tmp_path):
+    summary = run(alike(SMALL, transport="tcp"), out=tmp_path / "run")
+    assert summary["bytes"] == reference[1]["bytes"]
+
+
+def test_a_second_run_repeats_itself_and_another_seed_does_not(reference, tmp_path):
+    again = run(alike(SMALL, transport="inprocess"), out=tmp_path / "again")
+    other = run(alike(SMALL, transport="inprocess", seed=8), out=tmp_path / "other")
+    assert again["item_factors_sha256"] == reference[1]["item_factors_sha256"]
+    assert again["anchor"] == reference[1]["anchor"]
+    assert other["item_factors_sha256"] != reference[1]["item_factors_sha256"]
+
+
+def test_plain_runs_as_processes_too(tmp_path):
+    config = RunConfig(scheme="plain", data="synthetic:8x6:.5", iterations=3, dim=2, seed=1)
+    processes = run(config, out=tmp_path / "tcp")
+    memory = run(alike(config, transport="inprocess"), out=tmp_path / "memory")
+    assert processes["item_factors_sha256"] == memory["item_factors_sha256"]
+    assert processes["processes"] == {"recommender": 1, "user": 8}
+    assert processes["accuracy"]["train_mae"] == pytest.approx(processes["accuracy"]["plain"]["train_mae"], abs=1e-6)
+
+
+def test_a_run_folder_holds_everything_and_only_its_owner_can_read_it(tmp_path):
+    summary = run(SMALL, out=tmp_path / "run")
+    folder = tmp_path / "run"
+    assert json.loads((folder / "summary.json").read_text()) == summary
+    lines = [json.loads(line) for line in (folder / "iterations.jsonl").read_text().splitlines()]
+    assert [line["iteration"] for line in lines] == [0, 1, 2, 3]
+    keys = {"iteration", "seconds", "online", "contributors", "dropouts", "train_mae", "bytes"}
+    assert all(set(line) >= keys and line["contributors"] == 12 and line["train_mae"] > 0 for line in lines)
+    views = sorted(path.name for path in (folder / "views").iterdir())
+    assert views == sorted(["recommender.view", "third_party.view", *(f"user-{user}.view" for user in range(12))])
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    private = [folder / "run.toml", folder / "summary.json", *(folder / "views").iterdir()]
+    assert {stat.S_IMODE(path.stat().st_mode) for path in private} == {0o600}
+    assert not (folder / "actors.log").exists()
+    # the views are whole: each ends with its role's last record, and the summary knows the head
+    for party, head in summary["views"].items():
+        records = list(read_view(folder, party))
+        assert len(records) == head["records"] and records[-1]["type"] == "end"
+
+
+def test_the_summary_has_every_field_of_the_contract(tmp_path):
+    summary = run(alike(SMALL, transport="inprocess", test_fraction=0.0), out=tmp_path / "run")
+    contract = {
+        "run": str, "format": int, "scheme": str, "data": str, "seed": int, "completed": bool, "users": int,
+        "items": int, "ratings": dict, "dim": int, "iterations": int, "processes": dict, "users_per_process": int,
+        "ring": dict, "clipped": int, "accuracy": dict, "privacy": dict, "seconds": dict, "bytes": dict,
+        "memory": dict, "rejected": dict, "dropouts": int, "restarts": int, "item_factors_sha256": str,
+        "anchor": str, "views": dict,
+    }  # fmt: skip
+    assert {name: type(summary[name]) for name in contract} == contract
+    assert summary["abort"] is None
+    assert summary["accuracy"]["test_rmse"] is None and summary["accuracy"]["train_mae"] > 0
+    assert set(summary["accuracy"]) >= {"train_mae", "train_rmse", "test_mae", "test_rmse", "plain", "mae_increase"}
+    assert set(summary["privacy"]) >= {"unit", "claimed_epsilon", "accounted"}
+    assert set(summary["seconds"]) >= {"startup", "total", "iteration_median", "iteration_p95"}
+    edges = {"recommender->user", "user->third_party", "third_party->recommender"}
+    assert set(summary["bytes"]["per_iteration"]) >= edges
+    assert set(summary["bytes"]["per_user_iteration"]) == {"down_mean", "down_max", "up_mean", "up_max"}
+
+
+@pytest.mark.parametrize(
+    ("policy", "expected"),
+    [
+        ("none", set()),
+        ("servers", {"recommender", "third_party"}),
+        ("sample:2", {"recommender", "third_party", "user:0", "user:6"}),
+    ],
+)
+def test_views_are_kept_for_whom_they_were_asked(reference, tmp_path, policy, expected):
+    summary = run(alike(SMALL, transport="inprocess", views=policy), out=tmp_path / "run")
+    assert set(summary["views"]) == expected
+    assert summary["item_factors_sha256"] == reference[1]["item_factors_sha256"]
+
+
+def test_a_fresh_seed_is_long_and_its_masks_are_not_marked_as_a_simulation(tmp_path):
+    first, second = (run(alike(SMALL, transport="inprocess", seed=None), out=tmp_path / name) for name in "ab")
+    assert first["seed"] != second["seed"] and max(first["seed"], second["seed"]).bit_length() > 100
+    assert first["simulation"] is False
+    header = next(read_view(tmp_path / "a", "user:0"))
+    assert header["fields"]["seed"] == "fresh seed"
+
+
+# --- processes that end before their time ------------------------------------------------------------------------
+
+
+def start_long_run(folder: Path) -> subprocess.Popen:
+    """A run that takes far longer than the test, once its first iterations are done."""
+    command = [sys.executable, "-m", "sim", "run", "--data", "synthetic:10x8:.5", "--iterations", "100000"]
+    pipe = subprocess.PIPE
+    process = subprocess.Popen([*command, "--out", str(folder), "--json"], stdout=pipe, stderr=pipe)
+    until = time.monotonic() + 60
+    lines = folder / "iterations.jsonl"
+    while not (lines.exists() and lines.stat().st_size):
+        assert time.monotonic() < until and process.poll() is None
+        time.sleep(0.05)
+    return process
+
+
+def descendants(process: subprocess.Popen) -> list[psutil.Process]:
+    return psutil.Process(process.pid).children(recursive=True)
+
+
+def all_gone(processes: list[psutil.Process], seconds: float = 5.0) -> bool:
+    _, alive = psutil.wait_procs(processes, timeout=seconds)
+    return not [process for process in alive if process.status() != psutil.STATUS_ZOMBIE]
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_ends_every_process_and_says_so(tmp_path, signum):
+    process = start_long_run(tmp_path / "run")
+    children = descendants(process)
+    assert len(children) == 1 + 2 + 10  # the zygote, two servers, ten users
+    process.send_signal(signum)
+    out, _ = process.communicate(timeout=30)
+    assert process.returncode == 5
+    assert json.loads(out)["abort"]["reason"] == "INTERRUPTED"
+    assert all_gone(children)
+
+
+def test_when_the_launcher_is_killed_every_child_is_gone_within_two_seconds(tmp_path):
+    process = start_long_run(tmp_path / "run")
+    children = descendants(process)
+    process.kill()
+    process.communicate(timeout=30)
+    assert all_gone(children, seconds=2.0)
+
+
+def test_a_party_that_dies_aborts_the_run_with_its_name(tmp_path):
+    process = start_long_run(tmp_path / "run")
+    children = descendants(process)
+    victim = children[-1]
+    os.kill(victim.pid, signal.SIGKILL)
+    out, error = process.communicate(timeout=30)
+    assert process.returncode == 5
+    abort = json.loads(out)["abort"]
+    assert abort["reason"] == "PARTY_DIED" and "user:" in abort["sentence"] and "-9" in abort["sentence"]
+    assert error.decode().count("\n") == 1
+    assert all_gone(children)
