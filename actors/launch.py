@@ -68,6 +68,7 @@ class Launch:
         self._pending: dict[int, _Pending] = {}
         self._alive: dict[int, list[str]] = {}
         self._waiting = set(self._secrets)  # parties whose end was not reported
+        self._servers_done: float | None = None
         self._users_per_process = max(1, staff.users_per_process)
         self.outcome = Outcome()
         params = roster.card.params
@@ -86,8 +87,8 @@ class Launch:
         try:
             self._start_servers()
             self._start_users()
-            while self._waiting or self._alive:
-                self._pump(None)
+            while (self._waiting or self._alive) and not self._overdue():
+                self._pump(_SILENCE)
         except Aborted as abort:
             self.outcome.abort = abort
         except KeyboardInterrupt:
@@ -176,6 +177,12 @@ class Launch:
         self._read_reports()  # before the exits: a party reports its end and then exits
         for event in exits:
             self._exited(event)
+
+    def _overdue(self) -> bool:
+        """The servers are done, and a user has not taken note within the time that an iteration may take."""
+        if self._waiting.isdisjoint(self._servers) and self._servers_done is None:
+            self._servers_done = time.monotonic()
+        return self._servers_done is not None and time.monotonic() > self._servers_done + self._staff.deadline
 
     def _zygote_died(self) -> dict[str, Any]:
         raise Aborted(Reason.PARTY_DIED, f"the process that starts the others; see {self._log}")

@@ -19,6 +19,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before numpy: nothing here
 import typer
 
 from protocol.errors import Aborted, BadInput
+from protocol.schemes import find_scheme
 from protocol.view import Broken
 from sim import api, byhand, show, viewing
 from sim.config import RunConfig, parse_assignments, parse_range, read_config
@@ -153,7 +154,7 @@ def run(config: RunConfig, out: Out = None, force: Force = False, json_: AsJson 
     if json_:
         print_json(summary)
     else:
-        show.show_summary(summary)
+        show.show_summary(summary, find_scheme(config.scheme))
     if not summary["completed"]:
         _fail(f"The run was aborted: {summary['abort']['sentence']}; its folder is {summary['run']}.", ABORTED)
 
@@ -272,4 +273,5 @@ def _tell(event: dict[str, Any]) -> None:
 
 
 def main() -> None:
+    sys.path.append(os.getcwd())  # where a person keeps a scheme of their own
     app()

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from protocol.schemes import Scheme, find_scheme
+from protocol.schemes import Scheme
 
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
@@ -60,7 +60,7 @@ def plain_table(title: str, *columns: str) -> Table:
     return table
 
 
-def show_summary(summary: dict[str, Any]) -> None:
+def show_summary(summary: dict[str, Any], scheme: Scheme) -> None:
     processes = ", ".join(f"{count} {role}" for role, count in summary["processes"].items())
     out.print(
         f"[bold]{summary['scheme']}[/] on {summary['data']}: {summary['users']} users, {summary['items']} items, "
@@ -75,7 +75,7 @@ def show_summary(summary: dict[str, Any]) -> None:
         return
     _show_accuracy(summary)
     _show_bytes(summary)
-    _show_parties(find_scheme(summary["scheme"]), summary)
+    _show_parties(scheme, summary)
     out.print(f"item factors  {summary['item_factors_sha256']}")
     out.print(f"anchor        {summary['anchor'] or 'none: no views were kept'}")
     out.print(f"See more:     keyhole view {summary['run']} user:0", soft_wrap=True)

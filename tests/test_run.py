@@ -8,6 +8,7 @@ import signal
 import stat
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -183,6 +184,38 @@ def test_when_the_launcher_is_killed_every_child_is_gone_within_two_seconds(tmp_
     process.kill()
     process.communicate(timeout=30)
     assert all_gone(children, seconds=2.0)
+
+
+def test_a_user_that_stops_answering_costs_its_contributions_and_the_run_goes_on(tmp_path):
+    """SIGSTOP leaves the connection open; the deadline closes each iteration without that user, and the end too."""
+    command = [sys.executable, "-m", "sim", "run", "--data", "synthetic:6x5:.6", "--iterations", "60"]
+    folder, pipe = tmp_path / "run", subprocess.PIPE
+    flags = ["--deadline", ".2", "--out", str(folder), "--json", "--set", "dropout_allowance=.5"]
+    process = subprocess.Popen([*command, *flags], stdout=pipe, stderr=pipe)
+    until = time.monotonic() + 60
+    while not (folder / "iterations.jsonl").exists() or not (folder / "iterations.jsonl").stat().st_size:
+        assert time.monotonic() < until
+        time.sleep(0.02)
+    children = descendants(process)
+    victim = children[-1]
+    victim.suspend()
+    out, _ = process.communicate(timeout=200)
+    summary = json.loads(out)
+    assert process.returncode == 0 and summary["completed"]
+    assert summary["dropouts"] > 0 and summary["users"] == 6
+    lines = [json.loads(line) for line in (folder / "iterations.jsonl").read_text().splitlines()]
+    assert len(lines) == 60 and {line["contributors"] for line in lines} == {5, 6}
+    assert lines[-1]["contributors"] == 5 and lines[-1]["dropouts"] == 1
+    assert all_gone(children)
+
+
+def test_ipc_sockets_do_not_need_a_short_temporary_folder(tmp_path, monkeypatch):
+    """A unix socket's path ends at 107 bytes; TMPDIR may be longer."""
+    long = tmp_path / ("x" * 90)
+    long.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(long))
+    assert run(alike(SMALL, transport="ipc", iterations=1), out=tmp_path / "run")["completed"]
+    assert not list(long.iterdir())
 
 
 def test_a_party_that_dies_aborts_the_run_with_its_name(tmp_path):

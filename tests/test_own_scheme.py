@@ -1,0 +1,55 @@
+"""A person's own protocol: a subclass of a scheme in a file of theirs, run by name with real processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+MODULE = '''
+from protocol.schemes import Leak
+from protocol.schemes.masked import Masked
+
+
+class Careful(Masked):
+    """As published, but no item is released with fewer than three contributors."""
+
+    name = "careful"
+    title = "Masked sums of at least three"
+    options = {**Masked.options, "min_contributors": 3}
+
+    def make_params(self, shape, **settings):
+        return super().make_params(shape, **{"min_contributors": 3, **settings})
+'''
+
+
+def test_a_scheme_from_a_file_of_ones_own_runs_as_processes(tmp_path):
+    (tmp_path / "mine.py").write_text(MODULE)
+    root = Path(__file__).parent.parent
+    command = [sys.executable, "-c", "from sim.cli import main; main()", "run", "--scheme", "mine:Careful"]
+    flags = ["--data", "synthetic:9x8:.3", "--iterations", "2", "--dim", "2", "--seed", "1", "--out", "run", "--json"]
+    result = subprocess.run(
+        [*command, *flags],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(root)},
+        capture_output=True,
+        text=True,
+    )
+    assert result.returncode == 0, result.stderr
+    summary = json.loads(result.stdout)
+    assert summary["completed"] and summary["scheme"] == "careful"
+    # the floor held: the third party released only items with three raters or more
+    script = "from sim.cli import main; main()"
+    view = subprocess.run(
+        [sys.executable, "-c", script, "view", "run", "recommender", "--iteration", "0", "--json"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(root)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    rows = {row["kind"]: row["fields"] for row in json.loads(view.stdout) if row["type"] == "received"}
+    opened, released = rows["Contributors"]["counts"]["shape"][0], rows["MaskedTotal"]["items"]["shape"][0]
+    assert 0 < released < opened
