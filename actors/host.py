@@ -159,6 +159,8 @@ class Host:
         party = hosted.party
         if hosted.journal and step.records:
             hosted.journal.append(step.records)
+        if step.abort is not None:
+            raise step.abort
         turned = party.role.iteration != before
         memory = own_memory() if step.done else None  # before the last look at memory that is shared
         if self._observer is not None and (turned or step.done):

@@ -59,7 +59,7 @@ def most_fraction_bits(bits: int, clip: float, max_raters: int, reach: float) ->
     room = 2.0 ** (bits - 1) - 1 - 1.5 * max_raters
     if room <= 0:
         return -1
-    # 2^-40 more than the bound: |u| ≤ 1 holds up to float rounding only
+    # 2^-40 more than the bound: |u| ≤ 1 holds up to float rounding only, and so does `room` at 64 bits
     largest = (2 * clip * max_raters + reach) * (1 + 2.0**-40)
     return min(MOST_FRACTION_BITS, math.floor(math.log2(room / largest)))
 

@@ -72,7 +72,8 @@ class SumHolder:
     held from the moment the previous one was released; whoever is then not invited is left out.
     """
 
-    def __init__(self, ring: Ring, dim: int, n_users: int, n_items: int) -> None:
+    def __init__(self, ring: Ring, dim: int, n_users: int, n_items: int, iterations: int = 1 << 62) -> None:
+        self._iterations = iterations
         self._ring = ring
         self._dim = dim
         self._n_users = n_users
@@ -84,7 +85,7 @@ class SumHolder:
 
     def open(self, opening: OpenSum) -> None:
         require(self.opening is None, Reason.WRONG_KIND)
-        require(opening.iteration == self.iteration, Reason.WRONG_ITERATION)
+        require(opening.iteration == self.iteration < self._iterations, Reason.WRONG_ITERATION)
         require(len(opening.floors) == len(opening.items), Reason.WRONG_LENGTH)
         require(not len(opening.users) or opening.users[-1] < self._n_users, Reason.OUT_OF_RANGE)
         require(not len(opening.items) or opening.items[-1] < self._n_items, Reason.UNKNOWN_ITEM)
@@ -99,7 +100,7 @@ class SumHolder:
 
     def add(self, user: int, iteration: int, items: Ids, values: RingArray) -> None:
         require(0 <= user < self._n_users, Reason.UNKNOWN_SENDER)
-        require(iteration == self.iteration and self.closing is None, Reason.WRONG_ITERATION)
+        require(iteration == self.iteration < self._iterations and self.closing is None, Reason.WRONG_ITERATION)
         require(user not in self._parts, Reason.DUPLICATE)
         require(not len(items) or items[-1] < self._n_items, Reason.UNKNOWN_ITEM)
         require(len(values) == len(items), Reason.WRONG_LENGTH)

@@ -31,7 +31,7 @@ def noise_share(
 
 def floor_of(invited: npt.NDArray[np.int64], dropout_allowance: float, min_contributors: int) -> npt.NDArray[np.uint32]:
     """The fewest contributors for which an item is released: invited (1 - allowance) rounded up, or the minimum."""
-    # the small term keeps 10 * (1 - .1) = 9.000000000000001 from becoming 10
+    # the small term keeps 10 * (1 - .7) = 3.0000000000000004 from becoming 4
     enough = np.ceil(invited * (1 - dropout_allowance) - 1e-9)
     floors: npt.NDArray[np.uint32] = np.maximum(enough, min_contributors).astype(np.uint32)
     return floors

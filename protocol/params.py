@@ -16,6 +16,7 @@ from protocol.noise import noise_scale
 MOST_USERS = MOST_ITEMS = 2**32 - 1  # identifiers travel as 32-bit words
 MOST_DIM = 4096
 MOST_ITERATIONS = 10**7
+MOST_SCALE = 1e18  # of noise and clip: beyond it no ring could hold a sum anyway
 WIRES = ("compact", "paper")
 
 
@@ -104,11 +105,16 @@ def make_params(
         require(math.isfinite(value) and value >= 0, f"{name} must be 0 or more, not {value:g}.")
     require(0 <= dropout_allowance < 1, f"dropout_allowance must be in [0, 1), not {dropout_allowance:g}.")
     require(min_contributors >= 1, f"min_contributors must be 1 or more, not {min_contributors}.")
+    require(min_contributors <= n_users, f"min_contributors must be at most {n_users}, not {min_contributors}.")
     require(1 <= max_raters <= n_users, f"max_raters must be between 1 and {n_users}, not {max_raters}.")
     require(ring_bits is None or ring_bits in range(16, 65, 8), "ring_bits must be 16, 24, … or 64.")
 
     scale = noise_scale(epsilon, high - low, dim)
-    clip = default_clip(scale, high - low) if clip is None else float(clip)
+    require(scale <= MOST_SCALE, f"--epsilon {epsilon:g} is too small: no ring could hold its noise.")
+    if clip is None:
+        clip = default_clip(scale, high - low)
+    else:
+        require(1 / MOST_SCALE <= clip <= MOST_SCALE, f"clip must be between {1 / MOST_SCALE:g} and {MOST_SCALE:g}.")
     # a sum of k' ≥ floor contributors has noise of scale b sqrt(k'/floor), at most b / sqrt(1 - allowance)
     reach = noise_reach(scale / math.sqrt(1 - dropout_allowance), iterations * n_items * dim)
     bits, fraction_bits, note = choose_ring(ring_bits, clip, max_raters, reach)
@@ -124,7 +130,7 @@ def make_params(
         learning_rate=learning_rate,
         user_regularisation=user_regularisation,
         item_regularisation=item_regularisation,
-        clip=clip,
+        clip=float(clip),
         max_raters=max_raters,
         wire=wire,
         ring_bits=bits,

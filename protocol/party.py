@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from protocol.codec import WIRE_VERSION, Codec
-from protocol.errors import Reason, Rejected
+from protocol.errors import Aborted, Reason, Rejected
 from protocol.messages import SETUP, Deadline, Hello, Message
 from protocol.roles import Done, Effects, Role, Send, Timer
 from protocol.session import Session
@@ -36,6 +36,7 @@ class Step:
     timers: list[int] = field(default_factory=list)
     done: bool = False
     rejected: Reason | None = None
+    abort: Aborted | None = None  # this input ended the run; it is in the records all the same
     kind: str = ""  # of the frame that was received, "" where it could not be read
     iteration: int = SETUP
 
@@ -59,6 +60,9 @@ class Party:
 
     def receive(self, sender: str, frame: bytes) -> Step:
         step = Step()
+        if self.done:  # its view is closed
+            step.rejected = Reason.WRONG_KIND
+            return step
         understood = False
         try:
             sequence, message = self.codec.decode(frame)
@@ -71,9 +75,11 @@ class Party:
             if self.view:
                 step.records.append(self.view.rejected(sender, refusal.reason.name, frame, understood))
             effects = []
-        else:
-            if self.view:
-                step.records.append(self.view.received(sender, frame))
+        except Aborted as abort:
+            step.abort = abort
+            effects = []
+        if self.view and step.rejected is None:
+            step.records.append(self.view.received(sender, frame))
         if understood:
             self._session.accept(sender, frame)
         self._carry_out(effects, step)

@@ -54,8 +54,8 @@ class Tape:
 
 
 def _unit_interval(words: npt.NDArray[np.uint64]) -> npt.NDArray[np.float64]:
-    """Strictly inside (0, 1): the middle of one of 2^53 cells."""
-    return cast("npt.NDArray[np.float64]", ((words >> np.uint64(11)) + 0.5) * 2.0**-53)
+    """Strictly inside (0, 1): the middle of one of 2^52 cells, the most for which adding a half is exact."""
+    return cast("npt.NDArray[np.float64]", ((words >> np.uint64(12)) + 0.5) * 2.0**-52)
 
 
 def exponential(keys: Sequence[bytes], dim: int, *name: Name) -> npt.NDArray[np.float32]:

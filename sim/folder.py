@@ -56,7 +56,7 @@ def new_folder(out: Path | None, scheme: str, force: bool) -> Path:
         folder.mkdir(mode=0o700, parents=True)
     except OSError as error:
         raise BadInput(f"Cannot make the folder {folder}: {error.strerror}.") from error
-    return folder.absolute()
+    return folder
 
 
 def describe_platform() -> dict[str, str]:

@@ -94,12 +94,15 @@ class InProcess:
     def _expire(self) -> None:
         name, iteration = self._timers.popleft()
         party = self.parties[name]
-        self._settle(party, party.role.iteration, party.tick(Deadline(iteration)))
+        if not party.done and party.role.iteration == iteration:  # else it was over in time
+            self._settle(party, iteration, party.tick(Deadline(iteration)))
 
     def _settle(self, party: Party, before: int, step: Step) -> None:
         """Journal first, then the person's figures, then the frames."""
         if step.records and party.name in self._journals:
             self._journals[party.name].append(step.records)
+        if step.abort is not None:
+            raise step.abort
         if self._observer is not None and (party.role.iteration != before or step.done):
             self._observer.watch(party.name, party.role, step.done, self._held_out.get(party.name))
         for out in step.sends:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from hypothesis import settings
+from scipy import stats
 
+from actors.journal import view_path
+from protocol.messages import Message
 from protocol.roles import UserInput, user_name
 from protocol.schemes import Shape, find_scheme
 from protocol.seating import Card, Seat, all_parties, make_run_id, tape_seed
+from protocol.view import RECEIVED, read_records
 
 STARS = (1.0, 5.0)
 FALSE_ALARM = 1e-6  # a statistical test that holds fails for one seed in a million; seeds are fixed
@@ -63,3 +68,15 @@ def small_run(
 def _user_input(rated: Rated) -> UserInput:
     items = sorted(rated)
     return UserInput(np.array(items, np.uint32), np.array([rated[item] for item in items], np.float64))
+
+
+def received(card: Card, folder: Path, party: str) -> list[tuple[str, Message]]:
+    """What a party's view in the run folder says it received, in order: (sender, message)."""
+    with open(view_path(str(folder), party), "rb") as stream:
+        records = [record for record in read_records(stream) if record.type == RECEIVED]
+    return [(sender, card.codec.decode(frame)[1]) for sender, frame in (record.fields for record in records)]
+
+
+def uniform_p(values: np.ndarray, cells: int) -> float:
+    """The p-value of a chi-square test that every one of 0 … cells-1 is equally likely."""
+    return float(stats.chisquare(np.bincount(values.ravel(), minlength=cells)).pvalue)

@@ -41,6 +41,10 @@ def refusal(codec: Codec, frame: bytes) -> Reason:
 # --- what is written -------------------------------------------------------------------------------------------
 
 
+def test_every_scheme_has_its_wire_format_written_down_twice():
+    assert set(KINDS) == set(SCHEMES)
+
+
 @pytest.mark.parametrize("scheme", KINDS)
 def test_the_numbers_of_the_kinds_are_these(scheme):
     messages = SCHEMES[scheme].messages

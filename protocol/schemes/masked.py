@@ -64,7 +64,7 @@ from protocol.schemes.factorizing import JoiningRecommender, JoiningUser
 from protocol.schemes.plain import Plain
 from protocol.tape import Tape, exponential
 
-ENVELOPE_LIMIT = 64.0  # an Exp(1) value from 53 bits is at most 37.4
+ENVELOPE_LIMIT = 64.0  # an Exp(1) value from 52 bits is at most 36.8
 
 Floats = npt.NDArray[np.float32]
 
@@ -337,7 +337,7 @@ class ThirdParty(Role):
     def __init__(self, setting: Setting) -> None:
         params = setting.params
         self.params = params
-        self.holder = SumHolder(setting.ring, params.dim, params.n_users, params.n_items)
+        self.holder = SumHolder(setting.ring, params.dim, params.n_users, params.n_items, params.iterations)
         self.iteration = 0
 
     def receive(self, sender: str, message: Message) -> Effects:

@@ -1,0 +1,88 @@
+"""Bytes by closed formula against bytes counted."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import msgpack
+import pytest
+from support import shape_of, small_ratings, small_run
+from support_runs import play
+
+from actors.outcome import IterationDone
+from protocol.framing import Traffic, bin_size, uint_size, wire_size
+from protocol.seating import Card, Seat
+
+
+def test_sizes_of_numbers_and_arrays_are_those_of_msgpack():
+    for power in (7, 8, 15, 16, 31, 32, 63):
+        for value in (2**power - 1, 2**power):
+            assert uint_size(value) == len(msgpack.packb(value))
+    for length in (0, 1, 255, 256, 2**15, 2**16 - 1, 2**16):
+        assert bin_size(length) == len(msgpack.packb(bytes(length)))
+
+
+def test_the_wire_adds_encryption_and_a_short_or_long_header():
+    """33 bytes of encryption; then 2 bytes of header up to 255 bytes, else 9."""
+    assert [wire_size(length) for length in (0, 222, 223, 1000)] == [35, 257, 265, 1042]
+
+
+def metered(card: Card, seats: list[Seat]) -> list[Traffic]:
+    done: list[IterationDone] = []
+    run = play(card, seats, on_iteration=done.append)
+    rows: dict[tuple[int, str, str, str], list[int]] = {}
+    for row in [row for iteration in done for row in iteration.tally.rows] + run.outcome.rest.rows:
+        sums = rows.setdefault((row.iteration, row.sender, row.receiver, row.kind), [0, 0, 0])
+        for place, amount in enumerate((row.messages, row.payload_bytes, row.wire_bytes)):
+            sums[place] += amount
+    return sorted((Traffic(*key, *sums) for key, sums in rows.items()), key=dataclasses.astuple)
+
+
+TRAFFIC: dict[str, dict[str, Any]] = {
+    "plain": {"scheme": "plain"},
+    "plain, long": {"scheme": "plain", "iterations": 300},
+    "compact": {},
+    "compact, 24 bits": {"ring_bits": 24, "epsilon": 100.0},
+    "compact, 64 bits": {"ring_bits": 64},
+    "compact, 32 bits": {"ring_bits": 32},
+    "compact, long": {"iterations": 300},  # numbers of one, two and three bytes
+    "paper": {"wire": "paper"},
+    "paper, 24 bits": {"wire": "paper", "ring_bits": 24, "epsilon": 100.0},
+    "paper, 64 bits": {"wire": "paper", "ring_bits": 64},
+    "paper, long": {"wire": "paper", "iterations": 300},
+    "compact, wide": {"n_users": 70, "n_items": 100, "dim": 260, "iterations": 1},  # arrays beyond 2^8 and 2^16 bytes
+    "paper, wide": {"wire": "paper", "n_users": 70, "n_items": 100, "dim": 260, "iterations": 1},
+    "plain, wide": {"scheme": "plain", "n_users": 70, "n_items": 100, "dim": 260, "iterations": 1},
+    "items below their floor": {"min_contributors": 4},
+    "one user, one item": {"n_users": 1, "n_items": 1, "dim": 1, "iterations": 1},
+}
+
+
+@pytest.mark.parametrize("options", TRAFFIC.values(), ids=TRAFFIC.keys())
+def test_the_predicted_traffic_is_the_metered_traffic(options):
+    card, seats = small_run(**options)
+    shape = shape_of(small_ratings(card.params.n_users, card.params.n_items), card.params.n_items)
+    predicted = sorted(card.scheme.predict(card.params, shape), key=dataclasses.astuple)
+    assert predicted == metered(card, seats)
+    if card.params.min_contributors > 1:
+        assert 0 < (shape.raters >= card.params.min_contributors).sum() < card.params.n_items
+
+
+def test_the_predicted_traffic_leaves_out_what_nobody_rated():
+    ratings = [{0: 3.0, 2: 4.0}, {2: 1.0, 3: 5.0}]
+    for scheme in ("plain", "masked"):
+        card, seats = small_run(scheme, ratings=ratings, n_items=5)
+        predicted = card.scheme.predict(card.params, shape_of(ratings, 5))
+        assert sorted(predicted, key=dataclasses.astuple) == metered(card, seats)
+
+
+def test_a_masked_gradient_has_the_bytes_of_its_ring():
+    """Iteration 0, user with n items, dim 2, w bytes: header, kind, two numbers, 2 + 4n and 2 + 2wn bytes."""
+    ratings = [{0: 3.0, 1: 4.0, 2: 1.0}]
+    for bits, width in ((24, 3), (32, 4), (64, 8)):
+        card, seats = small_run(ratings=ratings, n_items=3, iterations=1, epsilon=math.inf, ring_bits=bits)
+        (row,) = (row for row in metered(card, seats) if row.kind == "MaskedGradient")
+        assert row.messages == 1
+        assert row.payload_bytes == 4 + (2 + 4 * 3) + (2 + 2 * width * 3)
