@@ -77,7 +77,8 @@ def _drive(
     if plan.config.transport == "inprocess":
         return _drive_in_process(plan, folder, log, on_iteration)
     secrets, roster = make_roster(plan)
-    staff = Staff(folder.absolute(), plan.views, plan.config.deadline, plan.config.transport, plan.config.users_per_process)
+    config = plan.config
+    staff = Staff(folder.absolute(), plan.views, config.deadline, config.transport, config.users_per_process)
     launch = Launch(roster, secrets, staff, on_iteration)
     log.observer = launch.observer
     return launch.run(), launch.observer
