@@ -28,7 +28,10 @@ class Channel:
 
     def receive(self) -> list[Any] | None:
         """What has arrived since the last call (it blocks if nothing has); None at the end of the stream."""
-        data = self._end.recv(1 << 20)
+        try:
+            data = self._end.recv(1 << 20)
+        except ConnectionResetError:  # it ended with something unread
+            data = b""
         if not data:
             return None
         self._buffer += data
@@ -53,25 +56,25 @@ class Channel:
         self._end.close()
 
 
-def send_file(end: socket.socket, data: bytes) -> None:
-    """Bytes of any length as the descriptor of an unnamed file in memory: whoever receives it has them all."""
+def send_file(end: socket.socket, data: bytes, companion: socket.socket) -> None:
+    """Bytes of any length as the descriptor of an unnamed file in memory, and a socket to go with them."""
     file = os.memfd_create("keyhole-order")
     try:
         os.write(file, data)
-        socket.send_fds(end, [b"."], [file])
+        socket.send_fds(end, [b"."], [file, companion.fileno()])
     finally:
         os.close(file)
 
 
-def receive_file(end: socket.socket) -> bytes:
-    """What `send_file` sent, or nothing at the end of the stream."""
-    _, descriptors, _, _ = socket.recv_fds(end, 1, 1)
-    if not descriptors:
-        return b""
-    size = os.fstat(descriptors[0]).st_size
-    data = os.pread(descriptors[0], size, 0)
-    os.close(descriptors[0])
-    return data
+def receive_file(end: socket.socket) -> tuple[bytes, socket.socket] | None:
+    """What `send_file` sent, or None at the end of the stream."""
+    _, descriptors, _, _ = socket.recv_fds(end, 1, 2)
+    if len(descriptors) < 2:
+        return None
+    file, companion = descriptors
+    data = os.pread(file, os.fstat(file).st_size, 0)
+    os.close(file)
+    return data, socket.socket(fileno=companion)
 
 
 class Mailbox:

@@ -18,12 +18,14 @@ from typing import Any
 import numpy as np
 import zmq
 
-from actors.journal import Journal, view_path
+from actors.channel import Channel
+from actors.journal import Journal, resume_party, view_path
 from actors.keys import Roster, Secret
 from actors.meter import Meter
 from actors.observer import HeldOut, Observer
+from actors.outcome import EventsFor
 from actors.transport import ClientEnd, Context, Gate, ServerEnd
-from protocol.messages import SETUP, Deadline
+from protocol.messages import EVENTS, SETUP, Deadline
 from protocol.party import Party, Step, result_digest
 from protocol.roles import RECOMMENDER, FactorizingRecommender, role_of
 from protocol.seating import seat_party
@@ -31,6 +33,7 @@ from protocol.seating import seat_party
 Report = Callable[[dict[str, Any]], None]
 End = ServerEnd | ClientEnd
 
+KEPT_FRAMES = 6  # per user at a server, for a user that was restarted; the protocols keep fewer on their way
 _BURST = 64  # frames of one socket before the others get a turn
 
 
@@ -42,6 +45,7 @@ class Place:
     views: frozenset[str]  # parties that keep a view
     deadline: float  # seconds that an iteration may take
     bind: dict[str, str] = field(default_factory=dict)  # server -> endpoint, where it differs from the roster's
+    resume: frozenset[str] = frozenset()  # parties that go on from their views
 
 
 @dataclass(slots=True)
@@ -54,6 +58,7 @@ class _Hosted:
     meter: Meter | None
     rejected: Counter[str] = field(default_factory=Counter)
     clock: float = 0.0
+    first: Step | None = None  # after a restart: what the view says is still to be sent
 
     def ends(self) -> list[End]:
         return [*([self.server_end] if self.server_end else []), *self.client_ends.values()]
@@ -61,8 +66,17 @@ class _Hosted:
 
 class Host:
     def __init__(
-        self, roster: Roster, secrets: Iterable[Secret], place: Place, report: Report, observer: Observer | None = None
+        self,
+        roster: Roster,
+        secrets: Iterable[Secret],
+        place: Place,
+        report: Report,
+        observer: Observer | None = None,
+        events: Channel | None = None,
+        events_for: EventsFor | None = None,
     ) -> None:
+        self._events = events  # what comes from outside the protocol, by way of the launcher
+        self._events_for = events_for  # or, without a launcher, by a rule that every host knows
         self._place = place
         self._report = report
         self._observer = observer
@@ -83,6 +97,8 @@ class Host:
             raise
         self._poller = zmq.Poller()
         self._by_socket: dict[Any, tuple[_Hosted, End]] = {}
+        if events is not None:
+            self._poller.register(events.fileno(), zmq.POLLIN)
         for hosted in self._hosted:
             for end in hosted.ends():
                 self._poller.register(end.socket, zmq.POLLIN)
@@ -102,20 +118,29 @@ class Host:
             self._report({"event": "ready", "party": name, "endpoint": server_end.address.endpoint})
         ends = {s: ClientEnd(self._context, s, roster.address(s), secret.keys, max_frame) for s in ahead}
         party, opening = seat_party(card, secret.seat, name in self._place.views)
-        journal = None
-        if opening:
-            journal = Journal(view_path(self._place.run_folder, name))
-            journal.append([opening])
+        if server_end:
+            party.keep_frames(KEPT_FRAMES)
         meter = Meter() if server_end else None
-        return _Hosted(party, journal, server_end, ends, secret.held_out, meter, clock=time.perf_counter())
+        hosted = _Hosted(party, None, server_end, ends, secret.held_out, meter, clock=time.perf_counter())
+        if opening and name in self._place.resume:
+            hosted.journal, hosted.first = resume_party(party, view_path(self._place.run_folder, name))
+            hosted.first.sends += party.ask_again(ends)
+        elif opening:
+            hosted.journal = Journal(view_path(self._place.run_folder, name))
+            hosted.journal.append([opening])
+        return hosted
 
     def run(self) -> None:
         try:
             for hosted in self._hosted:
-                self._settle(hosted, SETUP, hosted.party.start())
+                self._settle(hosted, SETUP, hosted.first or hosted.party.start())
+            self._apply_rule(0)
             while not all(hosted.party.done for hosted in self._hosted):
                 for socket, _ in self._poller.poll(self._patience()):
-                    self._drain(*self._by_socket[socket])
+                    if socket in self._by_socket:
+                        self._drain(*self._by_socket[socket])
+                    else:
+                        self._happen()
                 self._expire()
         except BaseException:
             self._abandon()
@@ -136,6 +161,27 @@ class Host:
         if self._gate:
             self._gate.close()
         self._context.destroy(linger=0)
+
+    def _happen(self) -> None:
+        """An event from the launcher: [party, kind, fields…]."""
+        assert self._events is not None
+        order = self._events.receive_one()
+        if order is None:
+            self._poller.unregister(self._events.fileno())
+            return
+        name, kind, *fields = order
+        hosted = next(hosted for hosted in self._hosted if hosted.party.name == name)
+        before = hosted.party.role.iteration
+        event = EVENTS[kind](*(tuple(value) if isinstance(value, list) else value for value in fields))
+        self._settle(hosted, before, hosted.party.tick(event))
+
+    def _apply_rule(self, iteration: int) -> None:
+        """The events of the rule for the parties of this host."""
+        parties = {hosted.party.name: hosted for hosted in self._hosted}
+        for name, event in self._events_for(iteration) if self._events_for else []:
+            if name in parties:
+                hosted = parties[name]
+                self._settle(hosted, hosted.party.role.iteration, hosted.party.tick(event))
 
     def _drain(self, hosted: _Hosted, end: End) -> None:
         for _ in range(_BURST):
@@ -176,6 +222,8 @@ class Host:
             heapq.heappush(self._timers, (due, next(self._ticket), hosted, iteration))
         if turned and hosted.meter:
             self._turn(hosted, before)
+        if turned and before >= 0 and party.name == RECOMMENDER and not step.done:
+            self._apply_rule(party.role.iteration)
         if step.done:
             self._finish(hosted, memory)
 
@@ -184,18 +232,22 @@ class Host:
         assert hosted.meter is not None
         now = time.perf_counter()
         seconds, hosted.clock = now - hosted.clock, now
-        if finished == SETUP:
+        if finished < 0:
             if hosted.party.name == RECOMMENDER:
                 self._report({"event": "joined"})
             return
         role = hosted.party.role
+        invited = contributors = 0
+        if isinstance(role, FactorizingRecommender):
+            invited, contributors = role.n_invited, role.n_contributors
         self._report(
             {
                 "event": "iteration",
                 "party": hosted.party.name,
                 "iteration": finished,
                 "seconds": seconds,
-                "contributors": role.n_contributors if isinstance(role, FactorizingRecommender) else 0,
+                "invited": invited,
+                "contributors": contributors,
                 **hosted.meter.take(finished).to_lists(),
             }
         )

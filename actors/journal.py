@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
+from protocol.party import Party, Step
 from protocol.roles import user_index
+from protocol.view import read_whole_records
 
 _PER_FOLDER = 1000
 
@@ -23,8 +25,12 @@ def make_view_folders(run_folder: str, parties: Iterable[str]) -> None:
 
 
 class Journal:
-    def __init__(self, path: str) -> None:
-        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    def __init__(self, path: str, resume_at: int | None = None) -> None:
+        """A new file, or one that goes on at this offset (a record that a crash cut off goes)."""
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
+        self._file = os.open(path, flags if resume_at is not None else flags | os.O_CREAT | os.O_EXCL, 0o600)
+        if resume_at is not None:
+            os.ftruncate(self._file, resume_at)
 
     def append(self, records: list[bytes]) -> None:
         data = memoryview(records[0] if len(records) == 1 else b"".join(records))
@@ -33,3 +39,12 @@ class Journal:
 
     def close(self) -> None:
         os.close(self._file)
+
+
+def resume_party(party: Party, path: str) -> tuple[Journal, Step]:
+    """Bring a fresh party to where its view ends; the step holds what it had not sent yet."""
+    with open(path, "rb") as file:
+        records, end = read_whole_records(file)
+    assert party.view is not None
+    party.view.resume(records[-1])
+    return Journal(path, end), party.replay(records[2:])

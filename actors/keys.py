@@ -19,7 +19,6 @@ import numpy.typing as npt
 from actors.observer import HeldOut
 from actors.transport import Address, KeyPair
 from protocol.errors import BadInput
-from protocol.params import Params
 from protocol.roles import UserInput
 from protocol.schemes import find_scheme
 from protocol.seating import Card, Seat
@@ -51,8 +50,9 @@ class Roster:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Roster:
-        params = Params(**data["params"] | {"epsilon": float(data["params"]["epsilon"])})
-        card = Card(find_scheme(data["scheme"]), params, bytes.fromhex(data["run_id"]), data["simulation"])
+        scheme = find_scheme(data["scheme"])
+        params = scheme.params_class(**data["params"] | {"epsilon": float(data["params"]["epsilon"])})
+        card = Card(scheme, params, bytes.fromhex(data["run_id"]), data["simulation"])
         keys = {party: key.encode() for party, key in data["public_keys"].items()}
         return cls(card, data["scheme"], keys, dict(data["endpoints"]))
 

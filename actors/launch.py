@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import mmap
 import os
 import select
@@ -11,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,13 +27,15 @@ from actors.journal import make_view_folders
 from actors.keys import Roster, Secret
 from actors.meter import Tally
 from actors.observer import Observer
-from actors.outcome import IterationDone, OnIteration, Outcome
+from actors.outcome import EventsFor, IterationDone, OnIteration, Outcome
 from protocol.errors import Aborted, BadInput, Bug, Reason
-from protocol.roles import RECOMMENDER, role_of
+from protocol.messages import Due, Event, Gone
+from protocol.roles import RECOMMENDER, role_of, user_index
 
 _LONGEST_IPC_FOLDER = 80  # a unix socket path has at most 107 bytes
 _STARTUP_SECONDS = 120.0
 _STOP_SECONDS = 10.0
+_MOST_RESTARTS = 20  # of one user
 _SILENCE = 0.2
 
 
@@ -43,6 +48,7 @@ class Staff:
     deadline: float
     transport: str = "tcp"
     users_per_process: int = 1
+    on_death: str = "restart"  # of a user's process; "drop": the run goes on without it
 
 
 @dataclass(slots=True)
@@ -52,13 +58,23 @@ class _Pending:
     tally: Tally = field(default_factory=Tally)
     reporters: set[str] = field(default_factory=set)
     seconds: float = 0.0
+    invited: int = 0
     contributors: int = 0
 
 
 class Launch:
     def __init__(
-        self, roster: Roster, secrets: Sequence[Secret], staff: Staff, on_iteration: OnIteration | None = None
+        self,
+        roster: Roster,
+        secrets: Sequence[Secret],
+        staff: Staff,
+        on_iteration: OnIteration | None = None,
+        events_for: EventsFor | None = None,
     ) -> None:
+        self._events_for = events_for
+        self._lines: dict[str, Channel] = {}  # to the process of each party, for events
+        self._gone: set[int] = set()
+        self._tries: Counter[str] = Counter()
         self._roster = roster
         self._secrets = {secret.seat.party: secret for secret in secrets}
         self._staff = staff
@@ -87,6 +103,7 @@ class Launch:
         try:
             self._start_servers()
             self._start_users()
+            self._happen(0)
             while (self._waiting or self._alive) and not self._overdue():
                 self._pump(_SILENCE)
         except Aborted as abort:
@@ -136,17 +153,26 @@ class Launch:
     def _fork(self, count: int) -> None:
         self._control.send({"order": "fork", "count": count})
 
-    def _order(self, parties: Sequence[str], bind: dict[str, str]) -> None:
-        """The next idle process becomes the host of these parties."""
+    def _order(self, parties: Sequence[str], bind: dict[str, str], resume: bool = False) -> None:
+        """The next idle process becomes the host of these parties, or goes on from their views."""
+        line, far_line = socket.socketpair()
+        channel = Channel(line)
+        for old in {id(self._lines[party]): self._lines[party] for party in parties if party in self._lines}.values():
+            old.close()
+        self._lines |= dict.fromkeys(parties, channel)
         details = {
             "parties": list(parties),
             "secrets": [self._secrets[party].to_dict() for party in parties],
             "views": [party for party in parties if party in self._staff.views],
             "endpoints": self._endpoints,
             "bind": bind,
+            "resume": list(parties) if resume else [],
         }
-        send_file(self._orders, msgpack.packb(details))
+        send_file(self._orders, msgpack.packb(details), far_line)
+        far_line.close()
         role = role_of(parties[0])
+        if resume:
+            return
         self.outcome.processes[role] = self.outcome.processes.get(role, 0) + 1
 
     def _start_servers(self) -> None:
@@ -192,9 +218,46 @@ class Launch:
             getattr(self, f"_on_{event['event']}")(event)
 
     def _exited(self, event: dict[str, Any]) -> None:
-        missing = [party for party in self._alive.pop(event["pid"], ["?"]) if party in self._waiting or party == "?"]
-        if missing:
+        parties = self._alive.pop(event["pid"], ["?"])
+        missing = [party for party in parties if party in self._waiting or party == "?"]
+        if not missing:
+            return
+        users = all(user_index(party) >= 0 for party in parties)
+        if users and self._staff.on_death == "drop":
+            self._drop(missing)
+        elif users and self._staff.on_death == "restart" and self._can_resume(parties):
+            self._tries.update(parties)
+            self.outcome.restarts += 1
+            self._fork(1)
+            self._order(parties, {}, resume=True)
+        else:
             raise Aborted(Reason.PARTY_DIED, f"{', '.join(missing[:3])}, exit code {event['code']}")
+
+    def _can_resume(self, parties: list[str]) -> bool:
+        """They all keep a view, and they do not die again and again."""
+        return self._staff.views.issuperset(parties) and all(self._tries[party] < _MOST_RESTARTS for party in parties)
+
+    def _drop(self, parties: list[str]) -> None:
+        """These users are gone; the servers are told, so that nobody waits for them."""
+        self._waiting.difference_update(parties)
+        self.outcome.gone += parties
+        for party in parties:
+            self._gone.add(user_index(party))
+            for server in self._servers:
+                self._tell(server, Gone(user_index(party)))
+
+    def _happen(self, iteration: int) -> None:
+        """What comes from outside before this iteration, to whoever is still there."""
+        for party, event in self._events_for(iteration) if self._events_for else []:
+            if user_index(party) in self._gone:
+                continue
+            if isinstance(event, Due):
+                event = Due(event.iteration, tuple(user for user in event.users if user not in self._gone))
+            self._tell(party, event)
+
+    def _tell(self, party: str, event: Event) -> None:
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # its end will be reported
+            self._lines[party].send([party, type(event).__name__, *dataclasses.astuple(event)])
 
     def _on_started(self, event: dict[str, Any]) -> None:
         self._alive[event["pid"]] = event["parties"]
@@ -210,12 +273,15 @@ class Launch:
         pending.tally += Tally.from_lists(event)
         pending.reporters.add(event["party"])
         if event["party"] == RECOMMENDER:
-            pending.seconds, pending.contributors = event["seconds"], event["contributors"]
+            pending.seconds, pending.invited = event["seconds"], event["invited"]
+            pending.contributors = event["contributors"]
+            if event["iteration"] + 1 < self._roster.card.params.iterations:
+                self._happen(event["iteration"] + 1)
         if len(pending.reporters) == len(self._servers):
             del self._pending[event["iteration"]]
             if self._report_iteration:
-                done = IterationDone(event["iteration"], pending.seconds, pending.contributors, pending.tally)
-                self._report_iteration(done)
+                figures = (pending.seconds, pending.invited, pending.contributors, pending.tally)
+                self._report_iteration(IterationDone(event["iteration"], *figures))
 
     def _on_end(self, event: dict[str, Any]) -> None:
         party = event["party"]
@@ -250,6 +316,8 @@ class Launch:
         self._control.close()
         self._orders.close()
         self._mailbox.close()
+        for line in self._lines.values():
+            line.close()
         os.close(self._observer_fd)
         if self._ipc_folder:
             shutil.rmtree(self._ipc_folder, ignore_errors=True)

@@ -11,17 +11,20 @@ import numpy.typing as npt
 
 from actors.meter import Tally
 from protocol.errors import Aborted
+from protocol.messages import Event
 
 
 @dataclass(frozen=True, slots=True)
 class IterationDone:
     iteration: int
     seconds: float
+    invited: int
     contributors: int
     tally: Tally  # set-up comes with iteration 0
 
 
 OnIteration = Callable[[IterationDone], None]
+EventsFor = Callable[[int], list[tuple[str, Event]]]  # what comes from outside before an iteration, and to whom
 
 
 @dataclass(slots=True)
@@ -32,5 +35,7 @@ class Outcome:
     rejected: Counter[str] = field(default_factory=Counter)
     rest: Tally = field(default_factory=Tally)  # traffic after the last iteration
     startup_seconds: float = 0.0
+    restarts: int = 0
+    gone: list[str] = field(default_factory=list)  # users whose processes ended and were not started again
     processes: dict[str, int] = field(default_factory=dict)
     user_process_uss: list[int] = field(default_factory=list)  # bytes that each user process owned at its end

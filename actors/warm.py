@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import deque
+from typing import Any
 
 import numpy as np
 import zmq
@@ -15,16 +16,19 @@ from actors.host import own_memory
 from actors.keys import Secret
 from actors.observer import HeldOut, Observer
 from actors.transport import ClientEnd, Context, Gate, ServerEnd, make_key_pair
+from protocol.messages import Churn, Due, Event
 from protocol.party import Party, Step
-from protocol.roles import UserInput
+from protocol.roles import RECOMMENDER, UserInput, user_index, user_name
 from protocol.seating import Card, Seat, all_parties, make_run_id, seat_party, tape_seed
 
-_USERS, _ITEMS = 2, 3
+_USERS, _ITEMS, _ITERATIONS = 2, 3, 20
 
 
 def warm_up(card: Card) -> None:
     assert card.codec and card.params_digest and card.setting  # made here, shared by every child
-    params = dataclasses.replace(card.params, n_users=_USERS, n_items=_ITEMS, max_raters=_USERS, iterations=20)
+    sizes = {"n_users": _USERS, "n_items": _ITEMS, "max_raters": _USERS, "online": _USERS, "committers": _USERS}
+    known: dict[str, Any] = {name: size for name, size in sizes.items() if hasattr(card.params, name)}
+    params = dataclasses.replace(card.params, **known, iterations=_ITERATIONS)
     names = all_parties(card.scheme, _USERS)
     small = dataclasses.replace(card, params=params, run_id=make_run_id(params, names, bytes(32)))
     _exchange(small, names)
@@ -50,11 +54,20 @@ def _exchange(card: Card, names: list[str]) -> None:
         observer.watch(party.name, party.role, step.done, held_out)
         waiting.extend((party.name, out.to, out.frame) for out in step.sends)
 
+    def happen(iteration: int, events: list[tuple[str, Event]]) -> None:
+        for name, event in (*events, (RECOMMENDER, Due(iteration, tuple(user_index(name) for name, _ in events)))):
+            settle(parties[name], parties[name].tick(event))
+
     for party in parties.values():
         settle(party, party.start())
+    happen(0, [(user_name(user), Churn(0, True)) for user in range(_USERS)])
+    told = 0
     while waiting:
         sender, receiver, frame = waiting.popleft()
         settle(parties[receiver], parties[receiver].receive(sender, frame))
+        if parties[RECOMMENDER].role.iteration > told:  # everyone stays
+            told = parties[RECOMMENDER].role.iteration
+            happen(told, [])
 
 
 def _open_and_close_sockets() -> None:

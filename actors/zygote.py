@@ -109,16 +109,23 @@ class Zygote:
             if _prctl is not None:
                 _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # the kernel ends this process when the zygote ends
             self._control.close()
-            details = receive_file(self._orders)
+            order = receive_file(self._orders)
             self._orders.close()
-            if details:
+            if order:
                 gc.enable()
-                code = run_actors(self._roster, self._common, details, self._mailbox.send, self._observer)
+                code = run_actors(self._roster, self._common, *order, self._mailbox.send, self._observer)
         finally:
             os._exit(code)
 
 
-def run_actors(roster: Roster, common: dict[str, Any], details: bytes, report: Report, observer: Observer) -> int:
+def run_actors(
+    roster: Roster,
+    common: dict[str, Any],
+    details: bytes,
+    events: socket.socket,
+    report: Report,
+    observer: Observer,
+) -> int:
     """Host the parties of one order until they are done; the exit code of the process."""
     order = msgpack.unpackb(details)
     parties, folder = order["parties"], common["run_folder"]
@@ -126,8 +133,9 @@ def run_actors(roster: Roster, common: dict[str, Any], details: bytes, report: R
     try:
         roster = Roster(roster.card, roster.scheme_name, roster.public_keys, order["endpoints"])
         secrets = [Secret.from_dict(secret) for secret in order["secrets"]]
-        place = Place(folder, frozenset(order["views"]), common["deadline"], order["bind"])
-        Host(roster, secrets, place, report, observer).run()
+        views, resume = frozenset(order["views"]), frozenset(order["resume"])
+        place = Place(folder, views, common["deadline"], order["bind"], resume)
+        Host(roster, secrets, place, report, observer, Channel(events)).run()
     except Aborted as abort:
         report({"event": "abort", "party": parties[0], "reason": abort.reason.name, "detail": abort.detail})
         return 5

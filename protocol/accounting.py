@@ -13,26 +13,21 @@ The neighbouring data change one rating's value; that u_i itself reacts to it is
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from scipy.optimize import brentq
 from scipy.special import log_ndtr
 
-DELTA = 1e-5
-LARGEST_EPSILON = 1e6
+from protocol.noise import floor_of
+from protocol.params import Params
+from protocol.schemes.base import DELTA
+from protocol.tape import Tape, exponential
+
+MOST_ENVELOPE_VALUES = 50_000_000  # about ten seconds; beyond it a sample of the items is accounted
 
 Floats = npt.NDArray[np.float64]
-
-
-@dataclass(frozen=True, slots=True)
-class Accounted:
-    """An ε at a δ, and how it was found, in words."""
-
-    epsilon: float | None
-    delta: float
-    method: str
 
 
 def basic_composition(epsilon: float, releases: int) -> float:
@@ -40,10 +35,11 @@ def basic_composition(epsilon: float, releases: int) -> float:
 
 
 def advanced_composition(epsilon: float, releases: int, delta: float = DELTA) -> float:
-    """ε √(2T ln 1/δ) + T ε (e^ε − 1); no better than the basic bound for a large ε."""
-    if epsilon > 50:
-        return basic_composition(epsilon, releases)
-    return epsilon * math.sqrt(2 * releases * math.log(1 / delta)) + releases * epsilon * math.expm1(epsilon)
+    """ε √(2T ln 1/δ) + T ε (e^ε − 1), or the basic bound where that is smaller: for a large ε or few releases."""
+    basic = basic_composition(epsilon, releases)
+    if epsilon > 50:  # e^ε may overflow
+        return basic
+    return min(basic, epsilon * math.sqrt(2 * releases * math.log(1 / delta)) + basic * math.expm1(epsilon))
 
 
 def tight_laplace(epsilon: float, dim: int, releases: int, delta: float = DELTA) -> float:
@@ -84,3 +80,73 @@ def envelope_mu(inverse_sums: Floats, noise_scale: float, rating_span: float, di
     pick = {"even": inverse_sums.mean(axis=1), "worst": inverse_sums.max(axis=1)}[direction]
     mu: Floats = 2 * rating_span * np.sqrt(pick / 2) / noise_scale
     return mu
+
+
+def inverse_envelope_sums(item_keys: list[bytes], dim: int, iterations: int) -> Floats:
+    """Σ_t 1/H_l(t), one row per item, from the keys with which the recommender deals the envelopes of ρ."""
+    sums = np.zeros((len(item_keys), dim))
+    for iteration in range(iterations):
+        sums += 1 / exponential(item_keys, dim, "rho", iteration).astype(np.float64)
+    return sums
+
+
+def account_envelopes(
+    params: Params, recommender_tape: Tape, raters: npt.NDArray[np.int64], delta: float = DELTA
+) -> dict[str, Any]:
+    """The claim of a scheme that deals envelopes, and what T releases of every item leave of it, as JSON."""
+    claim, releases = params.epsilon, params.iterations
+    if math.isinf(claim):
+        return {"epsilon": math.inf, "delta": delta, "method": "no noise (ε = ∞), so nothing bounds what is released"}
+    items, sampled = _accounted_items(params, recommender_tape, raters)
+    keys = [recommender_tape.key("item", int(item)) for item in items]
+    recommender = recommender_epsilons(params, inverse_envelope_sums(keys, params.dim, releases), delta)
+    return {
+        "epsilon": recommender["worst"],
+        "delta": delta,
+        "method": _method(params, len(items), sampled),
+        "claimed": claim,
+        "releases": releases,
+        "basic": basic_composition(claim, releases),
+        "advanced": advanced_composition(claim, releases, delta),
+        "tight": tight_laplace(claim, params.dim, releases, delta),
+        "recommender": recommender,
+        "items": len(items),
+    }
+
+
+def recommender_epsilons(params: Params, inverse_sums: Floats, delta: float = DELTA) -> dict[str, float | None]:
+    """Over the items: ε grows with μ, so its quantiles are those of μ."""
+    if not len(inverse_sums):
+        return dict.fromkeys(("median", "p99", "worst", "direction_worst"))
+    even, worst = (
+        envelope_mu(inverse_sums, params.noise_scale, params.rating_span, direction) for direction in ("even", "worst")
+    )
+    picked = {
+        "median": np.quantile(even, 0.5, method="higher"),
+        "p99": np.quantile(even, 0.99, method="higher"),
+        "worst": even.max(),
+        "direction_worst": worst.max(),
+    }
+    return {name: gaussian_epsilon(float(mu), delta) for name, mu in picked.items()}
+
+
+def _accounted_items(
+    params: Params, tape: Tape, raters: npt.NDArray[np.int64]
+) -> tuple[npt.NDArray[np.int64], bool]:
+    """The items that can be released, or so many of them as may be accounted, drawn from the tape."""
+    floors = floor_of(raters, params.dropout_allowance, params.min_contributors)
+    items = np.flatnonzero((raters > 0) & (raters >= floors))
+    most = max(1, MOST_ENVELOPE_VALUES // (params.dim * params.iterations))
+    if len(items) <= most:
+        return items, False
+    order = np.argsort(tape.normal(1, len(items), "accounted items")[0])
+    return np.sort(items[order[:most]]), True
+
+
+def _method(params: Params, n_items: int, sampled: bool) -> str:
+    which = f"a random sample of {n_items} released items" if sampled else f"{n_items} released items"
+    return (
+        f"to the recommender, who knows the envelopes of the iteration noise: {params.iterations} Gaussian releases of "
+        f"one rating's value, the worst of {which}, for a change that is even over the coordinates "
+        "(recommender.direction_worst: the worst direction too); the constant objective noise is not counted on"
+    )

@@ -16,7 +16,7 @@ import msgpack
 import numpy as np
 
 from protocol.errors import Reason, Rejected
-from protocol.messages import Message
+from protocol.messages import Again, Message
 from protocol.ring import Ring, everywhere
 from protocol.tape import KEY_BYTES
 
@@ -31,10 +31,10 @@ class Codec:
 
     def __init__(self, messages: Sequence[type], ring: Ring, dim: int, max_frame: int) -> None:
         self.max_frame = max_frame
-        self._classes = tuple(messages)
-        self._codes = {cls: code for code, cls in enumerate(messages)}
+        self._classes = (*messages, Again)
+        self._codes = {cls: code for code, cls in enumerate(self._classes)}
         fields = _Fields(ring, dim)
-        self._layouts = [_layout(cls, fields) for cls in messages]
+        self._layouts = [_layout(cls, fields) for cls in self._classes]
 
     def code(self, message: Message) -> int:
         return self._codes[type(message)]
@@ -69,7 +69,7 @@ class Codec:
             )
         except (ValueError, msgpack.UnpackException):
             raise Rejected(Reason.MALFORMED) from None
-        if type(body) is not list or len(body) < 2 or any(type(part) not in (int, bytes) for part in body):
+        if type(body) is not list or len(body) < 2 or not {int, bytes}.issuperset(map(type, body)):
             raise Rejected(Reason.MALFORMED)
         if msgpack.packb(body) != frame:
             raise Rejected(Reason.NOT_CANONICAL)
@@ -128,11 +128,19 @@ class _Fields:
 
     def get_increasing(self, value: Any) -> Any:
         ids = self.get_counts(value)
-        if np.count_nonzero(ids[1:] == ids[:-1]):
-            raise Rejected(Reason.DUPLICATE_ITEM)
-        if np.count_nonzero(ids[1:] < ids[:-1]):
-            raise Rejected(Reason.UNSORTED_ITEMS)
+        if not everywhere(ids[1:] > ids[:-1]):
+            repeated = not everywhere(ids[1:] != ids[:-1])
+            raise Rejected(Reason.DUPLICATE_ITEM if repeated else Reason.UNSORTED_ITEMS)
         return ids
+
+    def put_reals(self, value: Any) -> bytes:
+        return np.ascontiguousarray(value, "<f8").tobytes()
+
+    def get_reals(self, value: Any) -> Any:
+        numbers = np.frombuffer(_binary(value, 8), "<f8").astype(np.float64)
+        if not everywhere(np.isfinite(numbers)):
+            raise Rejected(Reason.OUT_OF_RANGE)
+        return numbers
 
     def put_floats(self, value: Any) -> bytes:
         return np.ascontiguousarray(value, "<f4").tobytes()

@@ -35,6 +35,7 @@ class Reason(Enum):
     DUPLICATE = "this party has already answered this iteration"
     # the run
     DISAGREEMENT = "recommender and third party do not agree on who contributed"
+    TOO_FEW_ONLINE = "fewer users are online than the noise needs committers"
     DIVERGED = "the item factors left the range that float32 can carry"
     PARTY_DIED = "the process of a party ended before the run did"
     INTERRUPTED = "the run was interrupted"

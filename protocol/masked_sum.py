@@ -82,6 +82,7 @@ class SumHolder:
         self.opening: OpenSum | None = None
         self.closing: Contributors | None = None
         self._parts: dict[int, Part] = {}
+        self._gone: set[int] = set()
 
     def open(self, opening: OpenSum) -> None:
         require(self.opening is None, Reason.WRONG_KIND)
@@ -95,7 +96,7 @@ class SumHolder:
         self._parts = {
             user: part
             for user, part in self._parts.items()
-            if user in invited and _subset(part[0], opening.items)
+            if user in invited and subset(part[0], opening.items)
         }
 
     def add(self, user: int, iteration: int, items: Ids, values: RingArray) -> None:
@@ -106,13 +107,24 @@ class SumHolder:
         require(len(values) == len(items), Reason.WRONG_LENGTH)
         require(self._ring.fits(values, (len(items), self._dim)), Reason.OUT_OF_RANGE)
         if self.opening is not None:
-            require(_contains(self.opening.users, user), Reason.UNKNOWN_SENDER)
-            require(_subset(items, self.opening.items), Reason.UNKNOWN_ITEM)
+            require(contains(self.opening.users, user), Reason.UNKNOWN_SENDER)
+            require(subset(items, self.opening.items), Reason.UNKNOWN_ITEM)
         self._parts[user] = (items, values)
 
     @property
     def complete(self) -> bool:
-        return self.opening is not None and len(self._parts) == len(self.opening.users)
+        if self.opening is None:
+            return False
+        missing = len(self.opening.users) - len(self._parts)
+        return missing == 0 or (0 < missing <= len(self._gone) and self._only_the_gone_are_missing())
+
+    def lose(self, user: int) -> None:
+        """This user will not answer any more; what it has sent to this iteration counts."""
+        self._gone.add(user)
+
+    def _only_the_gone_are_missing(self) -> bool:
+        assert self.opening is not None
+        return all(int(user) in self._parts or int(user) in self._gone for user in self.opening.users)
 
     def close(self) -> Contributors:
         """Fix the contributor set of this iteration and say who is in it."""
@@ -120,7 +132,7 @@ class SumHolder:
         users = sorted(self._parts)
         named = [self._parts[user][0] for user in users]
         held = np.concatenate(named) if named else np.zeros(0, np.uint32)
-        counts = np.bincount(np.searchsorted(self.opening.items, held), minlength=len(self.opening.items))
+        counts = np.bincount(held, minlength=self._n_items)[self.opening.items]
         self.closing = Contributors(
             iteration=self.iteration,
             users=np.array(users, np.uint32),
@@ -145,11 +157,11 @@ class SumHolder:
         return total
 
 
-def _contains(increasing: npt.NDArray[np.uint32], value: int) -> bool:
-    place = int(np.searchsorted(increasing, value))
+def contains(increasing: npt.NDArray[np.uint32], value: int) -> bool:
+    place = int(increasing.searchsorted(value))
     return place < len(increasing) and int(increasing[place]) == value
 
 
-def _subset(items: Ids, increasing: Ids) -> bool:
-    places = np.searchsorted(increasing, items)
+def subset(items: Ids, increasing: Ids) -> bool:
+    places = increasing.searchsorted(items)
     return everywhere(places < len(increasing)) and everywhere(increasing[places] == items)

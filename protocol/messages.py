@@ -19,6 +19,7 @@ Digest = Annotated[bytes, "bytes32"]
 KeyRow = Annotated[tuple[bytes, ...], "keys"]  # 32 bytes each
 Increasing = Annotated[Ids, "increasing"]  # item or user numbers
 Counts = Annotated[npt.NDArray[np.uint32], "counts"]
+Reals = Annotated[npt.NDArray[np.float64], "reals"]  # any number of them
 FloatRows = Annotated[npt.NDArray[np.float32], "floats"]  # rows of `dim` numbers
 RingRows = Annotated[RingArray, "ring"]  # rows of `dim` elements of Z_P
 
@@ -32,6 +33,12 @@ class Hello:  # first frame in either direction of every connection
     wire_version: Count
     run_id: Digest
     params_digest: Digest
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Again:  # outside the numbered frames, by a party that was restarted, and the answer to it
+    received: Count  # frames that the sender has of the receiver: resend those from this number on, byte for byte
+    answer: Count  # 1: say the same for the other direction
 
 
 # --- set-up -----------------------------------------------------------------------------------------------
@@ -53,6 +60,58 @@ class Welcome:  # recommender -> user, compact wire: keys instead of vectors
 class WelcomeInFull:  # recommender -> user, paper wire
     floors: Counts
     envelopes: FloatRows  # H_j of the objective noise
+
+
+# --- set-up of `dynamic`: noise that is committed before the first iteration ---------------------------------------
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OpenCommitment:  # recommender -> third party
+    attempt: Count  # of these items; a failed one is never summed again
+    users: Increasing  # the committers
+    items: Increasing
+    counts: Counts  # how many of them commit to each item
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Commit:  # recommender -> user, compact wire: the blinds β follow from the mask key
+    attempt: Count
+    items: Increasing  # to commit to: its own or not
+    counts: Counts  # committers of each item
+    item_keys: KeyRow  # of each item: the envelope of its objective noise, in this attempt only
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CommitInFull:  # recommender -> user, paper wire
+    attempt: Count
+    items: Increasing
+    counts: Counts
+    blinds: RingRows  # β
+    envelopes: FloatRows
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BlindedShare:  # user -> third party: uniform on Z_P to whoever lacks β
+    attempt: Count
+    items: Increasing
+    values: RingRows  # τ = enc(η share) + β
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SealedTotal:  # third party -> recommender: uniform on Z_P to whoever lacks α
+    attempt: Count
+    items: Increasing  # those to which every committer committed; the others must start again
+    values: RingRows  # τ~ = α + Σ τ
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Present:  # user -> recommender
+    iteration: Count  # from this one on
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Absent:  # user -> recommender
+    iteration: Count
 
 
 # --- one iteration ----------------------------------------------------------------------------------------
@@ -80,6 +139,16 @@ class ItemFactorsInFull:  # recommender -> user, paper wire
     factors: FloatRows
     masks: RingRows  # ψ
     envelopes: FloatRows  # H_j(t) of the iteration noise
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ItemFactorsWithPieces:  # recommender -> user, paper wire of `dynamic`
+    iteration: Count
+    floors: Counts
+    factors: FloatRows
+    masks: RingRows
+    envelopes: FloatRows
+    pieces: RingRows  # of the sealed noise τ^; all pieces of an item sum to it
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -121,9 +190,57 @@ class Finish:  # recommender -> everyone: no iteration follows
     iteration: Count
 
 
+# --- `trusted` and `direct`: users and a recommender, no third party -------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RatingsHandover:  # user -> recommender, `trusted` only: nothing is hidden
+    items: Increasing
+    values: Reals  # the ratings, in the order of the items
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Published:  # recommender -> user, `trusted`
+    user_factors: FloatRows  # one row: u_i, which this user alone is told
+    factors: FloatRows  # the noisy v_j, in the order of the user's items
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NoiseKeys:  # recommender -> user, `direct`: all that a share of the objective noise needs
+    floors: Counts  # over how many shares the noise of each item is split
+    item_keys: KeyRow  # one per item: the envelope of its objective noise
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NoisyGradient:  # user -> recommender, `direct`
+    iteration: Count
+    values: FloatRows  # gradient + η share + the user's own ρ
+
+
 # --- what reaches a role from outside the protocol -----------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Deadline:  # the clock, as an input: this iteration has waited long enough
+class Deadline:  # the clock, as an input: this iteration (or, with -1, the set-up) has waited long enough
     iteration: int
+
+
+@dataclass(frozen=True, slots=True)
+class Churn:  # to a user: you come online or go offline before this iteration
+    iteration: int
+    online: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Due:  # to the recommender: the users whose Present or Absent comes before this iteration
+    iteration: int
+    users: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:  # to the servers: this user's process has ended and does not come back
+    user: int
+
+
+Event = Deadline | Churn | Due | Gone
+EVENTS: dict[str, type] = {cls.__name__: cls for cls in (Deadline, Churn, Due, Gone)}

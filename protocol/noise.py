@@ -25,8 +25,12 @@ def noise_share(
     normal: npt.NDArray[np.float64],
 ) -> npt.NDArray[np.float64]:
     """b sqrt(2 H_j[l]) C[l] with C ~ N(0, 1/floor): rows are items, `floors` one count per row."""
-    spread = np.sqrt(2 * envelope.astype(np.float64)) / np.sqrt(floors.astype(np.float64))[:, None]
-    return scale * spread * normal
+    share = 2 * envelope.astype(np.float64)
+    np.sqrt(share, out=share)
+    share /= np.sqrt(floors.astype(np.float64))[:, None]
+    share *= scale
+    share *= normal
+    return share
 
 
 def floor_of(invited: npt.NDArray[np.int64], dropout_allowance: float, min_contributors: int) -> npt.NDArray[np.uint32]:

@@ -20,8 +20,8 @@ WIDTHS = range(8, 65, 8)
 
 
 def everywhere(condition: npt.NDArray[np.bool_]) -> bool:
-    """`all`, by a function that every process has touched anyway: numpy's reductions cost each one 150 kB more."""
-    return int(np.count_nonzero(condition)) == condition.size
+    """`all`, without numpy's reductions: they cost each process 150 kB more, and a search for a zero byte is faster."""
+    return b"\0" not in condition.tobytes()
 
 
 class Ring:
@@ -33,6 +33,7 @@ class Ring:
         self.bits = bits
         self.width = bits // 8  # bytes of one element on the wire
         self.dtype = np.dtype(np.uint32 if bits <= 32 else np.uint64)
+        self._little = self.dtype.newbyteorder("<")
         self.largest = (1 << bits) - 1
         self._fills_word = bits == 8 * self.dtype.itemsize
         self._mask = self.dtype.type(self.largest)
@@ -64,9 +65,11 @@ class Ring:
             return self.zeros(len(items), dim)
         ids = np.concatenate([ids for ids, _ in parts])
         rows = np.concatenate([rows for _, rows in parts])
-        places = np.searchsorted(items, ids)
+        place_of = np.zeros(int(items[-1]) + 1, np.int32)  # looked up, not searched for: parts name these items only
+        place_of[items] = np.arange(len(items), dtype=np.int32)
         ones = np.ones(len(ids), self.dtype)
-        which = csc_matrix((ones, places, np.arange(len(ids) + 1)), shape=(len(items), len(ids)))
+        columns = np.arange(len(ids) + 1)
+        which = csc_matrix((ones, place_of[ids], columns), shape=(len(items), len(ids)))
         return self._reduce(which @ rows)
 
     def fits(self, values: RingArray, shape: tuple[int, int]) -> bool:
@@ -92,7 +95,7 @@ class Ring:
 
     def to_bytes(self, words: RingArray) -> bytes:
         """Little-endian, exactly `width` bytes per element."""
-        full = np.ascontiguousarray(words, self.dtype.newbyteorder("<"))
+        full = np.ascontiguousarray(words, self._little)
         if self._fills_word:
             return full.tobytes()
         return full.view(np.uint8).reshape(-1, self.dtype.itemsize)[:, : self.width].tobytes()
@@ -100,8 +103,8 @@ class Ring:
     def from_bytes(self, data: bytes | memoryview, dim: int) -> RingArray:
         """Rows of `dim` elements (the caller has checked the length); uniform bytes give uniform elements."""
         if self._fills_word:
-            return np.frombuffer(data, self.dtype.newbyteorder("<")).astype(self.dtype).reshape(-1, dim)
+            return np.frombuffer(data, self._little).astype(self.dtype).reshape(-1, dim)
         packed = np.frombuffer(data, np.uint8).reshape(-1, self.width)
         full = np.zeros((len(packed), self.dtype.itemsize), np.uint8)
         full[:, : self.width] = packed
-        return full.view(self.dtype.newbyteorder("<")).astype(self.dtype).reshape(-1, dim)
+        return full.view(self._little).astype(self.dtype, copy=False).reshape(-1, dim)

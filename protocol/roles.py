@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from protocol.errors import Reason, Rejected
-from protocol.messages import SETUP, Deadline, Message
+from protocol.messages import SETUP, Event, Message
 
 RECOMMENDER = "recommender"
 THIRD_PARTY = "third_party"
@@ -73,8 +73,8 @@ class Role(ABC):
     @abstractmethod
     def receive(self, sender: str, message: Message) -> Effects: ...
 
-    def tick(self, deadline: Deadline) -> Effects:
-        """A deadline has passed; a role without timers ignores it."""
+    def tick(self, event: Event) -> Effects:
+        """Something from outside the protocol, such as a deadline; a role ignores what does not concern it."""
         return []
 
 
@@ -91,6 +91,7 @@ class FactorizingRecommender(Role):
     """What the person may measure at a recommender: the item factors, and who took part in the last iteration."""
 
     item_factors: npt.NDArray[np.float64]
+    n_invited: int = 0
     n_contributors: int = 0
 
 

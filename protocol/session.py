@@ -43,13 +43,20 @@ class Session:
             raise Rejected(Reason.WRONG_KIND)
 
     def accept(self, sender: str, frame: bytes) -> None:
+        self.note(sender, frame_digest(frame))
+
+    def note(self, sender: str, digest: bytes) -> None:
+        """A frame with this SHA-256 has used up its number."""
         self._received[sender] += 1
-        self._digests[sender].append(_digest(frame))
+        self._digests[sender].append(digest)
+
+    def received_from(self, sender: str) -> int:
+        return self._received.get(sender, 0)
 
     def _again(self, sender: str, back: int, frame: bytes) -> Reason:
         digests = self._digests[sender]
         known = digests[-back] if back <= len(digests) else None
-        return Reason.CONFLICT if known is not None and known != _digest(frame) else Reason.REPLAYED
+        return Reason.CONFLICT if known is not None and known != frame_digest(frame) else Reason.REPLAYED
 
     def _same_run(self, message: Message) -> bool:
         if not isinstance(message, Hello):
@@ -62,5 +69,5 @@ class Session:
         )
 
 
-def _digest(frame: bytes) -> bytes:
+def frame_digest(frame: bytes) -> bytes:
     return hashlib.sha256(frame).digest()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import cast
 
 import msgpack
 import numpy as np
@@ -17,6 +16,8 @@ import numpy.typing as npt
 from scipy.special import ndtri
 
 SEED_BYTES = KEY_BYTES = 32
+
+_STREAMS_KEPT = 3
 
 Name = str | int | bytes
 
@@ -55,7 +56,45 @@ class Tape:
 
 def _unit_interval(words: npt.NDArray[np.uint64]) -> npt.NDArray[np.float64]:
     """Strictly inside (0, 1): the middle of one of 2^52 cells, the most for which adding a half is exact."""
-    return cast("npt.NDArray[np.float64]", ((words >> np.uint64(12)) + 0.5) * 2.0**-52)
+    cells = (words >> np.uint64(12)).astype(np.float64)
+    cells += 0.5
+    cells *= 2.0**-52
+    return cells
+
+
+class Envelopes:
+    """`exponential`, remembered where many raters of an item share one process: all of them derive the same rows.
+
+    A process with one user would only pay for the memory, so nothing is kept until a second one is seated. Of the
+    streams only the latest few are kept: the parties of a run are never more than one iteration apart.
+    """
+
+    __slots__ = ("_keys", "_rows", "sharers")
+
+    def __init__(self) -> None:
+        self.sharers = 0
+        self._keys: dict[bytes, bytes] = {}
+        self._rows: dict[tuple[Name, ...], dict[bytes, bytes]] = {}
+
+    def keep(self, keys: Sequence[bytes]) -> list[bytes]:
+        """The same keys, one object for each: equal ones are then found without touching their bytes."""
+        return list(keys) if self.sharers < 2 else [self._keys.setdefault(key, key) for key in keys]
+
+    def exponential(self, keys: Sequence[bytes], dim: int, *name: Name) -> npt.NDArray[np.float32]:
+        if self.sharers < 2:
+            return exponential(keys, dim, *name)
+        known = self._rows.get((dim, *name))
+        if known is None:
+            known = self._rows[(dim, *name)] = {}
+            if len(self._rows) > _STREAMS_KEPT:
+                del self._rows[next(iter(self._rows))]
+        try:
+            data = b"".join(map(known.__getitem__, keys))
+        except KeyError:
+            missing = [key for key in keys if key not in known]
+            known.update(zip(missing, (row.tobytes() for row in exponential(missing, dim, *name)), strict=True))
+            data = b"".join(map(known.__getitem__, keys))
+        return np.frombuffer(data, np.float32).reshape(len(keys), dim)
 
 
 def exponential(keys: Sequence[bytes], dim: int, *name: Name) -> npt.NDArray[np.float32]:

@@ -36,6 +36,10 @@ class Broken(Exception):
     """A view file is not what a party wrote."""
 
 
+class CutOff(Broken):
+    """The file ends inside a record: a crash, or a cut."""
+
+
 @dataclass(frozen=True, slots=True)
 class Header:
     run_id: bytes
@@ -59,6 +63,10 @@ class ViewWriter:
     def __init__(self) -> None:
         self.head = bytes(HASH_BYTES)
         self.records = 0
+
+    def resume(self, last: Record) -> None:
+        """Go on behind this record."""
+        self.head, self.records = last.head, last.number + 1
 
     def opening(self, header: Header, inputs: dict[str, Any]) -> bytes:
         fields = [header.run_id, header.party, header.scheme, header.params_digest, header.simulation]
@@ -84,8 +92,8 @@ class ViewWriter:
         digest = hashlib.sha256(frame).digest()
         return self.record(REJECTED, sender, reason, len(frame), digest, used_its_number)
 
-    def event(self, kind: str, iteration: int) -> bytes:
-        return self.record(EVENT, kind, iteration)
+    def event(self, kind: str, *fields: Any) -> bytes:
+        return self.record(EVENT, kind, *fields)
 
     def end(self, result_digest: bytes) -> bytes:
         return self.record(END, result_digest)
@@ -106,15 +114,28 @@ def read_records(stream: BinaryIO) -> Iterator[Record]:
         number += 1
 
 
+def read_whole_records(stream: BinaryIO) -> tuple[list[Record], int]:
+    """What a crash left: every whole record, and where the last of them ends. Only the last may be cut off."""
+    records: list[Record] = []
+    end = len(PREAMBLE)
+    try:
+        for record in read_records(stream):
+            records.append(record)
+            end = stream.tell()
+    except CutOff:
+        pass
+    return records, end
+
+
 def _body(stream: BinaryIO, prefix: bytes, number: int) -> tuple[bytes, bytes]:
     if len(prefix) < 4:
-        raise Broken(f"record {number} is cut off")
+        raise CutOff(f"record {number} is cut off")
     length = cast(int, struct.unpack("<I", prefix)[0])
     if length > MOST_RECORD_BYTES:
         raise Broken(f"record {number} claims {length} bytes")
     body, stored = stream.read(length), stream.read(HASH_BYTES)
     if len(body) < length or len(stored) < HASH_BYTES:
-        raise Broken(f"record {number} is cut off")
+        raise CutOff(f"record {number} is cut off")
     return body, stored
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import re
@@ -13,9 +14,11 @@ from actors import limits
 from actors.host import Host, Place
 from actors.journal import make_view_folders
 from actors.keys import Roster, read_roster, read_secret, write_private, write_secret
+from actors.presence import everyone_stays, takes_presence
 from protocol.errors import BadInput
 from protocol.params import require
 from protocol.roles import user_name
+from protocol.schemes import find_scheme
 from sim.config import RunConfig
 from sim.folder import new_folder, write_run
 from sim.plan import make_plan
@@ -27,6 +30,10 @@ FIRST_PORT = 5551
 def prepare(config: RunConfig, out: Path | None, force: bool, host: str, port: int) -> tuple[Path, Roster]:
     """A run folder with `roster.json` and one key file per party, and no process."""
     require(config.transport == "tcp", "Actors that are started by hand talk over tcp: leave out --transport.")
+    if takes_presence(find_scheme(config.scheme)):
+        steady = not config.join and not config.leave
+        require(steady, "Parties started by hand are online as long as they run: leave out --join and --leave.")
+        config = dataclasses.replace(config, join=0.0, leave=0.0)
     plan = make_plan(config)
     servers = plan.card.scheme.servers
     require(1 <= port <= 65536 - len(servers), f"--port must be between 1 and {65536 - len(servers)}, not {port}.")
@@ -76,7 +83,8 @@ def act(
     limits.check_files(roster.card.params.n_users, 2 * len(parties))
     make_view_folders(folder, parties)
     try:
-        host = Host(roster, secrets, Place(folder, frozenset(parties), deadline), report)
+        rule = everyone_stays(roster.card.params.n_users) if takes_presence(roster.card.scheme) else None
+        host = Host(roster, secrets, Place(folder, frozenset(parties), deadline), report, events_for=rule)
     except FileExistsError as error:
         raise BadInput(f"{error.filename} exists already: this party has run before, so prepare a new run.") from error
     host.run()

@@ -23,6 +23,7 @@ from protocol.schemes import find_scheme
 from protocol.view import Broken
 from sim import api, byhand, show, viewing
 from sim.config import RunConfig, parse_assignments, parse_range, read_config
+from sim.experiments import commands
 from sim.fetch import fetch as fetch_data
 from sim.folder import jsonable
 from sim.run import run as run_config
@@ -85,7 +86,7 @@ RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a 
 
 def configuration(
     config: Annotated[Path | None, typer.Option(help="A TOML file with these flags, such as a run.toml.")] = None,
-    scheme: Annotated[str | None, typer.Option(help="A name from keyhole schemes, or module:Class.  [masked]")] = None,
+    scheme: Annotated[str | None, typer.Option(help="A name from keyhole schemes, or module:Class.  [dynamic]")] = None,
     set_: Annotated[list[str] | None, typer.Option("--set", metavar="OPTION=VALUE", help="Of the scheme.")] = None,
     data: Annotated[str | None, typer.Option(help="A name from keyhole datasets, or a path.  [demo]")] = None,
     rating_range: Annotated[str | None, typer.Option(metavar="LOW:HIGH", help="Of a file's ratings.  [1:5]")] = None,
@@ -96,6 +97,11 @@ def configuration(
     users_per_process: Annotated[int | None, typer.Option(help="Pack users into processes.  [1]")] = None,
     transport: Annotated[str | None, typer.Option(help="tcp, ipc or inprocess.  [tcp]")] = None,
     wire: Annotated[str | None, typer.Option(help="compact or paper.  [compact]")] = None,
+    online: Annotated[int | None, typer.Option(help="The most users in an iteration.  [all]")] = None,
+    join: Annotated[float | None, typer.Option(help="Probability to come online, per iteration.  [.005]")] = None,
+    leave: Annotated[float | None, typer.Option(help="Probability to go offline, per iteration.  [.01]")] = None,
+    no_rho: Annotated[bool | None, typer.Option("--no-rho", help="Leave the iteration noise out (direct).")] = None,
+    on_death: Annotated[str | None, typer.Option(help="Of a user's process: restart or drop.  [restart]")] = None,
     deadline: Annotated[float | None, typer.Option(help="Seconds that an iteration may wait for users.  [60]")] = None,
     views: Annotated[str | None, typer.Option(help="Kept for: full, servers, sample:K, none.  [full]")] = None,
     test_fraction: Annotated[float | None, typer.Option(help="Of each user's ratings, held out.  [.2]")] = None,
@@ -270,6 +276,12 @@ def _tell(event: dict[str, Any]) -> None:
     elif event["event"] == "end":
         digest = f", item factors {event['result']}" if event.get("result") else ""
         print(f"{event['party']} is done{digest}")
+
+
+app.command(epilog="Example: keyhole bench inprocess --json")(guarded(commands.bench))
+app.command(epilog="Example: keyhole evaluate --schemes masked --epsilon 1,8 --data demo --iterations 20")(
+    guarded(commands.evaluate)
+)
 
 
 def main() -> None:

@@ -15,7 +15,15 @@ from protocol.params import require
 from protocol.schemes import Scheme, find_scheme
 
 TRANSPORTS = ("tcp", "ipc", "inprocess")
-DEFAULT_EPSILON = 8.0
+ON_DEATH = ("restart", "drop")
+FLAG_DEFAULTS: dict[str, Any] = {  # flags that only some schemes take; online: all users
+    "epsilon": 8.0,
+    "wire": "compact",
+    "online": None,
+    "join": 0.005,
+    "leave": 0.01,
+    "no_rho": False,
+}
 DEMO_ITERATIONS, ITERATIONS = 20, 100
 SEED_BITS = 128  # of a fresh seed: the strength of every mask of the run
 
@@ -24,7 +32,7 @@ SEED_BITS = 128  # of a fresh seed: the strength of every mask of the run
 class RunConfig:
     """The flags of `keyhole run`. None means: not given, so the scheme or the data decides."""
 
-    scheme: str = "masked"
+    scheme: str = "dynamic"
     data: str = "demo"
     rating_range: tuple[float, float] | None = None
     epsilon: float | None = None
@@ -34,6 +42,11 @@ class RunConfig:
     users_per_process: int = 1
     transport: str = "tcp"
     wire: str | None = None
+    online: int | None = None
+    join: float | None = None
+    leave: float | None = None
+    no_rho: bool = False
+    on_death: str = "restart"
     deadline: float = 60.0
     views: str = "full"
     test_fraction: float = 0.2
@@ -42,6 +55,9 @@ class RunConfig:
 
     def check(self) -> None:
         require(self.transport in TRANSPORTS, f"--transport must be one of {', '.join(TRANSPORTS)}.")
+        require(self.on_death in ON_DEATH, f"--on-death must be one of {', '.join(ON_DEATH)}, not {self.on_death!r}.")
+        for name, value in (("join", self.join), ("leave", self.leave)):
+            require(value is None or 0 <= value <= 1, f"--{name} must be a probability between 0 and 1, not {value}.")
         require(self.deadline > 0, f"--deadline must be above 0 seconds, not {self.deadline:g}.")
         require(self.users_per_process >= 1, f"--users-per-process must be 1 or more, not {self.users_per_process}.")
         require(0 <= self.test_fraction < 1, f"--test-fraction must be in [0, 1), not {self.test_fraction:g}.")
@@ -55,12 +71,12 @@ def resolve(config: RunConfig) -> tuple[RunConfig, Scheme, bool]:
     config.check()
     scheme = find_scheme(config.scheme)
     simulation = config.seed is not None
-    given: dict[str, Any] = {"epsilon": config.epsilon, "wire": config.wire}
+    given: dict[str, Any] = {flag: getattr(config, flag) for flag in FLAG_DEFAULTS}
     for flag, value in given.items():
-        takes = flag in scheme.flags or value is None
-        require(takes, f"The scheme {scheme.name} does not take --{flag}: leave it out.")
-    defaults: dict[str, Any] = {"epsilon": DEFAULT_EPSILON, "wire": "compact"}
-    filled = {flag: given[flag] if given[flag] is not None else defaults[flag] for flag in scheme.flags & set(given)}
+        takes = flag in scheme.flags or value in (None, False)
+        require(takes, f"The scheme {scheme.name} does not take --{flag.replace('_', '-')}: leave it out.")
+    taken = scheme.flags & set(given)
+    filled = {flag: given[flag] if given[flag] is not None else FLAG_DEFAULTS[flag] for flag in taken}
     iterations = config.iterations
     if iterations is None:
         iterations = DEMO_ITERATIONS if config.data == "demo" else ITERATIONS
@@ -151,10 +167,12 @@ def _from_values(values: dict[str, Any], path: Path) -> RunConfig:
         "seed": int,  # written as text because TOML's integers end at 64 bits
         "deadline": float,
         "test_fraction": float,
+        "join": float,
+        "leave": float,
         "rating_range": lambda pair: (float(pair[0]), float(pair[1])),
     }
-    numbers = {"dim", "iterations", "users", "users_per_process"}
-    texts = {"scheme", "data", "transport", "wire", "views"}
+    numbers = {"dim", "iterations", "users", "users_per_process", "online"}
+    texts = {"scheme", "data", "transport", "wire", "views", "on_death"}
     for name, value in values.items():
         try:
             if name in converters:

@@ -19,7 +19,6 @@ import tomli_w
 from actors.journal import view_path
 from actors.keys import write_private
 from protocol.errors import BadInput
-from protocol.params import Params
 from protocol.schemes import find_scheme
 from protocol.seating import Card
 from sim.config import RunConfig
@@ -92,9 +91,10 @@ def read_run(folder: Path) -> tuple[dict[str, Any], Card]:
     try:
         with (folder / "run.toml").open("rb") as file:
             document = tomllib.load(file)
+        scheme = find_scheme(document["run"]["scheme"])
         card = Card(
-            find_scheme(document["run"]["scheme"]),
-            Params(**document["params"]),
+            scheme,
+            scheme.params_class(**document["params"]),
             bytes.fromhex(document["run_id"]),
             document["simulation"],
         )

@@ -10,16 +10,17 @@ from __future__ import annotations
 import random
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from actors.journal import Journal, make_view_folders, view_path
 from actors.meter import Meter
 from actors.observer import HeldOut, Observer
-from actors.outcome import IterationDone, OnIteration, Outcome
+from actors.outcome import EventsFor, IterationDone, OnIteration, Outcome
+from actors.presence import everyone_stays, takes_presence
 from protocol.errors import Aborted, Bug
-from protocol.messages import SETUP, Deadline
+from protocol.messages import SETUP, Deadline, Due, Gone
 from protocol.party import Party, Step
-from protocol.roles import RECOMMENDER, FactorizingRecommender
+from protocol.roles import RECOMMENDER, FactorizingRecommender, user_index, user_name
 from protocol.seating import Card, Seat, seat_party
 
 Edge = tuple[str, str]
@@ -37,7 +38,17 @@ class InProcess:
         with_view: frozenset[str] = frozenset(),
         on_iteration: OnIteration | None = None,
         order: int | None = None,
+        events_for: EventsFor | None = None,
+        silent: Mapping[int, frozenset[int]] | None = None,
+        gone: Mapping[int, frozenset[int]] | None = None,
     ) -> None:
+        """`silent`: by iteration, users whose answers never arrive; `gone`: by iteration, users that end in it."""
+        if events_for is None and takes_presence(card.scheme):
+            events_for = everyone_stays(card.params.n_users)
+        self._events_for = events_for
+        self._silent = silent or {}
+        self._gone = gone or {}
+        self._left: set[int] = set()
         self._observer = observer
         self._held_out = held_out or {}
         self._on_iteration = on_iteration
@@ -62,9 +73,11 @@ class InProcess:
         try:
             for party in list(self.parties.values()):
                 self._settle(party, SETUP, party.start())
+            self._happen(0)
             while self._fifo or self._timers:
                 self._deliver() if self._fifo else self._expire()
-            if not all(party.done for party in self.parties.values()):
+            left = {user_name(user) for user in self._left}
+            if not all(party.done or party.name in left for party in self.parties.values()):
                 raise Bug("no frame is on its way and not every role has finished")
         except Aborted as abort:
             self.outcome.abort = abort
@@ -106,24 +119,50 @@ class InProcess:
         if self._observer is not None and (party.role.iteration != before or step.done):
             self._observer.watch(party.name, party.role, step.done, self._held_out.get(party.name))
         for out in step.sends:
+            if out.kind == "MaskedGradient" and user_index(party.name) in self._silent.get(out.iteration, ()):
+                continue
             self._meter.count(out.iteration, party.name, out.to, out.kind, len(out.frame))
             edge = (party.name, out.to)
             self._waiting.setdefault(edge, deque()).append(out.frame)
             self._fifo.append(edge)
+            if out.kind == "OpenSum":
+                self._lose(out.iteration)
         self._timers.extend((party.name, iteration) for iteration in step.timers)
         if party.name == RECOMMENDER and party.role.iteration != before:
             self._turn(party, before)
+            if before >= 0 and not party.done:
+                self._happen(party.role.iteration)
+
+    def _happen(self, iteration: int) -> None:
+        """What comes from outside before this iteration."""
+        for name, event in self._events_for(iteration) if self._events_for else []:
+            if user_index(name) in self._left:
+                continue
+            if isinstance(event, Due):
+                event = Due(event.iteration, tuple(user for user in event.users if user not in self._left))
+            party = self.parties[name]
+            self._settle(party, party.role.iteration, party.tick(event))
+
+    def _lose(self, iteration: int) -> None:
+        for user in sorted(self._gone.get(iteration, ())):
+            if user in self._left:
+                continue
+            self._left.add(user)
+            recommender = self.parties[RECOMMENDER]
+            self._settle(recommender, recommender.role.iteration, recommender.tick(Gone(user)))
 
     def _turn(self, recommender: Party, finished: int) -> None:
         now = time.perf_counter()
         seconds, self._clock = now - self._clock, now
-        if finished == SETUP:
+        if finished < 0:
             self.outcome.startup_seconds = now - self._started
             return
         role = recommender.role
-        contributors = role.n_contributors if isinstance(role, FactorizingRecommender) else 0
+        invited = contributors = 0
+        if isinstance(role, FactorizingRecommender):
+            invited, contributors = role.n_invited, role.n_contributors
         if self._on_iteration:
-            self._on_iteration(IterationDone(finished, seconds, contributors, self._meter.take(finished)))
+            self._on_iteration(IterationDone(finished, seconds, invited, contributors, self._meter.take(finished)))
 
     def _close(self) -> None:
         for journal in self._journals.values():

@@ -10,10 +10,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from actors.observer import HeldOut
+from actors.presence import takes_presence
+from protocol.errors import BadInput
 from protocol.roles import UserInput, role_of, user_index, user_name
 from protocol.schemes import Shape
 from protocol.seating import Card, Seat, all_parties, make_run_id, tape_seed
 from protocol.tape import derive
+from sim.churn import ChurnPlan
 from sim.config import RunConfig, chosen_views, resolve
 from sim.data import Ratings, UserRatings, load, split
 
@@ -51,6 +54,13 @@ class Plan:
         kept = enumerate(self.data)
         return {user_name(user): HeldOut(own.held_out_items, own.held_out_values) for user, own in kept}
 
+    def churn(self) -> ChurnPlan | None:
+        """Fresh each time: it is asked iteration by iteration."""
+        if not takes_presence(self.card.scheme):
+            return None
+        assert self.config.join is not None and self.config.leave is not None
+        return ChurnPlan(self.shape.n_users, self.config.join, self.config.leave, self.run_seed)
+
     def view_bytes(self) -> int:
         """About what the views will take, from the scheme's own byte formula."""
         keepers = Counter(role_of(party) for party in self.views)
@@ -77,12 +87,26 @@ def make_plan(config: RunConfig, nonce: bytes | None = None) -> Plan:
     data = split(ratings, config.test_fraction, derive(run_seed, "split"))
     shape = shape_of(ratings, data)
     settings = {"dim": config.dim, "iterations": config.iterations, **config.options}
-    settings |= {flag: getattr(config, flag) for flag in ("epsilon", "wire") if flag in scheme.flags}
+    settings |= {flag: getattr(config, flag) for flag in ("epsilon", "wire", "online") if flag in scheme.flags}
+    if "no_rho" in scheme.flags:
+        settings["rho"] = settings.get("rho", True) and not config.no_rho
     params, notes = scheme.make_params(shape, **settings)
     if nonce is None:
         nonce = derive(run_seed, "nonce") if simulation else secrets.token_bytes(NONCE_BYTES)
     run_id = make_run_id(params, all_parties(scheme, shape.n_users), nonce)
-    return Plan(config, Card(scheme, params, run_id, simulation), shape, data, run_seed, nonce, notes)
+    plan = Plan(config, Card(scheme, params, run_id, simulation), shape, data, run_seed, nonce, notes)
+    _check_committers(plan)
+    return plan
+
+
+def _check_committers(plan: Plan) -> None:
+    """Before anything starts: are enough users online at the beginning?"""
+    churn, wanted = plan.churn(), getattr(plan.card.params, "committers", 0)
+    if churn is not None and (there := int(churn.online(0).sum())) < wanted:
+        raise BadInput(
+            f"The pre-commitment needs {wanted} users and {there} are online at the start: "
+            "raise --join, lower --leave, take more users, or set committers lower."
+        )
 
 
 def shape_of(ratings: Ratings, data: list[UserRatings]) -> Shape:

@@ -41,7 +41,7 @@ def run(
     write_run(folder, plan.config, plan.card, plan.nonce)
     if on_plan:
         on_plan(plan)
-    log = IterationLog(folder, plan.shape.n_users)
+    log = IterationLog(folder)
 
     def on_iteration(done: IterationDone) -> None:
         log.add(done)
@@ -53,7 +53,7 @@ def run(
     finally:
         log.close()
     completed = outcome.abort is None
-    plain = plain_accuracy(plan.card.params, plan.data, plan.run_seed) if completed else None
+    plain = plain_accuracy(plan.card.params, plan.data, plan.run_seed, plan.churn()) if completed else None
     seconds = time.perf_counter() - started
     summary = summarise(plan, folder, outcome, log, observer.accuracy(), plain, seconds)
     write_summary(folder, summary)
@@ -78,8 +78,10 @@ def _drive(
         return _drive_in_process(plan, folder, log, on_iteration)
     secrets, roster = make_roster(plan)
     config = plan.config
-    staff = Staff(folder.absolute(), plan.views, config.deadline, config.transport, config.users_per_process)
-    launch = Launch(roster, secrets, staff, on_iteration)
+    layout = (config.deadline, config.transport, config.users_per_process, config.on_death)
+    staff = Staff(folder.absolute(), plan.views, *layout)
+    churn = plan.churn()
+    launch = Launch(roster, secrets, staff, on_iteration, churn.events if churn else None)
     log.observer = launch.observer
     return launch.run(), launch.observer
 
@@ -91,6 +93,7 @@ def _drive_in_process(
     log.observer = observer = Observer.in_memory(
         params.n_users, params.n_items, params.dim, (params.rating_min, params.rating_max)
     )
+    churn = plan.churn()
     driver = InProcess(
         plan.card,
         plan.seats(),
@@ -99,6 +102,7 @@ def _drive_in_process(
         run_folder=str(folder),
         with_view=plan.views,
         on_iteration=on_iteration,
+        events_for=churn.events if churn else None,
     )
     try:
         outcome = driver.run()

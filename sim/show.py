@@ -44,6 +44,13 @@ def number(value: Any, digits: int = 3) -> str:
     return "–" if value is None else f"{value:.{digits}f}" if isinstance(value, float) else str(value)
 
 
+def figure(epsilon: Any) -> str:
+    """An ε to three digits; infinity is a text already."""
+    if epsilon is None or isinstance(epsilon, str):
+        return epsilon or "–"
+    return f"{epsilon:.3g}" if epsilon < 1000 else f"{epsilon:.0f}"
+
+
 def size(count: float | None) -> str:
     if count is None:
         return "–"
@@ -114,12 +121,31 @@ def _show_parties(scheme: Scheme, summary: dict[str, Any]) -> None:
         words = dict.fromkeys(leak.words for leak in scheme.leakage if leak.receiver == party)
         table.add_row(party, "; ".join(words))
     out.print(table)
-    claimed = summary["privacy"]["claimed_epsilon"]
-    if claimed is not None:
+    _show_privacy(summary["privacy"])
+
+
+def _show_privacy(privacy: dict[str, Any]) -> None:
+    """The claim as a claim, and beside it what the accountant makes of all releases together."""
+    claimed, accounted = privacy["claimed_epsilon"], privacy["accounted"]
+    if claimed is None:
+        return
+    out.print(f"Claimed: ε = {figure(claimed)} ({privacy['unit']}).")
+    at = f"δ = {accounted['delta']:g}"
+    if "basic" in accounted:
         out.print(
-            f"Claimed: ε = {claimed} ({summary['privacy']['unit']}). Composition over {summary['iterations']} "
-            "iterations is not accounted by this version, so read it as a claim about one release."
+            f"Accounted over {accounted['releases']} releases of an item, at {at}: basic composition "
+            f"{figure(accounted['basic'])}, advanced {figure(accounted['advanced'])}, tight to a party without the "
+            f"envelopes {figure(accounted['tight'])}."
         )
+    if "recommender" in accounted:
+        known = accounted["recommender"]
+        out.print(
+            f"To the recommender, who knows the envelopes: ε = {figure(known['median'])} for the median item, "
+            f"{figure(known['p99'])} for the 99 % item, {figure(known['worst'])} for the worst, "
+            f"{figure(known['direction_worst'])} in its worst direction."
+        )
+    else:
+        out.print(f"Accounted: ε = {figure(accounted['epsilon'])} at {at} ({accounted['method']}).")
 
 
 def show_records(records: list[dict[str, Any]], party: str) -> None:

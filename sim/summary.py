@@ -17,19 +17,21 @@ from actors.observer import Accuracy, Observer
 from actors.outcome import IterationDone, Outcome
 from protocol.errors import Aborted
 from protocol.party import result_digest
+from protocol.roles import RECOMMENDER
+from protocol.schemes.base import DELTA
+from protocol.seating import tape_seed
+from protocol.tape import Tape
 from sim.folder import FORMAT, jsonable
 from sim.plan import Plan
 
-DELTA = 1e-5
 STILL_FALLING = 0.002  # relative fall of the training error in one iteration
 
 
 class IterationLog:
     """One flushed line per iteration, and the sums that the summary needs."""
 
-    def __init__(self, folder: Path, online: int) -> None:
+    def __init__(self, folder: Path) -> None:
         self._file = (folder / "iterations.jsonl").open("w", encoding="utf-8")
-        self._online = online
         self.observer: Observer | None = None
         self.seconds: list[float] = []
         self.dropouts = 0
@@ -39,15 +41,15 @@ class IterationLog:
 
     def add(self, done: IterationDone) -> None:
         self.seconds.append(done.seconds)
-        self.dropouts += self._online - done.contributors
+        self.dropouts += done.invited - done.contributors
         self.tally += done.tally
         own = [row for row in done.tally.rows if row.iteration == done.iteration]
         self.latest = {
             "iteration": done.iteration,
             "seconds": done.seconds,
-            "online": self._online,
+            "online": done.invited,
             "contributors": done.contributors,
-            "dropouts": self._online - done.contributors,
+            "dropouts": done.invited - done.contributors,
             "train_mae": self.observer.train_mae(done.iteration) if self.observer else None,
             "bytes": sum(row.wire_bytes for row in own),
         }
@@ -113,19 +115,29 @@ def summarise(
             "privacy": {
                 "unit": plan.card.scheme.unit,
                 "claimed_epsilon": config.epsilon,
-                "accounted": {"epsilon": None, "delta": DELTA, "method": "not accounted by this version"},
+                "accounted": _accounted(plan, completed=outcome.abort is None),
             },
             "seconds": _seconds(outcome, log, seconds),
             "bytes": _bytes(log.tally, outcome.rest, len(log.seconds)),
             "memory": _memory(outcome.user_process_uss),
             "rejected": dict(sorted(outcome.rejected.items())),
             "dropouts": log.dropouts,
-            "restarts": 0,
+            "restarts": outcome.restarts,
+            "gone": outcome.gone,
             "item_factors_sha256": None if outcome.item_factors is None else result_digest(outcome.item_factors),
             "anchor": anchor_of(outcome.views),
             "views": {party: {"records": n, "head": head} for party, (n, head) in sorted(outcome.views.items())},
         }
     )
+
+
+def _accounted(plan: Plan, completed: bool) -> dict[str, Any]:
+    """What the scheme's own account says; the recommender's tape decides the envelopes that it knows."""
+    if not completed:
+        words = "the run did not complete, so its releases are not accounted"
+        return {"epsilon": None, "delta": DELTA, "method": words}
+    tape = Tape(tape_seed(plan.run_seed, RECOMMENDER))
+    return plan.card.scheme.account(plan.card.params, tape, plan.shape)
 
 
 def _abort(abort: Aborted | None) -> dict[str, str] | None:

@@ -13,7 +13,7 @@ import numpy as np
 from protocol import view
 from protocol.codec import Codec
 from protocol.errors import Rejected
-from protocol.messages import SETUP
+from protocol.messages import EVENTS, SETUP
 from protocol.party import iteration_of
 from sim.folder import read_run, view_file
 
@@ -101,8 +101,10 @@ def _rejected(fields: list[Any], party: str, codec: Codec) -> dict[str, Any]:
 
 
 def _event(fields: list[Any], party: str, codec: Codec) -> dict[str, Any]:
-    kind, iteration = fields
-    return {"receiver": party, "kind": kind, "iteration": iteration}
+    kind, *values = fields
+    names = [field.name for field in dataclasses.fields(EVENTS[kind])] if kind in EVENTS else []
+    entry = {"receiver": party, "kind": kind, "fields": dict(zip(names, values, strict=False))}
+    return entry | ({"iteration": values[0]} if "iteration" in names else {})
 
 
 def _end(fields: list[Any], party: str, codec: Codec) -> dict[str, Any]:

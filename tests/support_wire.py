@@ -19,6 +19,13 @@ KINDS = {
         "MaskedGradient", "Contributors", "Agreed", "MaskedTotal", "Finish",
     ],
     "plain": ["Hello", "Join", "ItemFactors", "Gradient", "Finish"],
+    "trusted": ["Hello", "RatingsHandover", "Published"],
+    "direct": ["Hello", "Join", "NoiseKeys", "ItemFactors", "NoisyGradient", "Finish"],
+    "dynamic": [
+        "Hello", "Join", "Welcome", "OpenSum", "ItemFactors", "MaskedGradient", "Contributors", "Agreed",
+        "MaskedTotal", "Finish", "OpenCommitment", "Commit", "CommitInFull", "BlindedShare", "SealedTotal",
+        "Present", "Absent", "ItemFactorsWithPieces",
+    ],
 }  # fmt: skip
 
 FIELDS = {
@@ -37,6 +44,23 @@ FIELDS = {
     "Agreed": {"iteration": "count", "digest": "bytes32"},
     "MaskedTotal": {"iteration": "count", "items": "increasing", "values": "ring"},
     "Finish": {"iteration": "count"},
+    "RatingsHandover": {"items": "increasing", "values": "reals"},
+    "Published": {"user_factors": "floats", "factors": "floats"},
+    "NoiseKeys": {"floors": "counts", "item_keys": "keys"},
+    "NoisyGradient": {"iteration": "count", "values": "floats"},
+    "OpenCommitment": {"attempt": "count", "users": "increasing", "items": "increasing", "counts": "counts"},
+    "Commit": {"attempt": "count", "items": "increasing", "counts": "counts", "item_keys": "keys"},
+    "CommitInFull": {
+        "attempt": "count", "items": "increasing", "counts": "counts", "blinds": "ring", "envelopes": "floats",
+    },
+    "BlindedShare": {"attempt": "count", "items": "increasing", "values": "ring"},
+    "SealedTotal": {"attempt": "count", "items": "increasing", "values": "ring"},
+    "Present": {"iteration": "count"},
+    "Absent": {"iteration": "count"},
+    "ItemFactorsWithPieces": {
+        "iteration": "count", "floors": "counts", "factors": "floats", "masks": "ring", "envelopes": "floats",
+        "pieces": "ring",
+    },
 }  # fmt: skip
 
 
@@ -75,6 +99,8 @@ def on_the_wire(how: str, content: Any, ring_bits: int) -> int | bytes:
         return b"".join(content)
     if how in ("counts", "increasing"):
         return struct.pack(f"<{len(content)}I", *content)
+    if how == "reals":
+        return struct.pack(f"<{len(content)}d", *content)
     numbers = [number for row in content for number in row]
     if how == "floats":
         return struct.pack(f"<{len(numbers)}f", *numbers)
@@ -90,6 +116,8 @@ def frame_of(scheme: str, kind: str, sequence: int, contents: Sequence[Any], rin
 def dtype_of(how: str, ring_bits: int) -> Any:
     if how == "floats":
         return np.float32
+    if how == "reals":
+        return np.float64
     return np.uint64 if how == "ring" and ring_bits > 32 else np.uint32
 
 

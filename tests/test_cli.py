@@ -16,7 +16,8 @@ from typer.testing import CliRunner
 
 from sim.cli import app
 
-INPROCESS = ("run", "--transport", "inprocess", "--data", "synthetic:6x5:.5", "--iterations", "2", "--dim", "2")
+SMALL = ("--scheme", "masked", "--data", "synthetic:6x5:.5", "--iterations", "2", "--dim", "2")
+INPROCESS = ("run", *SMALL, "--transport", "inprocess")
 
 
 ENVIRONMENT = {"PYTHONPATH": str(Path(__file__).parent.parent), "COLUMNS": "200"}
@@ -252,9 +253,12 @@ def test_every_command_has_help_with_an_example(command):
 # --- by hand --------------------------------------------------------------------------------------------------------
 
 
-def test_three_terminals_give_what_one_command_gives(tmp_path):
-    config = ("--data", "synthetic:6x5:.5", "--iterations", "3", "--dim", "2", "--seed", "3")
-    expected = json.loads(keyhole("run", *config, "--out", tmp_path / "run", "--json").stdout)["item_factors_sha256"]
+@pytest.mark.parametrize("scheme", ["masked", "dynamic"])
+def test_three_terminals_give_what_one_command_gives(tmp_path, scheme):
+    config = ("--data", "synthetic:6x5:.5", "--iterations", "3", "--dim", "2", "--seed", "3", "--scheme", scheme)
+    steady = ("--join", "0", "--leave", "0") if scheme == "dynamic" else ()
+    result = keyhole("run", *config, *steady, "--out", tmp_path / "run", "--json")
+    expected = json.loads(result.stdout)["item_factors_sha256"]
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

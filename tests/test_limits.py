@@ -43,7 +43,7 @@ def test_too_little_memory_is_refused(monkeypatch):
 
 def test_views_that_do_not_fit_on_the_disk_are_refused_before_the_folder_is_made(monkeypatch, tmp_path):
     monkeypatch.setattr(limits.shutil, "disk_usage", lambda path: SimpleNamespace(free=10_000))
-    config = RunConfig(data="synthetic:10x10:.5", transport="inprocess", iterations=50)
+    config = RunConfig(scheme="masked", data="synthetic:10x10:.5", transport="inprocess", iterations=50)
     with pytest.raises(BadInput, match="--views servers or none"):
         run(config, out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
@@ -52,7 +52,8 @@ def test_views_that_do_not_fit_on_the_disk_are_refused_before_the_folder_is_made
 
 @pytest.mark.parametrize("views", ["full", "servers", "sample:3"])
 def test_the_predicted_size_of_the_views_is_close_and_not_too_small(tmp_path, views):
-    config = RunConfig(data="synthetic:20x30:.3", transport="inprocess", iterations=10, dim=8, views=views, seed=1)
+    sizes = {"data": "synthetic:20x30:.3", "iterations": 10, "dim": 8}
+    config = RunConfig(scheme="masked", transport="inprocess", views=views, seed=1, **sizes)
     run(config, out=tmp_path / "run")
     actual = sum(path.stat().st_size for path in (tmp_path / "run" / "views").rglob("*.view"))
     predicted = make_plan(config).view_bytes()

@@ -18,11 +18,11 @@ pytestmark = [
     ),
 ]
 
-MEMORY = {"data": "ml-100k", "transport": "inprocess", "views": "none"}
+MEMORY = {"scheme": "masked", "data": "ml-100k", "transport": "inprocess", "views": "none"}
 
 
 def test_943_user_processes_repeat_the_in_process_run_bit_for_bit(tmp_path):
-    config = {"data": "ml-100k", "dim": 10, "iterations": 20, "epsilon": 8.0, "seed": 1}
+    config = {"scheme": "masked", "data": "ml-100k", "dim": 10, "iterations": 20, "epsilon": 8.0, "seed": 1}
     processes = run(RunConfig(**config), out=tmp_path / "tcp")
     memory = run(RunConfig(**config, transport="inprocess", views="none"), out=tmp_path / "memory")
     assert processes["completed"] and processes["rejected"] == {} and processes["dropouts"] == 0
@@ -39,7 +39,7 @@ def test_without_noise_the_masked_sum_learns_what_plain_learns(tmp_path, record_
     """dim 50, 100 iterations: train MAE .70 ± .02, test RMSE .95 ± .02, both errors within .002 of `plain`."""
     config = {**MEMORY, "dim": 50, "iterations": 100, "seed": 1}
     masked = run(RunConfig(**config, epsilon=float("inf")), out=tmp_path / "masked")
-    plain = run(RunConfig(**config, scheme="plain"), out=tmp_path / "plain")
+    plain = run(RunConfig(**{**config, "scheme": "plain"}), out=tmp_path / "plain")
     assert masked["accuracy"]["train_mae"] == pytest.approx(0.70, abs=0.02)
     assert masked["accuracy"]["test_rmse"] == pytest.approx(0.95, abs=0.02)
     for figure in ("train_mae", "test_rmse"):

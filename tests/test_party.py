@@ -188,6 +188,15 @@ def test_a_deadline_is_an_input_and_is_recorded_before_what_it_causes():
     assert again.sends == [] and bodies(again) == [[EVENT, "Deadline", 0]]
 
 
+def test_a_deadline_after_the_end_is_not_recorded():
+    stage = finished("compact")
+    party = stage.parties[THIRD_PARTY]
+    records = party.view.records
+    step = party.tick(Deadline(3))
+    assert (step.records, step.sends, step.done) == ([], [], False)
+    assert party.view.records == records
+
+
 def test_the_third_party_asks_for_a_deadline_when_it_opens():
     card, seats = small_run()
     stage = Stage(card, seats)
@@ -265,19 +274,24 @@ def test_a_party_replays_from_its_view_byte_for_byte(run, order, tmp_path):
         assert replay(card, party, view) == view
 
 
-def test_a_third_party_whose_patience_ended_replays_as_well(tmp_path):
-    """User 3 stays silent, so that every iteration ends by its deadline, which the view holds as an event."""
+@pytest.mark.parametrize("silent", [[0, 1, 2], [1]])
+def test_a_third_party_whose_patience_ended_replays_as_well(silent, tmp_path):
+    """User 3 does not answer some iterations: these end by their deadline, which the view holds as an event."""
     card, seats = small_run(dropout_allowance=0.5)
     everyone = frozenset(seat.party for seat in seats)
     driver = InProcess(card, seats, run_folder=str(tmp_path), with_view=everyone)
     role = driver.parties["user:3"].role
     answer = role.receive
-    role.receive = lambda sender, message: [] if isinstance(message, ItemFactors) else answer(sender, message)
+
+    def receive(sender: str, message: Any) -> Any:
+        return [] if isinstance(message, ItemFactors) and message.iteration in silent else answer(sender, message)
+
+    role.receive = receive
     outcome = driver.run()
     assert outcome.item_factors is not None and outcome.abort is None
     view = Path(view_path(str(tmp_path), THIRD_PARTY)).read_bytes()
     events = [record.fields for record in read_records(io.BytesIO(view)) if record.type == EVENT]
-    assert events == [["Deadline", 0], ["Deadline", 1], ["Deadline", 2]]
+    assert events == [["Deadline", iteration] for iteration in silent], "no other deadline passed"
     assert replay(card, THIRD_PARTY, view) == view
 
 

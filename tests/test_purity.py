@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 from support import received, small_run
 
-from protocol.messages import Hello
+from actors.presence import everyone_stays
+from protocol.messages import Churn, Due, Hello
 from protocol.roles import role_of
 from protocol.schemes import SCHEMES
 from sim.inprocess import InProcess
@@ -198,12 +199,21 @@ def test_the_leakage_policy_names_parties_messages_and_fields_that_exist(name):
         assert (kind, field) in real
 
 
+def one_leaves(iteration: int) -> list:
+    """Everyone is online at first, and user 1 leaves before iteration 1."""
+    if iteration == 1:
+        return [("user:1", Churn(1, False)), ("recommender", Due(1, (1,)))]
+    return everyone_stays(4)(iteration)
+
+
 def arrivals(name: str, folder: Path) -> Iterator[tuple[str, str, object, object]]:
     """(receiver, its role, message, card) of everything that was received in a run in each wire form."""
     for wire in ("compact", "paper") if "wire" in SCHEMES[name].flags else ("compact",):
         card, seats = small_run(name, wire=wire)
         everyone = frozenset(seat.party for seat in seats)
-        assert InProcess(card, seats, run_folder=str(folder / wire), with_view=everyone).run().abort is None
+        options = {"events_for": one_leaves} if "join" in SCHEMES[name].flags else {}
+        run = InProcess(card, seats, run_folder=str(folder / wire), with_view=everyone, **options)
+        assert run.run().abort is None
         for party in everyone:
             for _, message in received(card, folder / wire, party):
                 yield party, role_of(party), message, card

@@ -20,7 +20,7 @@ from sim.config import RunConfig
 from sim.run import run
 from sim.viewing import read_view
 
-SMALL = RunConfig(data="synthetic:12x9:.5", iterations=4, dim=3, seed=7)
+SMALL = RunConfig(scheme="masked", data="synthetic:12x9:.5", iterations=4, dim=3, seed=7)
 
 
 def alike(config: RunConfig, **changes) -> RunConfig:
@@ -146,7 +146,8 @@ def test_a_fresh_seed_is_long_and_its_masks_are_not_marked_as_a_simulation(tmp_p
 
 def start_long_run(folder: Path) -> subprocess.Popen:
     """A run that takes far longer than the test, once its first iterations are done."""
-    command = [sys.executable, "-m", "sim", "run", "--data", "synthetic:10x8:.5", "--iterations", "100000"]
+    command = [sys.executable, "-m", "sim", "run", "--scheme", "masked", "--data", "synthetic:10x8:.5"]
+    command += ["--iterations", "100000"]
     pipe = subprocess.PIPE
     process = subprocess.Popen([*command, "--out", str(folder), "--json"], stdout=pipe, stderr=pipe)
     until = time.monotonic() + 60
@@ -188,7 +189,8 @@ def test_when_the_launcher_is_killed_every_child_is_gone_within_two_seconds(tmp_
 
 def test_a_user_that_stops_answering_costs_its_contributions_and_the_run_goes_on(tmp_path):
     """SIGSTOP leaves the connection open; the deadline closes each iteration without that user, and the end too."""
-    command = [sys.executable, "-m", "sim", "run", "--data", "synthetic:6x5:.6", "--iterations", "60"]
+    command = [sys.executable, "-m", "sim", "run", "--scheme", "masked", "--data", "synthetic:6x5:.6"]
+    command += ["--iterations", "60"]
     folder, pipe = tmp_path / "run", subprocess.PIPE
     flags = ["--deadline", ".2", "--out", str(folder), "--json", "--set", "dropout_allowance=.5"]
     process = subprocess.Popen([*command, *flags], stdout=pipe, stderr=pipe)
@@ -218,14 +220,15 @@ def test_ipc_sockets_do_not_need_a_short_temporary_folder(tmp_path, monkeypatch)
     assert not list(long.iterdir())
 
 
-def test_a_party_that_dies_aborts_the_run_with_its_name(tmp_path):
+def test_a_server_that_dies_aborts_the_run_with_its_name(tmp_path):
     process = start_long_run(tmp_path / "run")
     children = descendants(process)
-    victim = children[-1]
+    zygote = psutil.Process(process.pid).children()[0]
+    victim = min(zygote.children(), key=lambda child: child.pid)  # the third party is started first
     os.kill(victim.pid, signal.SIGKILL)
     out, error = process.communicate(timeout=30)
     assert process.returncode == 5
     abort = json.loads(out)["abort"]
-    assert abort["reason"] == "PARTY_DIED" and "user:" in abort["sentence"] and "-9" in abort["sentence"]
+    assert abort["reason"] == "PARTY_DIED" and "third_party" in abort["sentence"] and "-9" in abort["sentence"]
     assert error.decode().count("\n") == 1
     assert all_gone(children)

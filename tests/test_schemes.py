@@ -292,7 +292,7 @@ def test_schemes_are_found_by_name_or_import():
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("morse", "There is no scheme 'morse': use plain, masked"),
+        ("morse", "There is no scheme 'morse': use plain, trusted, direct, masked, dynamic"),
         ("no.such.module:X", "cannot be imported"),
         ("protocol.schemes.masked:Absent", "cannot be imported"),
         (":", "cannot be imported"),

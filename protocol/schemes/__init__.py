@@ -6,12 +6,15 @@ import importlib
 
 from protocol.errors import BadInput
 from protocol.schemes.base import Leak, Scheme, Setting, Shape
+from protocol.schemes.direct import Direct
+from protocol.schemes.dynamic import Dynamic
 from protocol.schemes.masked import Masked
 from protocol.schemes.plain import Plain
+from protocol.schemes.trusted import Trusted
 
 __all__ = ["SCHEMES", "Leak", "Scheme", "Setting", "Shape", "find_scheme"]
 
-SCHEMES: dict[str, type[Scheme]] = {scheme.name: scheme for scheme in (Plain, Masked)}
+SCHEMES: dict[str, type[Scheme]] = {scheme.name: scheme for scheme in (Plain, Trusted, Direct, Masked, Dynamic)}
 
 
 def find_scheme(name: str) -> Scheme:

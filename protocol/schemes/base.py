@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,7 +19,9 @@ from protocol.framing import Traffic
 from protocol.params import Params, make_params
 from protocol.ring import Ring
 from protocol.roles import RECOMMENDER, THIRD_PARTY, Role, UserInput
-from protocol.tape import Tape
+from protocol.tape import Envelopes, Tape
+
+DELTA = 1e-5  # at which every accounted ε is stated
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,7 @@ class Setting:
     params: Params
     run_id: bytes
     ring: Ring
+    envelopes: Envelopes = field(default_factory=Envelopes, compare=False)  # a shared memory of pure results
 
 
 class Scheme(ABC):
@@ -75,6 +78,7 @@ class Scheme(ABC):
     messages: ClassVar[tuple[type, ...]]  # Hello first; the index is the kind on the wire
     servers: ClassVar[tuple[str, ...]] = (RECOMMENDER, THIRD_PARTY)  # an earlier one connects to the later ones
     flags: ClassVar[frozenset[str]] = frozenset()  # of `keyhole run`, beyond those that every scheme takes
+    params_class: ClassVar[type[Params]] = Params  # with the fields that a scheme adds
     options: ClassVar[dict[str, Any]] = {}  # of `--set`, with their defaults; None: follows from the others
 
     def make_params(self, shape: Shape, **settings: Any) -> tuple[Params, list[str]]:
@@ -98,6 +102,10 @@ class Scheme(ABC):
     @abstractmethod
     def predict(self, params: Params, shape: Shape) -> list[Traffic]:
         """The traffic of a whole run by closed formula, when everyone stays online."""
+
+    def account(self, params: Params, recommender_tape: Tape, shape: Shape) -> dict[str, Any]:
+        """What composition and known randomness leave of the claim; at least `epsilon`, `delta` and `method`."""
+        return {"epsilon": None, "delta": DELTA, "method": "nothing is claimed, so nothing is accounted"}
 
     def make_codec(self, params: Params) -> Codec:
         return Codec(self.messages, Ring(params.ring_bits), params.dim, self.max_frame(params))

@@ -91,14 +91,25 @@ class JoiningRecommender(FactorizingRecommender):
         require(len(items), Reason.WRONG_LENGTH)
         require(items[-1] < self.params.n_items, Reason.UNKNOWN_ITEM)
         self.supports[user] = items
+        return self.joined()
+
+    def joined(self) -> Effects:
+        """Count the raters and begin, once everyone has joined."""
         if len(self.supports) < self.params.n_users:
             return []
+        self.count_raters()
+        return self.begin()
+
+    def count_raters(self) -> None:
         self.supports = dict(sorted(self.supports.items()))
         self.n_raters = np.bincount(
             np.concatenate(list(self.supports.values())), minlength=self.params.n_items
         ).astype(np.int64)
         if self.n_raters.max() > self.params.max_raters:
             raise Aborted(Reason.OUT_OF_RANGE, f"an item has more than {self.params.max_raters} raters")
+
+    def begin(self) -> Effects:
+        """Everyone has joined."""
         return [*self.welcome(), *self.next_iteration()]
 
     def welcome(self) -> list[Send]:

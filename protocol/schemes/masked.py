@@ -29,6 +29,7 @@ from protocol.messages import (
     Agreed,
     Contributors,
     Deadline,
+    Event,
     Finish,
     Hello,
     ItemFactors,
@@ -78,7 +79,7 @@ class Masked(Scheme):
         "No server alone learns a user's gradient; every released sum carries Laplace noise of scale 2Δ√d/ε, "
         "claimed to give ε-differential privacy per release."
     )
-    known_weaknesses = (
+    known_weaknesses: ClassVar[tuple[str, ...]] = (
         "known-envelope",
         "known-shares",
         "composition",
@@ -88,7 +89,7 @@ class Masked(Scheme):
         "unmasking",
         "reacting-user-factors",
     )
-    leakage = (
+    leakage: ClassVar[tuple[Leak, ...]] = (
         Leak("recommender", "Join", "items", "which items each user rated"),
         Leak("recommender", "Contributors", "iteration", "the number of the iteration"),
         Leak("recommender", "Contributors", "users", "who contributed"),
@@ -122,7 +123,7 @@ class Masked(Scheme):
         Leak("user", "ItemFactorsInFull", "envelopes", "the iteration noise envelopes of its items"),
         Leak("user", "Finish", "iteration", "that the run ended"),
     )
-    messages = (
+    messages: ClassVar[tuple[type, ...]] = (
         Hello,
         Join,
         Welcome,
@@ -159,7 +160,12 @@ class Masked(Scheme):
         return 128 + 4 * params.n_users + params.n_items * row
 
     def predict(self, params: Params, shape: Shape) -> list[Traffic]:
-        return [*_predict_setup(params, shape), *_predict_iterations(params, shape)]
+        return [*_predict_setup(params, shape), *predict_iterations(params, shape)]
+
+    def account(self, params: Params, recommender_tape: Tape, shape: Shape) -> dict[str, Any]:
+        from protocol import accounting  # not needed by any role
+
+        return accounting.account_envelopes(params, recommender_tape, shape.raters)
 
 
 class MaskedUser(JoiningUser):
@@ -194,7 +200,7 @@ class MaskedUser(JoiningUser):
         self._check_floors(message.floors)
         if isinstance(message, Welcome):
             require(len(message.item_keys) == len(self.inputs.items), Reason.WRONG_LENGTH)
-            self.mask_key, self.item_keys = message.mask_key, list(message.item_keys)
+            self.mask_key, self.item_keys = message.mask_key, self.setting.envelopes.keep(message.item_keys)
             envelope = self._derive_envelope("eta", 0)
         else:
             envelope = self._check_envelope(message.envelopes)
@@ -212,10 +218,10 @@ class MaskedUser(JoiningUser):
         return offer.masks, self._check_envelope(offer.envelopes)
 
     def _derive_envelope(self, purpose: str, iteration: int) -> Floats:
-        return exponential(self.item_keys, self.params.dim, purpose, iteration)
+        return self.setting.envelopes.exponential(self.item_keys, self.params.dim, purpose, iteration)
 
-    def _check_envelope(self, envelope: Floats) -> Floats:
-        require(len(envelope) == len(self.inputs.items), Reason.WRONG_LENGTH)
+    def _check_envelope(self, envelope: Floats, rows: int | None = None) -> Floats:
+        require(len(envelope) == (len(self.inputs.items) if rows is None else rows), Reason.WRONG_LENGTH)
         require(everywhere((envelope >= 0) & (envelope <= ENVELOPE_LIMIT)), Reason.OUT_OF_RANGE)
         return envelope
 
@@ -235,6 +241,7 @@ class MaskedRecommender(JoiningRecommender):
         self.dealer = MaskDealer(setting.ring, self.params.dim, setting.run_id, tape)
         self.item_keys = [tape.key("item", item) for item in range(self.params.n_items)]
         self.opened: OpenSum | None = None
+        self.dealt: Mapping[int, Ids] = {}  # who is invited to this iteration, and their items
         self.agreed: Mapping[int, Ids] | None = None  # the contributors of this iteration and their items
         self.released: Ids = np.zeros(0, np.uint32)
 
@@ -267,6 +274,7 @@ class MaskedRecommender(JoiningRecommender):
     def open_iteration(self) -> list[Send]:
         floors = self._floors()
         rated = np.flatnonzero(self.n_raters).astype(np.uint32)
+        self.dealt, self.n_invited = self.supports, len(self.supports)
         users = np.array(list(self.supports), np.uint32)
         self.opened = OpenSum(self.iteration, users, rated, floors[rated])
         self.agreed = None
@@ -307,9 +315,9 @@ class MaskedRecommender(JoiningRecommender):
         assert self.opened is not None
         require(len(announced.counts) == len(self.opened.items), Reason.WRONG_LENGTH)
         users = [int(user) for user in announced.users]
-        if not all(user in self.supports for user in users):
+        if not all(user in self.dealt for user in users):
             raise Aborted(Reason.DISAGREEMENT, f"iteration {self.iteration}: a contributor was dealt no masks")
-        supports = {user: self.supports[user] for user in users}
+        supports = {user: self.dealt[user] for user in users}
         held = np.concatenate([np.zeros(0, np.uint32), *supports.values()])
         counts = np.bincount(held, minlength=self.params.n_items)[self.opened.items]
         digest = contributor_digest(self.iteration, supports.items())
@@ -319,15 +327,19 @@ class MaskedRecommender(JoiningRecommender):
         self.released = self.opened.items[counts >= self.opened.floors]
         return [Send(THIRD_PARTY, Agreed(self.iteration, digest))]
 
+    def complete(self, words: RingArray, items: Ids) -> RingArray:
+        """What the recommender itself adds to an unmasked sum: nothing here."""
+        return words
+
     def _finish_iteration(self, total: MaskedTotal) -> Effects:
         require(self.agreed is not None, Reason.WRONG_KIND)
         assert self.opened is not None and self.agreed is not None
         require(np.array_equal(total.items, self.released), Reason.UNKNOWN_ITEM)
         require(len(total.values) == len(total.items), Reason.WRONG_LENGTH)
         require(self.setting.ring.fits(total.values, (len(total.items), self.params.dim)), Reason.OUT_OF_RANGE)
-        sums = self.fixed.decode(self.dealer.unmask(total, self.agreed, self.opened.items))
+        words = self.dealer.unmask(total, self.agreed, self.opened.items)
         self.n_contributors = len(self.agreed)
-        self.move(total.items, sums)
+        self.move(total.items, self.fixed.decode(self.complete(words, total.items)))
         return self.next_iteration()
 
 
@@ -357,9 +369,11 @@ class ThirdParty(Role):
         require(message.iteration == self.params.iterations == self.iteration, Reason.WRONG_ITERATION)
         return [Done()]
 
-    def tick(self, deadline: Deadline) -> Effects:
+    def tick(self, event: Event) -> Effects:
+        if not isinstance(event, Deadline) or event.iteration != self.iteration:
+            return []
         waiting = self.holder.opening is not None and self.holder.closing is None
-        return self._close() if waiting and deadline.iteration == self.iteration else []
+        return self._close() if waiting else []
 
     def _close(self) -> Effects:
         return [Send(RECOMMENDER, self.holder.close())]
@@ -389,7 +403,11 @@ def _predict_setup(params: Params, shape: Shape) -> list[Traffic]:
     ]
 
 
-def _predict_iterations(params: Params, shape: Shape) -> list[Traffic]:
+def predict_iterations(
+    params: Params, shape: Shape, ahead: int = 0, welcomed: int = 1, pieces: bool = False
+) -> list[Traffic]:
+    """`ahead`: further frames on every edge during the set-up; `welcomed`: those to a user besides Hello and these."""
+    first, offer = 1 + ahead, "ItemFactors" + ("" if params.wire == "compact" else "WithPieces" if pieces else "InFull")
     users, down = shape.users_by_support(), ("recommender", "user")
     towards, back = ("recommender", "third_party"), ("third_party", "recommender")
     element, rated = Ring(params.ring_bits).width * params.dim, shape.rated_items
@@ -399,25 +417,29 @@ def _predict_iterations(params: Params, shape: Shape) -> list[Traffic]:
     rows = []
     for t in range(params.iterations):
         number = uint_size(t)
-        offered = [(c, frame_size(2 + t, number, *_offer_fields(params, n, element))) for n, c in users]
-        answers = [(c, frame_size(1 + t, number, bin_size(4 * n), bin_size(element * n))) for n, c in users]
-        total = frame_size(2 + 2 * t, number, bin_size(4 * released), bin_size(element * released))
+        even, odd = first + 2 * t, first + 2 * t + 1
+        fields = {n: _offer_fields(params, n, element, pieces) for n, _ in users}
+        offered = [(c, frame_size(first + welcomed + t, number, *fields[n])) for n, c in users]
+        answers = [(c, frame_size(first + t, number, bin_size(4 * n), bin_size(element * n))) for n, c in users]
+        total = frame_size(odd, number, bin_size(4 * released), bin_size(element * released))
         rows += [
-            traffic(t, *towards, "OpenSum", [(1, frame_size(1 + 2 * t, number, names, identifiers, identifiers))]),
-            traffic(t, *down, "ItemFactors" if params.wire == "compact" else "ItemFactorsInFull", offered),
+            traffic(t, *towards, "OpenSum", [(1, frame_size(even, number, names, identifiers, identifiers))]),
+            traffic(t, *down, offer, offered),
             traffic(t, "user", "third_party", "MaskedGradient", answers),
-            traffic(t, *back, "Contributors", [(1, frame_size(1 + 2 * t, number, names, identifiers, bin_size(32)))]),
-            traffic(t, *towards, "Agreed", [(1, frame_size(2 + 2 * t, number, bin_size(32)))]),
+            traffic(t, *back, "Contributors", [(1, frame_size(even, number, names, identifiers, bin_size(32)))]),
+            traffic(t, *towards, "Agreed", [(1, frame_size(odd, number, bin_size(32)))]),
             traffic(t, *back, "MaskedTotal", [(1, total)]),
         ]
     last = params.iterations
     return [
         *rows,
-        traffic(last, *down, "Finish", [(shape.n_users, frame_size(2 + last, uint_size(last)))]),
-        traffic(last, *towards, "Finish", [(1, frame_size(1 + 2 * last, uint_size(last)))]),
+        traffic(last, *down, "Finish", [(shape.n_users, frame_size(first + welcomed + last, uint_size(last)))]),
+        traffic(last, *towards, "Finish", [(1, frame_size(first + 2 * last, uint_size(last)))]),
     ]
 
 
-def _offer_fields(params: Params, n: int, element: int) -> list[int]:
+def _offer_fields(params: Params, n: int, element: int, pieces: bool) -> list[int]:
     vectors = [bin_size(4 * n), bin_size(4 * params.dim * n)]
-    return vectors if params.wire == "compact" else [*vectors, bin_size(element * n), bin_size(4 * params.dim * n)]
+    if params.wire == "compact":
+        return vectors
+    return [*vectors, bin_size(element * n), bin_size(4 * params.dim * n), *([bin_size(element * n)] if pieces else [])]

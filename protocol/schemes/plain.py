@@ -120,6 +120,6 @@ class PlainRecommender(JoiningRecommender):
             (np.ones(len(items)), items, np.arange(len(items) + 1)), shape=(self.params.n_items, len(items))
         )
         rated = np.flatnonzero(self.n_raters).astype(np.uint32)
-        self.n_contributors = len(self._gradients)
+        self.n_invited = self.n_contributors = len(self._gradients)
         self._gradients = {}
         self.move(rated, (which @ rows)[rated])

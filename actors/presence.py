@@ -1,0 +1,23 @@
+"""Events for a run in which everyone is online from the first iteration to the last."""
+
+from __future__ import annotations
+
+from actors.outcome import EventsFor
+from protocol.messages import Churn, Due, Event
+from protocol.roles import RECOMMENDER, user_name
+from protocol.schemes import Scheme
+
+
+def takes_presence(scheme: Scheme) -> bool:
+    """Its users say when they come and go."""
+    return "join" in scheme.flags
+
+
+def everyone_stays(n_users: int) -> EventsFor:
+    def events(iteration: int) -> list[tuple[str, Event]]:
+        if iteration:
+            return [(RECOMMENDER, Due(iteration, ()))]
+        arrive: list[tuple[str, Event]] = [(user_name(user), Churn(0, True)) for user in range(n_users)]
+        return [*arrive, (RECOMMENDER, Due(0, tuple(range(n_users))))]
+
+    return events

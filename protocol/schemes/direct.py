@@ -1,0 +1,199 @@
+"""`direct`: the untrusted recommender without a third party (Hua, Xia, Zhong 2015, equation 13).
+
+Once, when everyone has joined:
+
+    recommender -> user    NoiseKeys       one key per item of the user: the envelope of η_j; the count of its raters
+
+One iteration t, one message each for all items of a user:
+
+    recommender -> user    ItemFactors     v_j(t)
+    user -> recommender    NoisyGradient   ∇ + η share + ρ, in the clear
+
+The η share is drawn once; all shares of an item sum to Laplace(0, b). Nothing hides the upload of one user, so ρ must
+protect it alone: every coordinate is Laplace(0, b), drawn by the user itself, with no envelope that the recommender
+could know. Without ρ (`rho` false, for the audit) the share cancels in the difference of two uploads.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from protocol.errors import Reason
+from protocol.factors import Matrix
+from protocol.framing import HELLO_FRAME, Traffic, bin_size, frame_size, traffic, uint_size
+from protocol.messages import SETUP, Finish, Hello, ItemFactors, Join, Message, NoiseKeys, NoisyGradient
+from protocol.noise import noise_share
+from protocol.params import Params
+from protocol.ring import everywhere
+from protocol.roles import RECOMMENDER, Effects, Role, Send, UserInput, expect, require, role_of, user_index, user_name
+from protocol.schemes.base import DELTA, Leak, Scheme, Setting, Shape
+from protocol.schemes.factorizing import FACTOR_LIMIT, JoiningUser
+from protocol.schemes.plain import Plain, PlainRecommender
+from protocol.schemes.trusted import laplace
+from protocol.tape import Tape, exponential
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DirectParams(Params):
+    rho: bool  # whether users add their own ρ
+
+
+class Direct(Scheme):
+    name = "direct"
+    title = "Noisy gradients straight to the recommender"
+    source = "Hua, Xia, Zhong 2015, equation 13"
+    unit = "rating value, per release"
+    claims = (
+        "No third party: every upload carries Laplace noise of scale 2Δ√d/ε that its user drew, and a share of the "
+        "objective noise; claimed to give ε-differential privacy per release."
+    )
+    known_weaknesses = (
+        "known-envelope",
+        "known-shares",
+        "composition",
+        "support",
+        "single-contributor",
+        "released-sums",
+        "reacting-user-factors",
+    )
+    leakage = (
+        Leak("recommender", "Join", "items", "which items each user rated"),
+        Leak("recommender", "NoisyGradient", "iteration", "the number of the iteration"),
+        Leak("recommender", "NoisyGradient", "values", "each user's noisy gradient for each rated item"),
+        Leak("user", "NoiseKeys", "floors", "how many users rated each of its items"),
+        Leak("user", "NoiseKeys", "item_keys", "the objective noise envelopes of its items"),
+        Leak("user", "ItemFactors", "iteration", "the number of the iteration"),
+        Leak("user", "ItemFactors", "floors", "always empty here"),
+        Leak("user", "ItemFactors", "factors", "the item factors, and so the noisy sums, of its items"),
+        Leak("user", "Finish", "iteration", "that the run ended"),
+    )
+    messages = (Hello, Join, NoiseKeys, ItemFactors, NoisyGradient, Finish)
+    servers = (RECOMMENDER,)
+    flags = frozenset({"epsilon", "no_rho"})
+    params_class = DirectParams
+    options: ClassVar[dict[str, Any]] = {**Plain.options, "rho": True}
+
+    def make_params(self, shape: Shape, *, rho: bool = True, **settings: Any) -> tuple[DirectParams, list[str]]:
+        # nothing is summed mod P here; the widest ring keeps its limits out of the way
+        params, notes = super().make_params(shape, ring_bits=64, **settings)
+        return DirectParams(**dataclasses.asdict(params), rho=rho), notes
+
+    def make_role(self, party: str, setting: Setting, tape: Tape, inputs: UserInput | None) -> Role:
+        if role_of(party) == RECOMMENDER:
+            return DirectRecommender(setting, tape)
+        assert inputs is not None
+        return DirectUser(setting, tape, inputs)
+
+    def max_frame(self, params: Params) -> int:
+        # per item a key and a count, or a vector
+        return 128 + params.n_items * (36 + 4 * params.dim)
+
+    def predict(self, params: Params, shape: Shape) -> list[Traffic]:
+        up, down, users = ("user", "recommender"), ("recommender", "user"), shape.users_by_support()
+        everyone, vector, last = [(shape.n_users, HELLO_FRAME)], 4 * params.dim, params.iterations
+        keys = [(c, frame_size(1, bin_size(4 * n), bin_size(32 * n))) for n, c in users]
+        rows = [
+            traffic(SETUP, *up, "Hello", everyone),
+            traffic(SETUP, *up, "Join", [(c, frame_size(1, bin_size(4 * n))) for n, c in users]),
+            traffic(SETUP, *down, "Hello", everyone),
+            traffic(SETUP, *down, "NoiseKeys", keys),
+        ]
+        for t in range(last):
+            number = uint_size(t)
+            factors = [(c, frame_size(2 + t, number, bin_size(0), bin_size(n * vector))) for n, c in users]
+            answers = [(c, frame_size(2 + t, number, bin_size(n * vector))) for n, c in users]
+            rows.append(traffic(t, *down, "ItemFactors", factors))
+            rows.append(traffic(t, *up, "NoisyGradient", answers))
+        finish = frame_size(2 + last, uint_size(last))
+        return [*rows, traffic(last, *down, "Finish", [(shape.n_users, finish)])]
+
+    def account(self, params: Params, recommender_tape: Tape, shape: Shape) -> dict[str, Any]:
+        """What T uploads tell the recommender of one rating, for a u_i that did not react to it."""
+        from protocol import accounting  # not needed by any role
+
+        assert isinstance(params, DirectParams)
+        claim, releases = params.epsilon, params.iterations
+        if math.isinf(claim) or not params.rho:
+            words = "no noise (ε = ∞)" if math.isinf(claim) else "without ρ the difference of two uploads has no noise"
+            return {"epsilon": math.inf, "delta": DELTA, "method": f"{words}, so nothing bounds what is released"}
+        tight = accounting.tight_laplace(claim, params.dim, releases, DELTA)
+        return {
+            "epsilon": tight,
+            "delta": DELTA,
+            "method": f"to the recommender: {releases} uploads of one rating's gradient, each with a ρ that its user "
+            "drew, through the privacy loss distribution; the constant objective noise is not counted on",
+            "claimed": claim,
+            "releases": releases,
+            "basic": accounting.basic_composition(claim, releases),
+            "advanced": accounting.advanced_composition(claim, releases, DELTA),
+            "tight": tight,
+        }
+
+
+class DirectUser(JoiningUser):
+    def __init__(self, setting: Setting, tape: Tape, inputs: UserInput) -> None:
+        super().__init__(setting, tape, inputs)
+        assert isinstance(setting.params, DirectParams)
+        self.with_rho = setting.params.rho
+        self.objective_share: Matrix | None = None  # made once
+
+    def receive(self, sender: str, message: Message) -> Effects:
+        if isinstance(message, Finish):
+            return self.finish(sender, message)
+        expect(message, NoiseKeys, ItemFactors)
+        require(sender == RECOMMENDER, Reason.UNKNOWN_SENDER)
+        return self._prepare(message) if isinstance(message, NoiseKeys) else self._answer(message)
+
+    def _prepare(self, dealt: NoiseKeys) -> Effects:
+        n_items, dim = len(self.inputs.items), self.params.dim
+        require(self.objective_share is None, Reason.WRONG_KIND)
+        require(len(dealt.floors) == n_items and len(dealt.item_keys) == n_items, Reason.WRONG_LENGTH)
+        require(everywhere(dealt.floors >= 1), Reason.OUT_OF_RANGE)
+        envelope = exponential(dealt.item_keys, dim, "eta", 0)
+        normal = self.tape.normal(n_items, dim, "eta", 0)
+        self.objective_share = noise_share(self.params.noise_scale, envelope, dealt.floors, normal)
+        return []
+
+    def _answer(self, offer: ItemFactors) -> Effects:
+        require(self.objective_share is not None, Reason.WRONG_KIND)
+        require(len(offer.floors) == 0, Reason.WRONG_LENGTH)
+        factors = self.check_factors(offer.iteration, offer.factors)
+        assert self.objective_share is not None
+        values = self.step(offer.iteration, factors) + self.objective_share
+        if self.with_rho:
+            values += laplace(self.tape, self.params.noise_scale, *values.shape, "rho", offer.iteration)
+        return [Send(RECOMMENDER, NoisyGradient(offer.iteration, values.astype(np.float32)))]
+
+
+class DirectRecommender(PlainRecommender):
+    """Sums what it receives in the order of users and moves V, as `plain` does; it cannot tell noise from gradient."""
+
+    def welcome(self) -> list[Send]:
+        keys = [self.tape.key("item", item) for item in range(self.params.n_items)]
+        counts = self.n_raters.astype(np.uint32)
+        return [
+            Send(user_name(user), NoiseKeys(counts[items], tuple(keys[item] for item in items)))
+            for user, items in self.supports.items()
+        ]
+
+    def receive(self, sender: str, message: Message) -> Effects:
+        if isinstance(message, Join):
+            return self.join(sender, message)
+        upload = expect(message, NoisyGradient)
+        user = user_index(sender)
+        require(user in self.supports, Reason.UNKNOWN_SENDER)
+        require(upload.iteration == self.iteration, Reason.WRONG_ITERATION)
+        require(user not in self._gradients, Reason.DUPLICATE)
+        require(len(upload.values) == len(self.supports[user]), Reason.WRONG_LENGTH)
+        # an honest value is below 2 C + 107 b: the noise has no bound of its own but what 52 random bits reach
+        require(everywhere(np.abs(upload.values) <= FACTOR_LIMIT), Reason.OUT_OF_RANGE)
+        self._gradients[user] = upload.values.astype(np.float64)
+        if len(self._gradients) < len(self.supports):
+            return []
+        self._finish_iteration()
+        return self.next_iteration()

@@ -1,0 +1,49 @@
+"""Who is online when: drawn by the emulator from the run's seed, and told to the users as events from outside.
+
+A user starts online with probability join / (join + leave) (1 if both are 0); after each iteration it comes online with
+probability `join` and leaves with probability `leave`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from protocol.messages import Churn, Due, Event
+from protocol.roles import RECOMMENDER, user_name
+from protocol.tape import keystream
+
+Presence = npt.NDArray[np.bool_]
+
+
+class ChurnPlan:
+    """Presence by iteration, in order; each iteration's draw depends on the seed and the previous one only."""
+
+    def __init__(self, n_users: int, join: float, leave: float, run_seed: bytes) -> None:
+        self._join, self._leave = join, leave
+        self._n_users = n_users
+        self._seed = run_seed
+        self._iteration = 0
+        start = join / (join + leave) if join + leave > 0 else 1.0
+        self._online: Presence = self._uniform(0) < start
+
+    def _uniform(self, iteration: int) -> npt.NDArray[np.float64]:
+        words = np.frombuffer(keystream(self._seed, 8 * self._n_users, "churn", iteration), "<u8")
+        uniform: npt.NDArray[np.float64] = (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
+        return uniform
+
+    def online(self, iteration: int) -> Presence:
+        """Who is online in this iteration; ask in increasing order."""
+        while self._iteration < iteration:
+            self._iteration += 1
+            draw = self._uniform(self._iteration)
+            self._online = np.where(self._online, draw >= self._leave, draw < self._join)
+        return self._online.copy()
+
+    def events(self, iteration: int) -> list[tuple[str, Event]]:
+        """(party, event) before this iteration: to every user whose state changes, and to the recommender."""
+        before = self.online(iteration - 1) if iteration else np.zeros(self._n_users, np.bool_)
+        after = self.online(iteration)
+        changed = [int(user) for user in np.flatnonzero(before != after)]
+        told: list[tuple[str, Event]] = [(user_name(user), Churn(iteration, bool(after[user]))) for user in changed]
+        return [*told, (RECOMMENDER, Due(iteration, tuple(changed)))]

@@ -1,0 +1,119 @@
+"""One cell of a grid: a whole run in this process, and its errors. Predictions are clipped to the rating range."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from protocol.roles import FactorizingUser, user_name
+from protocol.schemes import find_scheme
+from sim.baseline import plain_accuracy
+from sim.config import RunConfig
+from sim.inprocess import InProcess
+from sim.plan import Plan, make_plan
+
+THRESHOLDS = (0.5, 1.0, 2.0)
+GRID = tuple(step / 10 for step in range(41))  # 0 … 4: no clipped error is larger on a five-star scale
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """Everything that decides a result; its JSON is the key of the result's line."""
+
+    scheme: str
+    data: str
+    epsilon: float | None  # None: the scheme does not take one
+    dim: int
+    iterations: int
+    seed: int
+    test_fraction: float
+
+    def describe(self) -> dict[str, Any]:
+        plain = dataclasses.asdict(self)
+        if self.epsilon is not None and math.isinf(self.epsilon):
+            plain["epsilon"] = "inf"
+        return plain
+
+    def key(self) -> str:
+        return key_of(self.describe())
+
+    def config(self) -> RunConfig:
+        return RunConfig(**dataclasses.asdict(self), transport="inprocess", views="none")
+
+
+def key_of(described: dict[str, Any]) -> str:
+    return json.dumps(described, sort_keys=True)
+
+
+def takes_epsilon(scheme: str) -> bool:
+    return "epsilon" in find_scheme(scheme).flags
+
+
+def run_cell(cell: Cell) -> dict[str, Any]:
+    """The line of this cell. An aborted run has one too: it would abort again."""
+    started = time.perf_counter()
+    plan = make_plan(cell.config())
+    churn = plan.churn()
+    driver = InProcess(plan.card, plan.seats(), events_for=churn.events if churn else None)
+    outcome = driver.run()
+    measured: dict[str, Any] = {}
+    if outcome.abort is None and outcome.item_factors is not None:
+        measured = _measure(plan, _user_factors(driver, plan.shape.n_users), outcome.item_factors)
+    return {
+        "cell": cell.describe(),
+        "seconds": round(time.perf_counter() - started, 3),
+        "abort": None if outcome.abort is None else str(outcome.abort),
+        "ring": {"bits": plan.card.params.ring_bits, "fraction_bits": plan.card.params.fraction_bits},
+        **measured,
+    }
+
+
+def _user_factors(driver: InProcess, n_users: int) -> Floats:
+    roles = [driver.parties[user_name(user)].role for user in range(n_users)]
+    assert all(isinstance(role, FactorizingUser) for role in roles)
+    return np.array([role.user_factors for role in roles if isinstance(role, FactorizingUser)])
+
+
+def _measure(plan: Plan, users: Floats, items: Floats) -> dict[str, Any]:
+    low, high = plan.card.params.rating_min, plan.card.params.rating_max
+
+    def errors(held_out: bool) -> Floats:
+        parts = [np.zeros(0)]
+        for own, data in zip(users, plan.data, strict=True):
+            rated, values = (data.held_out_items, data.held_out_values) if held_out else (data.items, data.values)
+            parts.append(np.abs(values - np.clip(items[rated] @ own, low, high)))
+        return np.concatenate(parts)
+
+    train, test = errors(held_out=False), errors(held_out=True)
+    plain = plain_accuracy(plan.card.params, plan.data, plan.run_seed, plan.churn())
+    assert plain.train_mae is not None
+    return {
+        "train_mae": float(train.mean()),
+        "train_rmse": _rmse(train),
+        "test_mae": float(test.mean()) if len(test) else None,
+        "test_rmse": _rmse(test),
+        "plain_train_mae": plain.train_mae,
+        "plain_test_rmse": plain.test_rmse,
+        "mae_increase": float(train.mean()) - plain.train_mae,
+        "within": {f"{threshold:g}": _share(train, threshold) for threshold in THRESHOLDS},
+        "cdf": [_share(train, threshold) for threshold in GRID],
+        "test_cdf": [_share(test, threshold) for threshold in GRID] if len(test) else None,
+    }
+
+
+def _rmse(errors: Floats) -> float | None:
+    return float(np.sqrt((errors * errors).mean())) if len(errors) else None
+
+
+def _share(errors: Floats, threshold: float) -> float:
+    """P(|r − u·v| ≤ threshold); the small term keeps an error of exactly .1 + .2 within .3."""
+    return float(np.mean(errors <= threshold + 1e-12))

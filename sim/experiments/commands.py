@@ -1,0 +1,115 @@
+"""The commands `keyhole bench` and `keyhole evaluate`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from protocol.errors import BadInput
+from protocol.params import require
+from protocol.schemes import SCHEMES
+from sim import show
+from sim.experiments import noise_cost
+from sim.experiments.bench import BENCHES, run_bench
+from sim.experiments.cells import Cell
+from sim.experiments.evaluate import evaluate as run_grid
+from sim.experiments.evaluate import grid, means
+from sim.folder import jsonable
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else there.")]
+TABLES = ("noise-cost",)
+
+
+def bench(
+    name: Annotated[str, typer.Argument(metavar="NAME", help=f"One of {', '.join(BENCHES)}.")], json_: AsJson = False
+) -> None:
+    """Measure something beside its floor, interleaved in one run; the ratio is what counts."""
+    result = run_bench(name)
+    if json_:
+        _print_json(result)
+        return
+    config = result["config"]
+    if config["note"]:
+        show.out.print(config["note"])
+    show.out.print(
+        f"{name} on {config['data']}: {config['users']} users with {config['items_per_user']:.0f} items each, "
+        f"dim {config['dim']}"
+    )
+    show.out.print(
+        f"median of {len(result['samples'])}: {1000 * result['median']:.1f} ms; {config['floor']}: "
+        f"{1000 * result['floor_median']:.2f} ms ({config['unit']})"
+    )
+    show.out.print(f"ratio {result['ratio']:.1f}")
+
+
+def evaluate(
+    schemes: Annotated[str | None, typer.Option(metavar="A,B", help="Names from keyhole schemes.  [masked]")] = None,
+    epsilon: Annotated[str, typer.Option(metavar="X,Y", help="inf: no noise.")] = "8",
+    dim: Annotated[str, typer.Option(metavar="D,E", help="Of the factors.")] = "10",
+    iterations: Annotated[str, typer.Option(metavar="T,U")] = "100",
+    seeds: Annotated[int, typer.Option(help="Runs of each configuration, with seeds 1, 2, …")] = 3,
+    data: Annotated[str, typer.Option(help="A name from keyhole datasets, or a path.")] = "ml-100k",
+    test_fraction: Annotated[float, typer.Option(help="Of each user's ratings, held out.")] = 0.2,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Results, one line of JSON each.")] = None,
+    jobs: Annotated[int | None, typer.Option(help="Processes at a time.  [number of cores]")] = None,
+    table: Annotated[str | None, typer.Option(metavar="NAME", help="A preset grid: noise-cost.")] = None,
+    json_: AsJson = False,
+) -> None:
+    """Run a grid of schemes and parameters, and compare the errors with plain; a second call runs what is missing."""
+    require(seeds >= 1, f"--seeds must be 1 or more, not {seeds}.")
+    require(jobs is None or jobs >= 1, f"--jobs must be 1 or more, not {jobs}.")
+    require(table is None or table in TABLES, f"There is no table {table!r}: use {', '.join(TABLES)}.")
+    chosen = None if schemes is None else _listed("schemes", schemes, str)
+    if table:
+        target = out or Path(f"{table}.jsonl")
+        cells = noise_cost.cells(chosen or [name for name in ("masked", "trusted") if name in SCHEMES], seeds=seeds)
+    else:
+        target = out or Path("evaluation.jsonl")
+        sizes, lengths = _listed("dim", dim, int), _listed("iterations", iterations, int)
+        cells = grid(
+            chosen or ["masked"], _listed("epsilon", epsilon, float), sizes, lengths, seeds, data, test_fraction
+        )
+    _carry_out(cells, target, jobs, table, json_)
+
+
+def _carry_out(cells: list[Cell], out: Path, jobs: int | None, table: str | None, as_json: bool) -> None:
+    lines = run_grid(cells, out, jobs, quiet=as_json)
+    document: dict[str, Any] = {"out": str(out), "means": means(lines), "cells": lines}
+    if table:
+        page = out.with_suffix(".md")
+        page.write_text(noise_cost.markdown(lines), encoding="utf-8")
+        document["table"] = str(page)
+    if as_json:
+        _print_json(document)
+        return
+    _show_means(document["means"])
+    show.out.print(f"Results: {out}" + (f", table: {document['table']}" if table else ""), soft_wrap=True)
+
+
+def _show_means(rows: list[dict[str, Any]]) -> None:
+    columns = ("scheme", "ε", "dim", "T", "seeds", "train MAE", "over plain", "P(|e| ≤ .5, 1, 2)", "test RMSE")
+    made = show.plain_table("Means over the seeds (predictions clipped to the range)", *columns)
+    for row in rows:
+        within = " ".join(show.number(row["within"].get(threshold)) for threshold in ("0.5", "1", "2"))
+        seeds = f"{row['seeds']} ({row['aborted']} aborted)" if row["aborted"] else str(row["seeds"])
+        sizes = [str(row["dim"]), str(row["iterations"]), seeds]
+        errors = [show.number(row["train_mae"]), show.number(row["mae_increase"]), within]
+        made.add_row(row["scheme"], show.figure(row["epsilon"]), *sizes, *errors, show.number(row["test_rmse"]))
+    show.out.print(made)
+
+
+def _listed(flag: str, text: str, kind: Callable[[str], Any]) -> list[Any]:
+    try:
+        values = [kind(part.strip()) for part in text.split(",") if part.strip()]
+    except ValueError:
+        raise BadInput(f"--{flag} takes numbers with commas between them, not {text!r}.") from None
+    require(bool(values), f"--{flag} must name at least one value.")
+    return values
+
+
+def _print_json(document: Any) -> None:
+    print(json.dumps(jsonable(document), indent=1, allow_nan=False, ensure_ascii=False))

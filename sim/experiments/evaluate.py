@@ -1,0 +1,168 @@
+"""A grid of runs, several at a time, with one line of JSON per finished cell: a second call goes on where it ended."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import itertools
+import json
+import multiprocessing
+import os
+import statistics
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from protocol.errors import BadInput
+from sim import show
+from sim.experiments.cells import Cell, key_of, run_cell, takes_epsilon
+
+AVERAGED = ("train_mae", "train_rmse", "test_mae", "test_rmse", "mae_increase", "plain_train_mae", "plain_test_rmse")
+
+
+def grid(
+    schemes: Sequence[str],
+    epsilons: Sequence[float],
+    dims: Sequence[int],
+    iterations: Sequence[int],
+    seeds: int,
+    data: str,
+    test_fraction: float,
+) -> list[Cell]:
+    """Every combination, seeds 1, 2, …; a scheme without ε has one cell where the others have one per ε."""
+    cells = []
+    for scheme in schemes:
+        own: Sequence[float | None] = epsilons if takes_epsilon(scheme) else [None]
+        for dim, length, epsilon, seed in itertools.product(dims, iterations, own, range(1, seeds + 1)):
+            cells.append(
+                Cell(
+                    scheme=scheme,
+                    data=data,
+                    epsilon=epsilon,
+                    dim=dim,
+                    iterations=length,
+                    seed=seed,
+                    test_fraction=test_fraction,
+                )
+            )
+    return list(dict.fromkeys(cells))
+
+
+def evaluate(cells: Sequence[Cell], out: Path, jobs: int | None = None, quiet: bool = False) -> list[dict[str, Any]]:
+    """The lines of these cells, in their order; those that `out` does not hold yet are run and appended to it."""
+    for scheme in {cell.scheme for cell in cells}:
+        takes_epsilon(scheme)  # refused here, once, rather than by every worker
+    known = read_lines(out)
+    missing = [cell for cell in cells if cell.key() not in known]
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with out.open("a", encoding="utf-8") as file, _Progress(len(cells), quiet) as advance:
+        for _ in range(len(cells) - len(missing)):
+            advance()
+        for line in _run_all(missing, jobs or os.cpu_count() or 1):
+            file.write(json.dumps(line, allow_nan=False) + "\n")
+            file.flush()
+            known[key_of(line["cell"])] = line
+            advance()
+    lines = [known[cell.key()] for cell in cells]
+    write_parquet(lines, out.with_suffix(".parquet"))
+    return lines
+
+
+def read_lines(path: Path) -> dict[str, dict[str, Any]]:
+    """Finished cells by their key. A last line that was cut off is dropped: its cell is run again."""
+    if not path.exists():
+        return {}
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(f"Cannot read {path}: {error}.") from error
+    whole, _, rest = text.rpartition("\n")
+    if rest:
+        path.write_text(whole + "\n" if whole else "", encoding="utf-8")
+    lines = {}
+    for number, row in enumerate(whole.splitlines(), 1):
+        try:
+            line = json.loads(row)
+            lines[key_of(line["cell"])] = line
+        except (ValueError, KeyError, TypeError):
+            raise BadInput(f"{path}, line {number}, is no result of keyhole evaluate: name another --out.") from None
+    return lines
+
+
+def _run_all(cells: Sequence[Cell], jobs: int) -> Iterator[dict[str, Any]]:
+    """As they finish. Worker processes start afresh, so that none inherits threads or sockets."""
+    if jobs <= 1 or len(cells) <= 1:
+        yield from map(run_cell, cells)
+        return
+    context = multiprocessing.get_context("spawn")
+    with concurrent.futures.ProcessPoolExecutor(min(jobs, len(cells)), mp_context=context) as pool:
+        try:
+            for future in concurrent.futures.as_completed([pool.submit(run_cell, cell) for cell in cells]):
+                yield future.result()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+class _Progress:
+    """A bar on stderr, on a terminal only; entering gives the function that advances it."""
+
+    def __init__(self, total: int, quiet: bool) -> None:
+        columns = (TextColumn("cells"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+        self._bar = Progress(*columns, console=show.err, transient=True) if sys.stderr.isatty() and not quiet else None
+        self._task = self._bar.add_task("cells", total=total) if self._bar else None
+
+    def __enter__(self) -> Callable[[], None]:
+        if self._bar is None:
+            return lambda: None
+        self._bar.start()
+        bar, task = self._bar, self._task
+        assert task is not None
+        return lambda: bar.advance(task)
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar:
+            self._bar.stop()
+
+
+def means(lines: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Over the seeds of each configuration; None where a figure is missing, and how many runs were aborted."""
+    groups: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for line in lines:
+        groups[key_of({name: value for name, value in line["cell"].items() if name != "seed"})].append(line)
+    rows = []
+    for key, group in groups.items():
+        finished = [line for line in group if line["abort"] is None]
+        row: dict[str, Any] = {**json.loads(key), "seeds": len(group), "aborted": len(group) - len(finished)}
+        for name in AVERAGED:
+            row[name] = _mean([line[name] for line in finished])
+        row["within"] = {
+            threshold: _mean([line["within"][threshold] for line in finished])
+            for threshold in (finished[0]["within"] if finished else {})
+        }
+        rows.append(row)
+    return rows
+
+
+def _mean(values: list[float | None]) -> float | None:
+    present = [value for value in values if value is not None]
+    return statistics.fmean(present) if present else None
+
+
+def write_parquet(lines: Sequence[dict[str, Any]], path: Path) -> bool:
+    """The same results as one table, where pyarrow is installed; the JSON lines stay the record."""
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        return False
+    rows = [{**line["cell"], **{name: value for name, value in line.items() if name != "cell"}} for line in lines]
+    names = dict.fromkeys(name for row in rows for name in row)  # an aborted run lacks some
+    rows = [{name: row.get(name) for name in names} for row in rows]
+    for row in rows:  # one type per column: infinity is a number here
+        row["epsilon"] = None if row["epsilon"] is None else float(row["epsilon"])
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+    return True

@@ -1,0 +1,272 @@
+"""Benchmarks and grids on tiny data; and that what makes them fast changes no result."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+from support import small_run
+from typer.testing import CliRunner
+
+from protocol.errors import BadInput
+from protocol.roles import user_name
+from protocol.schemes.masked import Masked
+from protocol.tape import Envelopes, exponential
+from sim.cli import app
+from sim.experiments import bench, noise_cost
+from sim.experiments.cells import GRID, Cell, run_cell
+from sim.experiments.evaluate import evaluate, grid, means, read_lines, write_parquet
+from sim.inprocess import InProcess
+from sim.plan import make_plan
+
+
+class Runaway(Masked):
+    """A rate of 2^70 moves the factors beyond what may travel, in one step."""
+
+    options = {**Masked.options, "learning_rate": 2.0**70}  # noqa: RUF012
+
+    def make_params(self, shape, **settings):
+        return super().make_params(shape, **{"learning_rate": 2.0**70, **settings})
+
+
+KEYS = [bytes([number]) * 32 for number in range(5)]
+
+
+def demo_cell(**changes) -> Cell:
+    settings = {"scheme": "masked", "data": "demo", "epsilon": 8.0, "dim": 4, "iterations": 3, "seed": 1}
+    return Cell(**{**settings, "test_fraction": 0.2, **changes})
+
+
+# ---- envelopes that many users of one process share
+
+
+def test_remembered_envelopes_are_the_derived_ones():
+    kept = Envelopes()
+    kept.sharers = 2
+    for keys in (KEYS[:3], KEYS[1:], KEYS, KEYS[::-1], []):
+        for name in (("eta", 0), ("rho", 0), ("rho", 1), ("rho", 2), ("rho", 3), ("rho", 0)):
+            assert kept.exponential(keys, 3, *name).tobytes() == exponential(keys, 3, *name).tobytes()
+    assert kept.exponential(KEYS, 2, "rho", 0).shape == (5, 2)  # another dimension is another stream
+
+
+def test_few_streams_are_remembered():
+    kept = Envelopes()
+    kept.sharers = 2
+    for iteration in range(20):
+        kept.exponential(KEYS, 3, "rho", iteration)
+    assert len(kept._rows) <= 3
+
+
+def test_a_lone_user_remembers_nothing():
+    card, seats = small_run(n_users=1, n_items=2)
+    InProcess(card, seats).run()
+    assert card.setting.envelopes.sharers == 1
+    assert not card.setting.envelopes._rows and not card.setting.envelopes._keys
+
+
+def test_equal_keys_of_two_users_become_one_object():
+    kept = Envelopes()
+    kept.sharers = 2
+    first, second = kept.keep(list(KEYS)), kept.keep([bytes(bytearray(key)) for key in KEYS])
+    assert all(a is b for a, b in zip(first, second, strict=True)) and first == KEYS
+
+
+# ---- benchmarks
+
+
+def test_the_inprocess_benchmark_measures_both_sides():
+    result = bench.bench_inprocess("demo", 4)
+    assert len(result["samples"]) == 3
+    assert result["ratio"] == pytest.approx(result["median"] / result["floor_median"])
+    assert {"users", "dim", "items_per_user"} <= set(result["config"])
+    assert (result["config"]["users"], result["config"]["dim"]) == (40, 10)
+
+
+def test_without_the_ratings_a_stand_in_is_used_and_named(monkeypatch):
+    monkeypatch.setattr(bench, "DATA", "/no/such/ratings")
+    monkeypatch.setattr(bench, "STAND_IN", "synthetic:12x10")
+    plan, note = bench._plan(None, 2)
+    assert plan.shape.n_users == 12
+    assert note is not None and "synthetic:12x10" in note
+
+
+def test_bench_on_the_command_line(monkeypatch):
+    monkeypatch.setitem(bench.BENCHES, "inprocess", lambda: bench.bench_inprocess("demo", 3))
+    made = CliRunner().invoke(app, ["bench", "inprocess", "--json"])
+    assert made.exit_code == 0
+    assert set(json.loads(made.stdout)) == {"name", "config", "samples", "median", "floor_median", "ratio"}
+    assert "ratio" in CliRunner().invoke(app, ["bench", "inprocess"]).stdout
+    refused = CliRunner().invoke(app, ["bench", "sailing"])
+    assert refused.exit_code == 2 and "use inprocess" in refused.stderr
+
+
+# ---- one cell
+
+
+def test_a_cell_measures_what_the_run_itself_reports(tmp_path):
+    from sim.run import run
+
+    cell = demo_cell(iterations=5)
+    line, summary = run_cell(cell), run(cell.config(), out=tmp_path / "run")
+    accuracy = summary["accuracy"]
+    for name in ("train_mae", "train_rmse", "test_mae", "test_rmse", "mae_increase"):
+        assert line[name] == pytest.approx(accuracy[name], abs=1e-9)
+    assert line["plain_test_rmse"] == pytest.approx(accuracy["plain"]["test_rmse"])
+    assert line["abort"] is None
+
+
+def test_the_distribution_of_errors_by_hand():
+    """From U and V of the roles, one rating at a time."""
+    cell = demo_cell(test_fraction=0.0)
+    line, plan = run_cell(cell), make_plan(cell.config())
+    driver = InProcess(plan.card, plan.seats())
+    items = driver.run().item_factors
+    errors = []
+    for user, own in enumerate(plan.data):
+        factors = driver.parties[user_name(user)].role.user_factors
+        for item, rating in zip(own.items, own.values, strict=True):
+            prediction = sum(float(a) * float(b) for a, b in zip(factors, items[item], strict=True))
+            errors.append(abs(rating - min(max(prediction, 1.0), 5.0)))
+    assert line["within"] == pytest.approx({"0.5": share(errors, 0.5), "1": share(errors, 1), "2": share(errors, 2)})
+    assert line["cdf"] == pytest.approx([share(errors, threshold) for threshold in GRID])
+    assert line["cdf"][-1] == 1 and line["test_cdf"] is None and line["test_rmse"] is None
+
+
+def share(errors: list[float], threshold: float) -> float:
+    return sum(error <= threshold + 1e-12 for error in errors) / len(errors)
+
+
+def test_without_noise_masked_costs_nothing():
+    assert abs(run_cell(demo_cell(epsilon=math.inf, iterations=10))["mae_increase"]) < 1e-4
+
+
+@pytest.mark.parametrize("scheme", ["plain", "trusted", "direct", "dynamic"])
+def test_every_factorization_scheme_has_cells(scheme):
+    (cell,) = grid([scheme], [8.0], [4], [3], 1, "demo", 0.2)
+    assert cell.epsilon == (None if scheme == "plain" else 8.0)
+    assert run_cell(cell)["train_mae"] > 0
+
+
+def test_an_aborted_run_is_a_result():
+    line = run_cell(demo_cell(scheme="test_experiments:Runaway"))
+    assert "iteration 0" in line["abort"]
+    assert means([line])[0]["aborted"] == 1 and means([line])[0]["train_mae"] is None
+
+
+# ---- a grid
+
+
+def test_a_second_call_runs_what_is_missing_only(tmp_path, monkeypatch):
+    out = tmp_path / "results.jsonl"
+    cells = grid(["masked"], [1.0, 8.0], [2], [2], 2, "demo", 0.2)
+    first = evaluate(cells[:3], out, jobs=1)
+    before = out.read_bytes()
+    ran = []
+    monkeypatch.setattr("sim.experiments.evaluate.run_cell", lambda cell: ran.append(cell) or run_cell(cell))
+    lines = evaluate(cells, out, jobs=1)
+    assert ran == cells[3:]
+    assert lines[:3] == first and out.read_bytes().startswith(before)
+    assert [line["cell"] for line in lines] == [cell.describe() for cell in cells]
+    evaluate(cells, out, jobs=1)
+    assert len(ran) == 1
+
+
+def test_a_line_that_was_cut_off_is_run_again(tmp_path):
+    out = tmp_path / "results.jsonl"
+    cells = grid(["masked"], [8.0], [2], [2], 2, "demo", 0.2)
+    evaluate(cells, out, jobs=1)
+    whole = out.read_text()
+    out.write_text(whole[:-40])
+    assert len(read_lines(out)) == 1
+    again = evaluate(cells, out, jobs=1)
+    assert len(read_lines(out)) == 2 == len(out.read_text().splitlines())
+    assert again[1]["train_mae"] == json.loads(whole.splitlines()[1])["train_mae"]
+
+
+def test_a_file_of_something_else_is_refused(tmp_path):
+    out = tmp_path / "notes.jsonl"
+    out.write_text("shopping list\n")
+    with pytest.raises(BadInput, match="line 1"):
+        evaluate([demo_cell()], out)
+    assert out.read_text() == "shopping list\n"
+
+
+def test_processes_give_the_same_lines(tmp_path):
+    cells = grid(["masked", "plain"], [8.0, math.inf], [2], [2], 1, "demo", 0.2)
+    assert [cell.epsilon for cell in cells] == [8.0, math.inf, None]
+    alone = evaluate(cells, tmp_path / "a.jsonl", jobs=1)
+    together = evaluate(cells, tmp_path / "b.jsonl", jobs=2)
+    for one, other in zip(alone, together, strict=True):
+        assert {**one, "seconds": 0} == {**other, "seconds": 0}
+
+
+def test_means_over_seeds(tmp_path):
+    lines = evaluate(grid(["masked"], [8.0], [2], [2], 3, "demo", 0.2), tmp_path / "r.jsonl", jobs=1)
+    (row,) = means(lines)
+    assert row["seeds"] == 3 and row["aborted"] == 0 and "seed" not in row
+    assert row["train_mae"] == pytest.approx(np.mean([line["train_mae"] for line in lines]))
+    assert row["within"]["1"] == pytest.approx(np.mean([line["within"]["1"] for line in lines]))
+
+
+def test_parquet_holds_the_same_figures(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow.parquet")
+    cells = grid(["masked", "plain"], [8.0, math.inf], [2], [2], 1, "demo", 0.2)
+    lines = evaluate(cells, tmp_path / "r.jsonl", jobs=1)
+    assert write_parquet(lines, tmp_path / "r.parquet")
+    table = pyarrow.read_table(tmp_path / "r.parquet").to_pylist()
+    assert [row["epsilon"] for row in table] == [8.0, math.inf, None]
+    assert [row["train_mae"] for row in table] == [line["train_mae"] for line in lines]
+
+
+def test_evaluate_on_the_command_line(tmp_path):
+    out = str(tmp_path / "r.jsonl")
+    flags = ["--schemes", "masked", "--epsilon", "1,8", "--dim", "2", "--iterations", "2", "--seeds", "1"]
+    made = CliRunner().invoke(app, ["evaluate", *flags, "--data", "demo", "--out", out, "--jobs", "1", "--json"])
+    assert made.exit_code == 0
+    document = json.loads(made.stdout)
+    assert [row["epsilon"] for row in document["means"]] == [1.0, 8.0] and len(document["cells"]) == 2
+    shown = CliRunner().invoke(app, ["evaluate", *flags, "--data", "demo", "--out", out, "--jobs", "1"])
+    assert shown.exit_code == 0 and "train MAE" in shown.stdout
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--epsilon", "much"], "--epsilon takes numbers"),
+        (["--dim", ","], "--dim must name"),
+        (["--schemes", "morse"], "no scheme 'morse'"),
+        (["--table", "water"], "use noise-cost"),
+        (["--seeds", "0"], "--seeds must be"),
+        (["--jobs", "0"], "--jobs must be"),
+    ],
+)
+def test_what_evaluate_refuses(flags, words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    refused = CliRunner().invoke(app, ["evaluate", *flags])
+    assert refused.exit_code == 2 and words in refused.stderr
+
+
+# ---- the table of the published noise
+
+
+def test_the_rows_of_the_table_share_cells():
+    cells = noise_cost.cells(["masked", "trusted"])
+    assert len(cells) == 4 * 7 * 3
+    assert {(cell.scheme, cell.dim, cell.test_fraction) for cell in cells} == {
+        ("masked", 10, 0.2),
+        ("masked", 50, 0.0),
+        ("trusted", 10, 0.2),
+        ("trusted", 50, 0.0),
+    }
+    assert all(len(row.reference) == len(noise_cost.EPSILONS) for row in noise_cost.ROWS)
+
+
+def test_the_page_sets_ours_beside_the_reference_and_the_claim():
+    cell = demo_cell(dim=10, epsilon=1.0, iterations=2)
+    line = {**run_cell(cell), "mae_increase": 0.123, "test_rmse": 1.5}
+    page = noise_cost.markdown([line])
+    row = next(text for text in page.splitlines() if text.startswith("| masked, d=10, 80/20: MAE increase"))
+    assert [part.strip() for part in row.split("|")[2:-1]] == ["measured (1 seeds)", "–", "–", "0.12", *["–"] * 4]
+    assert "0.47" in page and "≈ 0" in page and "not run" in page and "not reproducible" in page
