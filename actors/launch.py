@@ -73,6 +73,7 @@ class Launch:
     ) -> None:
         self._events_for = events_for
         self._lines: dict[str, Channel] = {}  # to the process of each party, for events
+        self._latest: dict[str, Event] = {}
         self._gone: set[int] = set()
         self._tries: Counter[str] = Counter()
         self._roster = roster
@@ -223,13 +224,18 @@ class Launch:
         if not missing:
             return
         users = all(user_index(party) >= 0 for party in parties)
-        if users and self._staff.on_death == "drop":
+        if users and self._servers_done is not None:  # nobody is left who could say Finish to it
+            self._waiting.difference_update(missing)
+        elif users and self._staff.on_death == "drop":
             self._drop(missing)
         elif users and self._staff.on_death == "restart" and self._can_resume(parties):
             self._tries.update(parties)
             self.outcome.restarts += 1
             self._fork(1)
             self._order(parties, {}, resume=True)
+            for party in parties:  # it may have died before it read this; a user ignores what it knows
+                if party in self._latest:
+                    self._tell(party, self._latest[party])
         else:
             raise Aborted(Reason.PARTY_DIED, f"{', '.join(missing[:3])}, exit code {event['code']}")
 
@@ -256,6 +262,7 @@ class Launch:
             self._tell(party, event)
 
     def _tell(self, party: str, event: Event) -> None:
+        self._latest[party] = event
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # its end will be reported
             self._lines[party].send([party, type(event).__name__, *dataclasses.astuple(event)])
 

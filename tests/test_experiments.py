@@ -185,12 +185,13 @@ def test_a_line_that_was_cut_off_is_run_again(tmp_path):
     assert again[1]["train_mae"] == json.loads(whole.splitlines()[1])["train_mae"]
 
 
-def test_a_file_of_something_else_is_refused(tmp_path):
+@pytest.mark.parametrize("text", ["shopping list\n", "shopping list", '{"cell": {}}\nbread', "[]\n"])
+def test_a_file_of_something_else_is_refused_and_left_alone(tmp_path, text):
     out = tmp_path / "notes.jsonl"
-    out.write_text("shopping list\n")
-    with pytest.raises(BadInput, match="line 1"):
+    out.write_text(text)
+    with pytest.raises(BadInput, match=r"line [12]"):
         evaluate([demo_cell()], out)
-    assert out.read_text() == "shopping list\n"
+    assert out.read_text() == text
 
 
 def test_processes_give_the_same_lines(tmp_path):
@@ -268,5 +269,5 @@ def test_the_page_sets_ours_beside_the_reference_and_the_claim():
     line = {**run_cell(cell), "mae_increase": 0.123, "test_rmse": 1.5}
     page = noise_cost.markdown([line])
     row = next(text for text in page.splitlines() if text.startswith("| masked, d=10, 80/20: MAE increase"))
-    assert [part.strip() for part in row.split("|")[2:-1]] == ["measured (1 seeds)", "–", "–", "0.12", *["–"] * 4]
+    assert [part.strip() for part in row.split("|")[2:-1]] == ["measured (1 seed)", "–", "–", "0.123", *["–"] * 4]
     assert "0.47" in page and "≈ 0" in page and "not run" in page and "not reproducible" in page

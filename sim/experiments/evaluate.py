@@ -20,6 +20,7 @@ from protocol.errors import BadInput
 from sim import show
 from sim.experiments.cells import Cell, key_of, run_cell, takes_epsilon
 
+_OPENING = '{"cell": '  # of every line
 AVERAGED = ("train_mae", "train_rmse", "test_mae", "test_rmse", "mae_increase", "plain_train_mae", "plain_test_rmse")
 
 
@@ -79,11 +80,12 @@ def read_lines(path: Path) -> dict[str, dict[str, Any]]:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise BadInput(f"Cannot read {path}: {error}.") from error
-    whole, _, rest = text.rpartition("\n")
-    if rest:
-        path.write_text(whole + "\n" if whole else "", encoding="utf-8")
     lines = {}
-    for number, row in enumerate(whole.splitlines(), 1):
+    rows = text.splitlines(keepends=True)
+    for number, row in enumerate(rows, 1):
+        if number == len(rows) and not row.endswith("\n") and row.startswith(_OPENING[: len(row)]):
+            path.write_text(text[: -len(row)], encoding="utf-8")
+            break
         try:
             line = json.loads(row)
             lines[key_of(line["cell"])] = line

@@ -77,7 +77,8 @@ def markdown(lines: Sequence[dict[str, Any]]) -> str:
         found = [_find(averages, row, epsilon) for epsilon in EPSILONS]
         seeds = max((mean["seeds"] for mean in found if mean), default=0)
         ours = [_figure(mean[row.figure] if mean else None) for mean in found]
-        table.append(_line([row.title, f"measured ({seeds} seeds)" if seeds else "not run", *ours]))
+        measured = f"measured ({seeds} seed{'s' * (seeds > 1)})" if seeds else "not run"
+        table.append(_line([row.title, measured, *ours]))
         table.append(_line(["", "reference (1 seed)", *map(_figure, row.reference)]))
         if row.figure == "mae_increase":
             table.append(_line(["", "the paper's claim", *["≈ 0"] * len(EPSILONS)]))
@@ -100,4 +101,4 @@ def _line(cells: Sequence[str]) -> str:
 
 
 def _figure(value: float | None) -> str:
-    return "–" if value is None else f"{value:.3f}" if abs(value) < 0.1 else f"{value:.2f}"
+    return "–" if value is None else f"{value:.3f}" if abs(value) < 1 else f"{value:.2f}"

@@ -1,0 +1,132 @@
+"""User processes that are killed while a run goes on: restarted from their views, or left out for good."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+from pathlib import Path
+
+import pytest
+
+from actors.launch import Launch, Staff
+from protocol.view import EVENT, RECEIVED, SENT, read_records
+from sim.config import RunConfig
+from sim.inprocess import InProcess
+from sim.plan import Plan, make_plan
+from sim.run import make_roster
+
+ITERATIONS = 40
+
+
+def plan_of(scheme: str, **changes) -> Plan:
+    flags = {"join": 0.1, "leave": 0.05} if scheme == "dynamic" else {}
+    settings = {"data": "synthetic:14x10:.5", "dim": 3, "iterations": ITERATIONS, "seed": 5, **flags, **changes}
+    return make_plan(RunConfig(scheme=scheme, **settings))
+
+
+class Killer:
+    """Kills users at random moments after the first iteration: some between two steps, some in the middle of one."""
+
+    def __init__(self, seed: int, every: int, most: int) -> None:
+        self.launch: Launch
+        self.killed: list[str] = []
+        self._random = random.Random(seed)
+        self._every, self._most = every, most
+        self._timers: list[threading.Timer] = []
+
+    def __call__(self, done) -> None:
+        if done.iteration % self._every or len(self._timers) >= self._most:
+            return
+        timer = threading.Timer(0.03 * self._random.random(), self.strike)
+        self._timers.append(timer)
+        timer.start()
+
+    def strike(self) -> None:
+        users = [(pid, parties) for pid, parties in list(self.launch._alive.items()) if parties[0].startswith("user:")]
+        waiting = [(pid, parties) for pid, parties in users if parties[0] in self.launch._waiting]
+        if waiting:
+            pid, parties = self._random.choice(waiting)
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                return
+            self.killed += parties
+
+    def rest(self) -> None:
+        for timer in self._timers:
+            timer.join()
+
+
+def run_with_deaths(plan: Plan, folder: Path, on_death: str, killer: Killer, deadline: float = 5.0):
+    folder.mkdir()
+    secrets, roster = make_roster(plan)
+    churn = plan.churn()
+    staff = Staff(folder, plan.views, deadline, on_death=on_death)
+    killer.launch = Launch(roster, secrets, staff, killer, churn.events if churn else None)
+    outcome = killer.launch.run()
+    killer.rest()
+    return outcome
+
+
+def in_process(plan: Plan, **options):
+    churn = plan.churn()
+    return InProcess(plan.card, plan.seats(), events_for=churn.events if churn else None, **options).run()
+
+
+@pytest.mark.parametrize("scheme", ["masked", "dynamic"])
+@pytest.mark.parametrize("wire", ["compact", "paper"])
+def test_a_restarted_user_goes_on_from_its_view_and_nothing_is_missing(tmp_path, scheme, wire):
+    plan = plan_of(scheme, wire=wire)
+    killer = Killer(seed=1, every=3, most=10)
+    outcome = run_with_deaths(plan, tmp_path / "run", "restart", killer)
+    assert outcome.abort is None and outcome.gone == []
+    assert len(killer.killed) >= 5 and outcome.restarts >= 5
+    assert set(outcome.rejected) <= {"REPLAYED"}  # the same bytes once more, and nothing else
+    assert outcome.item_factors.tobytes() == in_process(plan).item_factors.tobytes()
+
+
+def losses(plan: Plan, folder: Path) -> tuple[dict[int, frozenset[int]], dict[int, frozenset[int]]]:
+    """(silent, gone) by iteration, as the servers' views tell it: who was invited and did not contribute, and in which
+    iteration the recommender learned that a user has gone."""
+    decode = plan.card.codec.decode
+    invited, contributed, gone, current = {}, {}, {}, -1
+    with open(folder / "views" / "third_party.view", "rb") as stream:
+        for record in read_records(stream):
+            if record.type == RECEIVED:
+                message = decode(record.fields[1])[1]
+                if type(message).__name__ == "OpenSum":
+                    invited[message.iteration] = {int(user) for user in message.users}
+    with open(folder / "views" / "recommender.view", "rb") as stream:
+        for record in read_records(stream):
+            if record.type == SENT and record.fields[1] == "OpenSum":
+                current = record.fields[2]
+            elif record.type == EVENT and record.fields[0] == "Gone":
+                gone.setdefault(current, set()).add(record.fields[1])
+            elif record.type == RECEIVED:
+                message = decode(record.fields[1])[1]
+                if type(message).__name__ == "Contributors":
+                    contributed[message.iteration] = {int(user) for user in message.users}
+    silent = {t: frozenset(users - contributed[t]) for t, users in invited.items()}
+    return silent, {t: frozenset(users) for t, users in gone.items()}
+
+
+@pytest.mark.parametrize("wire", ["compact", "paper"])
+def test_a_vanished_user_costs_its_contribution_and_nothing_else(tmp_path, wire):
+    """The factors are those of an in-process run with the same contributor sets, bit for bit."""
+    plan = plan_of("dynamic", wire=wire, options={"dropout_allowance": 0.5})
+    killer = Killer(seed=2, every=8, most=4)
+    outcome = run_with_deaths(plan, tmp_path / "run", "drop", killer)
+    assert outcome.abort is None
+    assert sorted(outcome.gone) == sorted(killer.killed) and len(outcome.gone) >= 3
+    silent, gone = losses(plan, tmp_path / "run")
+    assert sum(len(users) for users in gone.values()) == len(outcome.gone)
+    same = in_process(plan, silent=silent, gone=gone)
+    assert outcome.item_factors.tobytes() == same.item_factors.tobytes()
+
+
+def test_without_a_view_a_user_cannot_come_back_and_the_run_says_so(tmp_path):
+    plan = plan_of("masked", views="servers")
+    outcome = run_with_deaths(plan, tmp_path / "run", "restart", Killer(seed=3, every=1, most=1))
+    assert outcome.abort is not None and outcome.abort.reason.name == "PARTY_DIED"
