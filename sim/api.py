@@ -22,10 +22,10 @@ def run(*, out: str | Path | None = None, force: bool = False, **flags: Any) -> 
 
 
 def view(
-    run: str | Path, party: str, *, iteration: int | None = None, kind: str | None = None
+    run: str | Path, party: str, *, iteration: int | None = None, kind: str | None = None, full: bool = False
 ) -> Iterator[dict[str, Any]]:
-    """The records of a party's view, one at a time."""
-    return viewing.select(viewing.read_view(Path(run), party), iteration, kind, None)
+    """The records of a party's view, one at a time; `full` gives arrays and keys with all their values."""
+    return viewing.select(viewing.read_view(Path(run), party, full), iteration, kind, None)
 
 
 def schemes() -> list[dict[str, Any]]:

@@ -29,7 +29,10 @@ FIRST_PORT = 5551
 
 def prepare(config: RunConfig, out: Path | None, force: bool, host: str, port: int) -> tuple[Path, Roster]:
     """A run folder with `roster.json` and one key file per party, and no process."""
-    require(config.transport == "tcp", "Actors that are started by hand talk over tcp: leave out --transport.")
+    fixed = {"transport": "tcp", "users_per_process": 1, "views": "full", "deadline": 60.0, "on_death": "restart"}
+    for name, value in fixed.items():
+        flag = name.replace("_", "-")
+        require(getattr(config, name) == value, f"Parties started by hand do not take --{flag} here: leave it out.")
     if takes_presence(find_scheme(config.scheme)):
         steady = not config.join and not config.leave
         require(steady, "Parties started by hand are online as long as they run: leave out --join and --leave.")
@@ -56,6 +59,7 @@ def expand_parties(names: list[str], roster: Roster) -> list[str]:
         if name == "users":
             parties += [user_name(user) for user in range(roster.card.params.n_users)]
         elif span:
+            require(int(span[1]) <= int(span[2]), f"{name} is an empty range: give the smaller number first.")
             parties += [user_name(user) for user in range(int(span[1]), int(span[2]) + 1)]
         else:
             parties.append(name)

@@ -86,26 +86,26 @@ RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a 
 
 def configuration(
     config: Annotated[Path | None, typer.Option(help="A TOML file with these flags, such as a run.toml.")] = None,
-    scheme: Annotated[str | None, typer.Option(help="A name from keyhole schemes, or module:Class.  [dynamic]")] = None,
+    scheme: Annotated[str | None, typer.Option(help="A name from keyhole schemes, or module:Class. (dynamic)")] = None,
     set_: Annotated[list[str] | None, typer.Option("--set", metavar="OPTION=VALUE", help="Of the scheme.")] = None,
-    data: Annotated[str | None, typer.Option(help="A name from keyhole datasets, or a path.  [demo]")] = None,
-    rating_range: Annotated[str | None, typer.Option(metavar="LOW:HIGH", help="Of a file's ratings.  [1:5]")] = None,
-    epsilon: Annotated[float | None, typer.Option(help="The scheme's published parameter; inf: no noise.  [8]")] = None,
-    dim: Annotated[int | None, typer.Option(help="Of the factors.  [10]")] = None,
-    iterations: Annotated[int | None, typer.Option(help="[20 on demo, 100 elsewhere]")] = None,
-    users: Annotated[int | None, typer.Option(help="Only the first N users of the data.  [all]")] = None,
-    users_per_process: Annotated[int | None, typer.Option(help="Pack users into processes.  [1]")] = None,
-    transport: Annotated[str | None, typer.Option(help="tcp, ipc or inprocess.  [tcp]")] = None,
-    wire: Annotated[str | None, typer.Option(help="compact or paper.  [compact]")] = None,
-    online: Annotated[int | None, typer.Option(help="The most users in an iteration.  [all]")] = None,
-    join: Annotated[float | None, typer.Option(help="Probability to come online, per iteration.  [.005]")] = None,
-    leave: Annotated[float | None, typer.Option(help="Probability to go offline, per iteration.  [.01]")] = None,
+    data: Annotated[str | None, typer.Option(help="A name from keyhole datasets, or a path. (demo)")] = None,
+    rating_range: Annotated[str | None, typer.Option(metavar="LOW:HIGH", help="Of a file's ratings. (1:5)")] = None,
+    epsilon: Annotated[float | None, typer.Option(help="The scheme's published parameter; inf: no noise. (8)")] = None,
+    dim: Annotated[int | None, typer.Option(help="Of the factors. (10)")] = None,
+    iterations: Annotated[int | None, typer.Option(help="(20 on demo, 100 elsewhere)")] = None,
+    users: Annotated[int | None, typer.Option(help="Only the first N users of the data. (all)")] = None,
+    users_per_process: Annotated[int | None, typer.Option(help="Pack users into processes. (1)")] = None,
+    transport: Annotated[str | None, typer.Option(help="tcp, ipc or inprocess. (tcp)")] = None,
+    wire: Annotated[str | None, typer.Option(help="compact or paper. (compact)")] = None,
+    online: Annotated[int | None, typer.Option(help="The most users in an iteration. (all)")] = None,
+    join: Annotated[float | None, typer.Option(help="Probability to come online, per iteration. (.005)")] = None,
+    leave: Annotated[float | None, typer.Option(help="Probability to go offline, per iteration. (.01)")] = None,
     no_rho: Annotated[bool | None, typer.Option("--no-rho", help="Leave the iteration noise out (direct).")] = None,
-    on_death: Annotated[str | None, typer.Option(help="Of a user's process: restart or drop.  [restart]")] = None,
-    deadline: Annotated[float | None, typer.Option(help="Seconds that an iteration may wait for users.  [60]")] = None,
-    views: Annotated[str | None, typer.Option(help="Kept for: full, servers, sample:K, none.  [full]")] = None,
-    test_fraction: Annotated[float | None, typer.Option(help="Of each user's ratings, held out.  [.2]")] = None,
-    seed: Annotated[int | None, typer.Option(help="Repeat a run; its masks are then not private.  [fresh]")] = None,
+    on_death: Annotated[str | None, typer.Option(help="Of a user's process: restart or drop. (restart)")] = None,
+    deadline: Annotated[float | None, typer.Option(help="Seconds that an iteration may wait for users. (60)")] = None,
+    views: Annotated[str | None, typer.Option(help="Kept for: full, servers, sample:K, none. (full)")] = None,
+    test_fraction: Annotated[float | None, typer.Option(help="Of each user's ratings, held out. (.2)")] = None,
+    seed: Annotated[int | None, typer.Option(help="Repeat a run; its masks are then not private. (fresh)")] = None,
 ) -> RunConfig:
     """Flags over the configuration file over the defaults."""
     given = {name: value for name, value in locals().items() if value is not None}
@@ -136,7 +136,7 @@ def takes_configuration(command: Command) -> Command:
     return wrapper  # type: ignore[return-value]
 
 
-Out = Annotated[Path | None, typer.Option(help="The run folder.  [runs/<time>-<scheme>]")]
+Out = Annotated[Path | None, typer.Option(help="The run folder. (runs/<time>-<scheme>)")]
 Force = Annotated[bool, typer.Option("--force", help="Replace an earlier run in that folder.")]
 
 
@@ -144,7 +144,7 @@ Force = Annotated[bool, typer.Option("--force", help="Replace an earlier run in 
 @guarded
 @takes_configuration
 def run(config: RunConfig, out: Out = None, force: Force = False, json_: AsJson = False) -> None:
-    """Run a scheme with one process per party, and keep every party's view."""
+    """Run a scheme with one process per party, and keep every party's view. Defaults stand in parentheses."""
     signal.signal(signal.SIGTERM, _interrupt)
     live = show.Live(enabled=not json_)
     try:
@@ -176,11 +176,13 @@ def view(
     party: Annotated[str, typer.Argument(metavar="PARTY", help="recommender, third_party or user:17.")],
     iteration: Annotated[int | None, typer.Option(help="Only this one; -1 is the set-up.")] = None,
     kind: Annotated[str | None, typer.Option(help="A message kind, or received, sent, rejected, event.")] = None,
-    limit: Annotated[int | None, typer.Option(help="The most records.  [50 in a table, all in JSON]")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="The most records. (50; all in JSON)")] = None,
+    full: Annotated[bool, typer.Option("--full", help="With --json: every value of arrays and keys.")] = False,
     json_: AsJson = False,
 ) -> None:
     """Show what a party saw, record by record."""
-    records = viewing.select(viewing.read_view(run, party), iteration, kind, limit if json_ else limit or 50)
+    whole = full and json_
+    records = viewing.select(viewing.read_view(run, party, whole), iteration, kind, limit if json_ else limit or 50)
     if json_:
         _print_json_rows(records)
     else:
@@ -259,7 +261,7 @@ def actor(
     party: Annotated[list[str], typer.Argument(metavar="PARTY...", help="recommender, user:3, user:0-9, users.")],
     roster: Annotated[Path, typer.Option(metavar="FILE", help="Who takes part, from keyhole prepare.")],
     keys: Annotated[Path, typer.Option(metavar="DIR", help="The folder with the keys of these parties.")],
-    out: Annotated[Path | None, typer.Option(help="Where views and model go.  [beside the roster]")] = None,
+    out: Annotated[Path | None, typer.Option(help="Where views and model go. (beside the roster)")] = None,
     deadline: Annotated[float, typer.Option(help="Seconds that an iteration may wait for users.")] = 60.0,
 ) -> None:
     """Run one party, or a host of users, in this process."""

@@ -86,6 +86,11 @@ def write_run(folder: Path, config: RunConfig, card: Card, nonce: bytes) -> None
     write_private(folder / "run.toml", tomli_w.dumps(document))
 
 
+def write_names(folder: Path, users: tuple[str, ...], items: tuple[str, ...]) -> None:
+    """Which identifier of the data is user:17, and which is row 3 of the item factors."""
+    write_private(folder / "names.json", json.dumps({"users": users, "items": items}, ensure_ascii=False) + "\n")
+
+
 def read_run(folder: Path) -> tuple[dict[str, Any], Card]:
     """(the document, the card) of a run folder."""
     try:

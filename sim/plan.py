@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
+import os
 import secrets
 from collections import Counter
 from dataclasses import dataclass
@@ -33,6 +35,8 @@ class Plan:
     run_seed: bytes
     nonce: bytes
     notes: list[str]  # sentences for the person
+    user_names: tuple[str, ...]  # identifiers in the data, by number
+    item_names: tuple[str, ...]
 
     @property
     def parties(self) -> list[str]:
@@ -79,13 +83,15 @@ def run_seed_of(seed: int) -> bytes:
 def make_plan(config: RunConfig, nonce: bytes | None = None) -> Plan:
     """`nonce` is given to repeat a run that had a fresh one."""
     config, scheme, simulation = resolve(config)
+    if os.path.exists(config.data):  # a path is recorded so that it is found from anywhere
+        config = dataclasses.replace(config, data=os.path.abspath(config.data))
     assert config.seed is not None
     run_seed = run_seed_of(config.seed)
     ratings = load(config.data, config.rating_range)
     if config.users is not None:
         ratings = ratings.first_users(config.users)
     data = split(ratings, config.test_fraction, derive(run_seed, "split"))
-    shape = shape_of(ratings, data)
+    shape, names = shape_of(ratings, data), (ratings.user_names, ratings.item_names)
     settings = {"dim": config.dim, "iterations": config.iterations, **config.options}
     settings |= {flag: getattr(config, flag) for flag in ("epsilon", "wire", "online") if flag in scheme.flags}
     if "no_rho" in scheme.flags:
@@ -94,7 +100,7 @@ def make_plan(config: RunConfig, nonce: bytes | None = None) -> Plan:
     if nonce is None:
         nonce = derive(run_seed, "nonce") if simulation else secrets.token_bytes(NONCE_BYTES)
     run_id = make_run_id(params, all_parties(scheme, shape.n_users), nonce)
-    plan = Plan(config, Card(scheme, params, run_id, simulation), shape, data, run_seed, nonce, notes)
+    plan = Plan(config, Card(scheme, params, run_id, simulation), shape, data, run_seed, nonce, notes, *names)
     _check_committers(plan)
     return plan
 

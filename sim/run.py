@@ -17,7 +17,7 @@ from actors.transport import make_key_pair
 from protocol.errors import Aborted, Reason
 from sim.baseline import plain_accuracy
 from sim.config import RunConfig
-from sim.folder import new_folder, write_run, write_summary
+from sim.folder import new_folder, write_names, write_run, write_summary
 from sim.inprocess import InProcess
 from sim.plan import Plan, make_plan
 from sim.summary import IterationLog, summarise
@@ -39,6 +39,7 @@ def run(
     check_limits(plan, out or Path())
     folder = new_folder(out, plan.card.scheme.name, force)
     write_run(folder, plan.config, plan.card, plan.nonce)
+    write_names(folder, plan.user_names, plan.item_names)
     if on_plan:
         on_plan(plan)
     log = IterationLog(folder)

@@ -11,7 +11,13 @@ from rich.table import Table
 
 from protocol.schemes import Scheme
 
-out = Console(highlight=False)
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError  # a reader such as head has seen enough; that is no error of ours
+
+
+out = _Console(highlight=False)
 err = Console(stderr=True, highlight=False)
 
 
@@ -85,7 +91,8 @@ def show_summary(summary: dict[str, Any], scheme: Scheme) -> None:
     _show_parties(scheme, summary)
     out.print(f"item factors  {summary['item_factors_sha256']}")
     out.print(f"anchor        {summary['anchor'] or 'none: no views were kept'}")
-    out.print(f"See more:     keyhole view {summary['run']} user:0", soft_wrap=True)
+    if summary["views"]:
+        out.print(f"See more:     keyhole view {summary['run']} {max(summary['views'])}", soft_wrap=True, markup=False)
 
 
 def _show_accuracy(summary: dict[str, Any]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +18,24 @@ from protocol.party import iteration_of
 from sim.folder import read_run, view_file
 
 FIRST_VALUES = 4
+Render = Callable[[Any], Any]
+
 _SECRET = "secret of this party, not shown"
 
 
-def read_view(folder: Path, party: str) -> Iterator[dict[str, Any]]:
-    """Every record as a dictionary; `view.Broken` where the file is not what the party wrote."""
+def read_view(folder: Path, party: str, full: bool = False) -> Iterator[dict[str, Any]]:
+    """Every record as a dictionary; `view.Broken` where the file is not what the party wrote in this run.
+
+    `full`: arrays and keys with all their values.
+    """
     _, card = read_run(folder)
     path = view_file(folder, party)
+    expected = [card.run_id, party, card.scheme.name, card.params_digest]
     with path.open("rb") as stream:
         for record in view.read_records(stream):
-            yield describe(record, party, card.codec)
+            if record.number == 0 and record.fields[:4] != expected:
+                raise view.Broken(f"record 0 belongs to another run or party than {party}")
+            yield describe(record, party, card.codec, entire if full else brief)
 
 
 def select(
@@ -45,7 +53,7 @@ def select(
         yield record
 
 
-def describe(record: view.Record, party: str, codec: Codec) -> dict[str, Any]:
+def describe(record: view.Record, party: str, codec: Codec, render: Render) -> dict[str, Any]:
     """One shape for all records: who sent it, which kind, how many bytes, and the fields by name."""
     entry: dict[str, Any] = {
         "record": record.number,
@@ -58,56 +66,56 @@ def describe(record: view.Record, party: str, codec: Codec) -> dict[str, Any]:
         "fields": {},
         "digest": None,
     }
-    return entry | _DESCRIBERS[record.type](record.fields, party, codec)
+    return entry | _DESCRIBERS[record.type](record.fields, party, codec, render)
 
 
-def _header(fields: list[Any], party: str, codec: Codec) -> dict[str, Any]:
+def _header(fields: list[Any], party: str, codec: Codec, render: Render) -> dict[str, Any]:
     run_id, named, scheme, digest, simulation = fields
     note = "simulation, not private" if simulation else "fresh seed"
     values = {"run_id": run_id.hex(), "party": named, "scheme": scheme, "params_digest": digest.hex(), "seed": note}
     return {"fields": values}
 
 
-def _input(fields: list[Any], party: str, codec: Codec) -> dict[str, Any]:
+def _input(fields: list[Any], party: str, codec: Codec, render: Render) -> dict[str, Any]:
     inputs = dict(fields[0])
     inputs["tape_seed"] = _SECRET
     if "items" in inputs:
-        inputs["items"] = brief(np.frombuffer(inputs["items"], "<u4"))
-        inputs["ratings"] = brief(np.frombuffer(inputs["ratings"], "<f8"))
+        inputs["items"] = render(np.frombuffer(inputs["items"], "<u4"))
+        inputs["ratings"] = render(np.frombuffer(inputs["ratings"], "<f8"))
     return {"receiver": party, "fields": inputs}
 
 
-def _received(fields: list[Any], party: str, codec: Codec) -> dict[str, Any]:
+def _received(fields: list[Any], party: str, codec: Codec, render: Render) -> dict[str, Any]:
     sender, frame = fields
     entry = {"sender": sender, "receiver": party, "bytes": len(frame), "digest": hashlib.sha256(frame).hexdigest()}
     try:
         _, message = codec.decode(frame)
     except Rejected as refusal:  # the chain holds, so another version wrote it
         return entry | {"kind": "unreadable", "fields": {"reason": refusal.reason.name}}
-    values = {field.name: brief(getattr(message, field.name)) for field in dataclasses.fields(message)}
+    values = {field.name: render(getattr(message, field.name)) for field in dataclasses.fields(message)}
     return entry | {"kind": type(message).__name__, "iteration": iteration_of(message), "fields": values}
 
 
-def _sent(fields: list[Any], party: str, codec: Codec) -> dict[str, Any]:
+def _sent(fields: list[Any], party: str, codec: Codec, render: Render) -> dict[str, Any]:
     receiver, kind, iteration, size, digest = fields
     names = {"sender": party, "receiver": receiver, "kind": kind, "iteration": iteration}
     return names | {"bytes": size, "digest": digest.hex()}
 
 
-def _rejected(fields: list[Any], party: str, codec: Codec) -> dict[str, Any]:
+def _rejected(fields: list[Any], party: str, codec: Codec, render: Render) -> dict[str, Any]:
     sender, reason, size, digest, used_its_number = fields
     values = {"reason": reason, "used_its_number": used_its_number}
     return {"sender": sender, "receiver": party, "bytes": size, "digest": digest.hex(), "fields": values}
 
 
-def _event(fields: list[Any], party: str, codec: Codec) -> dict[str, Any]:
+def _event(fields: list[Any], party: str, codec: Codec, render: Render) -> dict[str, Any]:
     kind, *values = fields
     names = [field.name for field in dataclasses.fields(EVENTS[kind])] if kind in EVENTS else []
     entry = {"receiver": party, "kind": kind, "fields": dict(zip(names, values, strict=False))}
     return entry | ({"iteration": values[0]} if "iteration" in names else {})
 
 
-def _end(fields: list[Any], party: str, codec: Codec) -> dict[str, Any]:
+def _end(fields: list[Any], party: str, codec: Codec, render: Render) -> dict[str, Any]:
     return {"digest": fields[0].hex()}
 
 
@@ -120,6 +128,15 @@ _DESCRIBERS = {
     view.EVENT: _event,
     view.END: _end,
 }
+
+
+def entire(value: Any) -> Any:
+    """Every value; bytes in hexadecimal."""
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    if isinstance(value, tuple):
+        return [entire(entry) for entry in value]
+    return value.hex() if isinstance(value, bytes) else value
 
 
 def brief(value: Any) -> Any:
