@@ -75,7 +75,11 @@ class SealHolder:
         require(everywhere(opening.counts >= 2), Reason.OUT_OF_RANGE)  # the share of a sole committer is the noise
         require(not np.count_nonzero(self.sealed[opening.items]), Reason.UNKNOWN_ITEM)
         self.opening = opening
-        self._parts = {user: part for user, part in self._parts.items() if contains(opening.users, user)}
+        self._parts = {
+            user: part
+            for user, part in self._parts.items()
+            if contains(opening.users, user) and subset(part[0], opening.items)
+        }
 
     def add(self, user: int, attempt: int, items: Ids, values: RingArray) -> None:
         require(0 <= user < self._n_users, Reason.UNKNOWN_SENDER)

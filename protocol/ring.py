@@ -61,7 +61,7 @@ class Ring:
 
         A sparse product of a 0/1 matrix with the stacked rows: exact mod 2^32 or 2^64 whatever the order.
         """
-        if not parts:
+        if not parts or not len(items):
             return self.zeros(len(items), dim)
         ids = np.concatenate([ids for ids, _ in parts])
         rows = np.concatenate([rows for _, rows in parts])

@@ -42,13 +42,14 @@ class InProcess:
         silent: Mapping[int, frozenset[int]] | None = None,
         gone: Mapping[int, frozenset[int]] | None = None,
     ) -> None:
-        """`silent`: by iteration, users whose answers never arrive; `gone`: by iteration, users that end in it."""
+        """`silent`: by iteration, users whose answers come too late; `gone`: by iteration, users that end in it."""
         if events_for is None and takes_presence(card.scheme):
             events_for = everyone_stays(card.params.n_users)
         self._events_for = events_for
         self._silent = silent or {}
         self._gone = gone or {}
         self._left: set[int] = set()
+        self._late: list[tuple[str, str, bytes]] = []
         self._observer = observer
         self._held_out = held_out or {}
         self._on_iteration = on_iteration
@@ -120,6 +121,7 @@ class InProcess:
             self._observer.watch(party.name, party.role, step.done, self._held_out.get(party.name))
         for out in step.sends:
             if out.kind == "MaskedGradient" and user_index(party.name) in self._silent.get(out.iteration, ()):
+                self._late.append((party.name, out.to, out.frame))
                 continue
             self._meter.count(out.iteration, party.name, out.to, out.kind, len(out.frame))
             edge = (party.name, out.to)
@@ -151,7 +153,15 @@ class InProcess:
             recommender = self.parties[RECOMMENDER]
             self._settle(recommender, recommender.role.iteration, recommender.tick(Gone(user)))
 
+    def _deliver_late(self) -> None:
+        for sender, receiver, frame in self._late:
+            if user_index(sender) not in self._left and not self.parties[receiver].done:
+                self._waiting.setdefault((sender, receiver), deque()).append(frame)
+                self._fifo.append((sender, receiver))
+        self._late = []
+
     def _turn(self, recommender: Party, finished: int) -> None:
+        self._deliver_late()
         now = time.perf_counter()
         seconds, self._clock = now - self._clock, now
         if finished < 0:

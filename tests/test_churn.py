@@ -388,3 +388,18 @@ def test_without_noise_and_with_everyone_online_it_is_masked_bit_for_bit(wire):
     noisy = [factors_of(*small_run(name, epsilon=8.0, **shape)) for name in ("masked", "dynamic")]
     assert noisy[0].tobytes() != noisy[1].tobytes()
     assert find_scheme("dynamic").make_params(shape_of(small_ratings(6, 9), 9), dim=2, iterations=1)[0].online == 6
+
+
+@pytest.mark.parametrize("wire", ["compact", "paper"])
+def test_an_iteration_in_which_nobody_answers_passes(wire):
+    """Nothing is released, so nothing moves, and the run goes on."""
+    card, seats = small_run("dynamic", n_users=5, wire=wire)
+    outcome = InProcess(card, seats, silent={1: frozenset(range(5))}).run()
+    assert outcome.abort is None and outcome.item_factors is not None
+    assert outcome.rejected == {"WRONG_ITERATION": 5}  # their answers came too late
+
+
+def test_a_user_who_was_late_once_is_heard_again():
+    card, seats = small_run("dynamic", n_users=5, iterations=6)
+    outcome = InProcess(card, seats, silent={1: frozenset({2})}).run()
+    assert outcome.abort is None and outcome.rejected == {"WRONG_ITERATION": 1}

@@ -72,6 +72,17 @@ def refused(result, code: int, *words: str) -> None:
         (["--rating-range", "5"], ["LOW:HIGH"]),
         (["--rating-range", "2:5"], ["1 to 5"]),
         (["--config", "no.toml"], ["no.toml"]),
+        (["--online", "41"], ["--online", "40", "41"]),
+        (["--online", "0"], ["--online"]),
+        (["--join", "1.5"], ["--join", "probability"]),
+        (["--leave", "-1"], ["--leave", "probability"]),
+        (["--on-death", "panic"], ["restart", "drop"]),
+        (["--set", "committers=1"], ["committers", "2 or more"]),
+        (["--set", "committers=41"], ["pre-commitment", "41", "40"]),
+        (["--join", ".001", "--leave", "1", "--seed", "1"], ["pre-commitment needs 3", "online at the start"]),
+        (["--scheme", "masked", "--online", "5"], ["masked", "--online"]),
+        (["--scheme", "masked", "--no-rho"], ["masked", "--no-rho"]),
+        (["--scheme", "trusted", "--join", ".1"], ["trusted", "--join"]),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
 )
@@ -233,6 +244,21 @@ def test_a_view_that_was_altered_ends_with_4_and_names_the_record(done, tmp_path
 def test_view_of_what_does_not_exist_ends_with_2(done, tmp_path):
     refused(keyhole("view", done, "user:99"), 2, "user:99")
     refused(keyhole("view", tmp_path, "user:0"), 2, "not the folder of a run")
+
+
+def test_a_view_of_another_party_or_run_is_not_shown_as_this_one(done, tmp_path):
+    copy = tmp_path / "run"
+    subprocess.run(["cp", "-r", done, copy], check=True)
+    (copy / "views" / "user-0.view").write_bytes((done / "views" / "user-1.view").read_bytes())
+    refused(keyhole("view", copy, "user:0"), 4, "another run or party")
+
+
+def test_a_view_can_be_read_with_every_value(done):
+    rows = json.loads(keyhole("view", done, "user:0", "--kind", "ItemFactors", "--json", "--full").stdout)
+    names = json.loads((done / "names.json").read_text())
+    factors = rows[0]["fields"]["factors"]
+    assert len(factors) == len(rows[0]["fields"]["floors"]) and all(len(row) == 2 for row in factors)
+    assert len(names["users"]) == 6 and len(names["items"]) == 5
 
 
 def test_schemes_and_datasets_can_be_listed(tmp_path):

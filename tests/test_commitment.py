@@ -21,6 +21,7 @@ from protocol.noise import noise_share
 from protocol.ring import Ring
 from protocol.roles import THIRD_PARTY
 from protocol.tape import Tape, derive, exponential
+from sim.inprocess import InProcess
 
 RUN, KEY, OTHER_KEY = bytes(range(32)), bytes(range(64, 96)), bytes(range(96, 128))
 
@@ -373,3 +374,28 @@ def test_the_seal_does_not_go_with_the_noise():
     for sign in (1, -1, 2):
         shifted = (done.hidden.astype(object) + sign * done.eta) % done.modulus
         assert uniform_p(octets(shifted.astype(np.uint32)), 256) > FALSE_ALARM
+
+
+def test_an_early_share_for_an_item_that_was_not_opened_is_left_out():
+    """It arrived before the opening that would have refused it; its committer then counts as missing."""
+    ring = Ring(8)
+    holder = SealHolder(ring, 2, n_users=2, n_items=4, tape=Tape(bytes(32)))
+    row = np.ones((2, 2), np.uint32)
+    holder.add(0, 0, np.array([0, 1], np.uint32), row)
+    holder.add(1, 0, np.array([0, 2], np.uint32), row)
+    users, items = np.array([0, 1], np.uint32), np.array([0, 2], np.uint32)
+    holder.open(OpenCommitment(0, users, items, np.array([2, 2], np.uint32)))
+    assert not holder.complete
+    assert len(holder.seal().items) == 0
+
+
+def test_an_attempt_that_seals_nothing_is_followed_by_another():
+    card, seats = small_run("dynamic", n_users=5)
+    run = InProcess(card, seats)
+    for user in range(5):
+        role = run.parties[f"user:{user}"].role
+        answer = role._commit
+        role._commit = lambda message, answer=answer: [] if message.attempt == 0 else answer(message)
+    outcome = run.run()
+    assert outcome.abort is None
+    assert run.parties["third_party"].role.seal.attempt == 2
