@@ -99,6 +99,8 @@ class InProcess:
         sender, receiver = edge = self._next_edge()
         frame = self._waiting[edge].popleft()
         party = self.parties[receiver]
+        if party.done:
+            return
         before = party.role.iteration
         step = party.receive(sender, frame)
         if step.rejected is not None:
