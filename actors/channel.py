@@ -66,15 +66,15 @@ def send_file(end: socket.socket, data: bytes, companion: socket.socket) -> None
         os.close(file)
 
 
-def receive_file(end: socket.socket) -> tuple[bytes, socket.socket] | None:
-    """What `send_file` sent, or None at the end of the stream."""
+def receive_file(end: socket.socket) -> tuple[bytes, int] | None:
+    """What `send_file` sent (the socket as a descriptor), or None at the end of the stream."""
     _, descriptors, _, _ = socket.recv_fds(end, 1, 2)
     if len(descriptors) < 2:
         return None
     file, companion = descriptors
     data = os.pread(file, os.fstat(file).st_size, 0)
     os.close(file)
-    return data, socket.socket(fileno=companion)
+    return data, companion
 
 
 class Mailbox:

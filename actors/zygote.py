@@ -16,6 +16,17 @@ import os
 # uses) would cost each process a third of a megabyte; this interpreter has one thread whenever it forks.
 os.register_at_fork = lambda **_: None
 
+# libraries first: what is imported after them lies together in memory, and a process then dirties fewer pages of it
+import msgpack
+import numpy  # noqa: F401
+import psutil  # noqa: F401
+import scipy.optimize
+import scipy.sparse
+import scipy.special  # noqa: F401
+import zmq.auth.thread
+import zmq.utils.monitor  # noqa: F401
+
+# isort: split
 import ctypes
 import gc
 import mmap
@@ -26,12 +37,11 @@ import sys
 import traceback
 from typing import Any, NoReturn
 
-import msgpack
-
 from actors.channel import Channel, Mailbox, receive_file
 from actors.host import Host, Place, Report
 from actors.keys import Roster, Secret
 from actors.observer import Observer
+from actors.presence import takes_presence
 from actors.warm import warm_up
 from protocol.errors import Aborted, BadInput
 
@@ -122,7 +132,7 @@ def run_actors(
     roster: Roster,
     common: dict[str, Any],
     details: bytes,
-    events: socket.socket,
+    events: int,
     report: Report,
     observer: Observer,
 ) -> int:
@@ -135,7 +145,9 @@ def run_actors(
         secrets = [Secret.from_dict(secret) for secret in order["secrets"]]
         views, resume = frozenset(order["views"]), frozenset(order["resume"])
         place = Place(folder, views, common["deadline"], order["bind"], resume)
-        Host(roster, secrets, place, report, observer, Channel(events)).run()
+        listens = takes_presence(roster.card.scheme) or parties[0] in roster.card.scheme.servers
+        channel = Channel(socket.socket(fileno=events)) if listens else None
+        Host(roster, secrets, place, report, observer, channel).run()
     except Aborted as abort:
         report({"event": "abort", "party": parties[0], "reason": abort.reason.name, "detail": abort.detail})
         return 5
