@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from protocol.errors import Reason
-from protocol.masked_sum import Part, contains, subset
+from protocol.masked_sum import Part, contains, require_opened, require_rows, subset
 from protocol.messages import OpenCommitment, SealedTotal
 from protocol.ring import Ids, Ring, RingArray, everywhere
 from protocol.roles import require
@@ -85,12 +85,8 @@ class SealHolder:
         require(0 <= user < self._n_users, Reason.UNKNOWN_SENDER)
         require(attempt == self.attempt, Reason.WRONG_ITERATION)
         require(user not in self._parts, Reason.DUPLICATE)
-        require(not len(items) or items[-1] < self._n_items, Reason.UNKNOWN_ITEM)
-        require(len(values) == len(items), Reason.WRONG_LENGTH)
-        require(self._ring.fits(values, (len(items), self._dim)), Reason.OUT_OF_RANGE)
-        if self.opening is not None:
-            require(contains(self.opening.users, user), Reason.UNKNOWN_SENDER)
-            require(subset(items, self.opening.items), Reason.UNKNOWN_ITEM)
+        require_rows(self._ring, self._dim, self._n_items, items, values)
+        require_opened(self.opening, user, items)
         self._parts[user] = (items, values)
 
     def lose(self, user: int) -> None:

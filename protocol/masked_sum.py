@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from protocol.errors import Aborted, Reason
-from protocol.messages import Contributors, MaskedTotal, OpenSum
+from protocol.messages import Contributors, MaskedTotal, OpenCommitment, OpenSum
 from protocol.ring import Ids, Ring, RingArray, everywhere
 from protocol.roles import require
 from protocol.tape import Tape, keystream
@@ -103,12 +103,8 @@ class SumHolder:
         require(0 <= user < self._n_users, Reason.UNKNOWN_SENDER)
         require(iteration == self.iteration < self._iterations and self.closing is None, Reason.WRONG_ITERATION)
         require(user not in self._parts, Reason.DUPLICATE)
-        require(not len(items) or items[-1] < self._n_items, Reason.UNKNOWN_ITEM)
-        require(len(values) == len(items), Reason.WRONG_LENGTH)
-        require(self._ring.fits(values, (len(items), self._dim)), Reason.OUT_OF_RANGE)
-        if self.opening is not None:
-            require(contains(self.opening.users, user), Reason.UNKNOWN_SENDER)
-            require(subset(items, self.opening.items), Reason.UNKNOWN_ITEM)
+        require_rows(self._ring, self._dim, self._n_items, items, values)
+        require_opened(self.opening, user, items)
         self._parts[user] = (items, values)
 
     @property
@@ -155,6 +151,20 @@ class SumHolder:
         self.opening = self.closing = None
         self._parts = {}
         return total
+
+
+def require_rows(ring: Ring, dim: int, n_items: int, items: Ids, values: RingArray) -> None:
+    """One row of ring elements for each of some items that exist."""
+    require(not len(items) or items[-1] < n_items, Reason.UNKNOWN_ITEM)
+    require(len(values) == len(items), Reason.WRONG_LENGTH)
+    require(ring.fits(values, (len(items), dim)), Reason.OUT_OF_RANGE)
+
+
+def require_opened(opening: OpenSum | OpenCommitment | None, user: int, items: Ids) -> None:
+    """This user and these items were named in the opening, if that has come already."""
+    if opening is not None:
+        require(contains(opening.users, user), Reason.UNKNOWN_SENDER)
+        require(subset(items, opening.items), Reason.UNKNOWN_ITEM)
 
 
 def contains(increasing: npt.NDArray[np.uint32], value: int) -> bool:

@@ -12,8 +12,11 @@ from sim import data, viewing
 from sim import fetch as fetching
 from sim import run as running
 from sim.config import RunConfig
+from sim.experiments.bench import run_bench
+from sim.experiments.evaluate import evaluate as run_grid
+from sim.experiments.evaluate import grid
 
-__all__ = ["datasets", "fetch", "run", "schemes", "view"]
+__all__ = ["bench", "datasets", "evaluate", "fetch", "run", "schemes", "view"]
 
 
 def run(*, out: str | Path | None = None, force: bool = False, **flags: Any) -> dict[str, Any]:
@@ -50,3 +53,12 @@ def datasets() -> list[dict[str, Any]]:
 
 def fetch(dataset: str) -> Path:
     return fetching.fetch(dataset)
+
+
+def bench(name: str) -> dict[str, Any]:
+    return run_bench(name)
+
+
+def evaluate(out: str | Path, *, jobs: int | None = None, **axes: Any) -> list[dict[str, Any]]:
+    """A grid of cells (see `sim.experiments.evaluate.grid`), a dictionary each; a second call runs what is missing."""
+    return run_grid(grid(**axes), Path(out), jobs, quiet=True)

@@ -47,7 +47,7 @@ def bench(
 
 
 def evaluate(
-    schemes: Annotated[str | None, typer.Option(metavar="A,B", help="Names from keyhole schemes.  [masked]")] = None,
+    schemes: Annotated[str | None, typer.Option(metavar="A,B", help="Names from keyhole schemes. (masked)")] = None,
     epsilon: Annotated[str, typer.Option(metavar="X,Y", help="inf: no noise.")] = "8",
     dim: Annotated[str, typer.Option(metavar="D,E", help="Of the factors.")] = "10",
     iterations: Annotated[str, typer.Option(metavar="T,U")] = "100",
@@ -55,7 +55,7 @@ def evaluate(
     data: Annotated[str, typer.Option(help="A name from keyhole datasets, or a path.")] = "ml-100k",
     test_fraction: Annotated[float, typer.Option(help="Of each user's ratings, held out.")] = 0.2,
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="Results, one line of JSON each.")] = None,
-    jobs: Annotated[int | None, typer.Option(help="Processes at a time.  [number of cores]")] = None,
+    jobs: Annotated[int | None, typer.Option(help="Processes at a time. (as many as cores)")] = None,
     table: Annotated[str | None, typer.Option(metavar="NAME", help="A preset grid: noise-cost.")] = None,
     json_: AsJson = False,
 ) -> None:
