@@ -11,6 +11,7 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Callable
+from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any, NoReturn, TypeVar
 
@@ -145,7 +146,8 @@ Force = Annotated[bool, typer.Option("--force", help="Replace an earlier run in 
 @takes_configuration
 def run(config: RunConfig, out: Out = None, force: Force = False, json_: AsJson = False) -> None:
     """Run a scheme with one process per party, and keep every party's view. Defaults stand in parentheses."""
-    signal.signal(signal.SIGTERM, _interrupt)
+    for signum in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(signum, _interrupt)
     live = show.Live(enabled=not json_)
     try:
         summary = run_config(
@@ -284,6 +286,19 @@ app.command(epilog="Example: keyhole bench inprocess --json")(guarded(commands.b
 app.command(epilog="Example: keyhole evaluate --schemes masked --epsilon 1,8 --data demo --iterations 20")(
     guarded(commands.evaluate)
 )
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"keyhole {metadata.version('keyhole')}")
+        raise typer.Exit(DONE)
+
+
+@app.callback()
+def common(
+    version: Annotated[bool, typer.Option("--version", callback=_show_version, is_eager=True)] = False,
+) -> None:
+    """Runs privacy-preserving recommender protocols as processes; shows what each party saw and what it cost."""
 
 
 def main() -> None:

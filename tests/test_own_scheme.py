@@ -8,6 +8,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from protocol.errors import BadInput
+from protocol.schemes import find_scheme
+
 MODULE = '''
 from protocol.schemes import Leak
 from protocol.schemes.masked import Masked
@@ -23,6 +28,18 @@ class Careful(Masked):
     def make_params(self, shape, **settings):
         return super().make_params(shape, **{"min_contributors": 3, **settings})
 '''
+
+
+def test_a_scheme_that_cannot_be_used_is_refused_with_its_own_words(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "wrong_syntax.py").write_text("class Careful(:\n")
+    (tmp_path / "not_complete.py").write_text(
+        "from protocol.schemes import Scheme\n\nclass Careful(Scheme):\n    name = 'careful'\n"
+    )
+    with pytest.raises(BadInput, match="SyntaxError"):
+        find_scheme("wrong_syntax:Careful")
+    with pytest.raises(BadInput, match=r"not complete.*make_role"):
+        find_scheme("not_complete:Careful")
 
 
 def test_a_scheme_from_a_file_of_ones_own_runs_as_processes(tmp_path):

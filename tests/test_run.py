@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -139,6 +140,24 @@ def test_a_fresh_seed_is_long_and_its_masks_are_not_marked_as_a_simulation(tmp_p
     assert first["simulation"] is False
     header = next(read_view(tmp_path / "a", "user:0"))
     assert header["fields"]["seed"] == "fresh seed"
+
+
+async def test_two_runs_beside_each_other_do_not_disturb_each_other(tmp_path):
+    """Ports, sockets and shared memory belong to one run each."""
+
+    async def start(name: str) -> dict:
+        command = ["-m", "sim", "run", "--data", "synthetic:12x9:.5", "--scheme", "masked", "--seed", "7"]
+        flags = ["--iterations", "30", "--dim", "3", "--out", str(tmp_path / name), "--json"]
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, *command, *flags, stdout=asyncio.subprocess.PIPE
+        )
+        out, _ = await asyncio.wait_for(process.communicate(), 60)
+        return json.loads(out)
+
+    first, second = await asyncio.gather(start("a"), start("b"))
+    assert first["completed"] and second["completed"]
+    assert first["item_factors_sha256"] == second["item_factors_sha256"]
+    assert first["rejected"] == second["rejected"] == {}
 
 
 # --- processes that end before their time ------------------------------------------------------------------------

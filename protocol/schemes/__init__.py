@@ -26,8 +26,11 @@ def find_scheme(name: str) -> Scheme:
         raise BadInput(f"There is no scheme {name!r}: use {', '.join(SCHEMES)} or module:Class.")
     try:
         found = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise BadInput(f"The scheme {name} cannot be imported: {error}.") from error
+    except Exception as error:  # whatever a person's module raises, from a missing name to a syntax error
+        raise BadInput(f"The scheme {name} cannot be imported: {type(error).__name__}: {error}.") from error
     if not (isinstance(found, type) and issubclass(found, Scheme)):
         raise BadInput(f"{name} is not a subclass of protocol.schemes.Scheme.")
-    return found()
+    try:
+        return found()
+    except TypeError as error:  # an abstract method is missing
+        raise BadInput(f"The scheme {name} is not complete: {error}.") from error
