@@ -156,19 +156,14 @@ def _show_privacy(privacy: dict[str, Any]) -> None:
 
 
 def show_records(records: list[dict[str, Any]], party: str) -> None:
-    table = plain_table(f"What {party} saw", "record", "iteration", "type", "from", "to", "kind", "bytes", "fields")
+    table = plain_table(f"What {party} saw", "record", "t", "what", "bytes", "fields")
     for record in records:
+        other = f"\nfrom {record['sender']}" if record["type"] in ("received", "rejected") else ""
+        other = f"\nto {record['receiver']}" if record["type"] == "sent" else other
+        kind = "" if record["kind"] == record["type"] else f" {record['kind']}"
         fields = "\n".join(f"{name} = {_brief(value)}" for name, value in record["fields"].items())
-        table.add_row(
-            str(record["record"]),
-            "set-up" if record["iteration"] < 0 else str(record["iteration"]),
-            record["type"],
-            record["sender"] or "",
-            record["receiver"] or "",
-            record["kind"],
-            str(record["bytes"]),
-            fields,
-        )
+        when = "set-up" if record["iteration"] < 0 else str(record["iteration"])
+        table.add_row(str(record["record"]), when, f"{record['type']}{kind}{other}", str(record["bytes"]), fields)
     out.print(table)
 
 
