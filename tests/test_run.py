@@ -163,12 +163,22 @@ async def test_two_runs_beside_each_other_do_not_disturb_each_other(tmp_path):
 # --- processes that end before their time ------------------------------------------------------------------------
 
 
-def start_long_run(folder: Path) -> subprocess.Popen:
-    """A run that takes far longer than the test, once its first iterations are done."""
+@pytest.fixture
+def start_long_run():
+    """Starts runs that take far longer than the test; whatever the test does, none of them outlives it."""
+    started: list[subprocess.Popen] = []
+    yield lambda folder: _start_long_run(folder, started)
+    for process in started:
+        process.kill()  # its children end with it
+        process.communicate()
+
+
+def _start_long_run(folder: Path, started: list[subprocess.Popen]) -> subprocess.Popen:
     command = [sys.executable, "-m", "sim", "run", "--scheme", "masked", "--data", "synthetic:10x8:.5"]
     command += ["--iterations", "100000"]
     pipe = subprocess.PIPE
     process = subprocess.Popen([*command, "--out", str(folder), "--json"], stdout=pipe, stderr=pipe)
+    started.append(process)
     until = time.monotonic() + 60
     lines = folder / "iterations.jsonl"
     while not (lines.exists() and lines.stat().st_size):
@@ -187,7 +197,7 @@ def all_gone(processes: list[psutil.Process], seconds: float = 5.0) -> bool:
 
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
-def test_ctrl_c_ends_every_process_and_says_so(tmp_path, signum):
+def test_ctrl_c_ends_every_process_and_says_so(tmp_path, signum, start_long_run):
     process = start_long_run(tmp_path / "run")
     children = descendants(process)
     assert len(children) == 1 + 2 + 10  # the zygote, two servers, ten users
@@ -198,7 +208,7 @@ def test_ctrl_c_ends_every_process_and_says_so(tmp_path, signum):
     assert all_gone(children)
 
 
-def test_when_the_launcher_is_killed_every_child_is_gone_within_two_seconds(tmp_path):
+def test_when_the_launcher_is_killed_every_child_is_gone_within_two_seconds(tmp_path, start_long_run):
     process = start_long_run(tmp_path / "run")
     children = descendants(process)
     process.kill()
@@ -239,7 +249,7 @@ def test_ipc_sockets_do_not_need_a_short_temporary_folder(tmp_path, monkeypatch)
     assert not list(long.iterdir())
 
 
-def test_a_server_that_dies_aborts_the_run_with_its_name(tmp_path):
+def test_a_server_that_dies_aborts_the_run_with_its_name(tmp_path, start_long_run):
     process = start_long_run(tmp_path / "run")
     children = descendants(process)
     zygote = psutil.Process(process.pid).children()[0]
