@@ -39,7 +39,6 @@ class Accuracy:
 class Observer:
     def __init__(self, n_users: int, n_items: int, dim: int, rating_range: tuple[float, float], buffer: memoryview):
         self.rating_range = rating_range
-        self._users = n_users
         numbers = np.frombuffer(buffer, np.float64)
         factors, live = n_items * dim, n_users * _DEPTH * _LIVE
         self._factors = numbers[:factors].reshape(n_items, dim)

@@ -27,6 +27,9 @@ from protocol.tape import Tape, exponential
 
 MOST_ENVELOPE_VALUES = 50_000_000  # about ten seconds; beyond it a sample of the items is accounted
 
+MOST_SHARE = 50.0  # ε per coordinate beyond which the loss is its maximum but for e^-50: nothing is gained over basic
+MOST_CELLS = 2_000_000  # of the composed privacy loss distribution
+
 Floats = npt.NDArray[np.float64]
 
 
@@ -43,13 +46,18 @@ def advanced_composition(epsilon: float, releases: int, delta: float = DELTA) ->
 
 
 def tight_laplace(epsilon: float, dim: int, releases: int, delta: float = DELTA) -> float:
-    """ε at δ of T releases of a d-vector with Lemma-1 noise, through the privacy loss distribution."""
+    """ε at δ of T releases of a d-vector with Lemma-1 noise, through the privacy loss distribution.
+
+    A coarser grid rounds up, so the figure stays a bound; a long run gets one so that it fits into memory.
+    """
+    share, basic = epsilon / dim, basic_composition(epsilon, releases)
+    if share > MOST_SHARE:
+        return basic
     from dp_accounting.pld import privacy_loss_distribution as pld  # takes seconds to import
 
-    share = epsilon / dim
-    grid = min(1e-3, share / 100)
+    grid = max(min(1e-3, share / 100), basic / MOST_CELLS)
     one = pld.from_laplace_mechanism(parameter=1 / share, sensitivity=1.0, value_discretization_interval=grid)
-    return float(one.self_compose(dim * releases).get_epsilon_for_delta(delta))
+    return min(basic, float(one.self_compose(dim * releases).get_epsilon_for_delta(delta)))
 
 
 def gaussian_epsilon(mu: float, delta: float = DELTA) -> float:

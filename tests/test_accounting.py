@@ -211,3 +211,10 @@ def test_the_accounted_figure_of_no_noise_is_infinite(tmp_path):
     flags = {"data": "demo", "iterations": 2, "seed": 1, "transport": "inprocess", "epsilon": math.inf}
     made = run(scheme="masked", out=tmp_path / "run", **flags)
     assert made["privacy"]["accounted"]["epsilon"] == "inf"
+
+
+def test_extreme_parameters_are_accounted_in_bounded_memory_and_never_above_the_basic_bound():
+    """ε of a million would need a table of 2·10^9 cells, a long run one of 10^8."""
+    assert tight_laplace(1e6, 1, 20) == 2e7
+    for epsilon, dim, releases in ((8.0, 10, 10_000), (400.0, 10, 100), (0.001, 50, 3)):
+        assert 0 < tight_laplace(epsilon, dim, releases) <= epsilon * releases
