@@ -11,6 +11,9 @@ import math
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import log_ndtr
+
+from protocol.tape import Name, Tape
 
 
 def noise_scale(epsilon: float, rating_span: float, dim: int) -> float:
@@ -39,3 +42,10 @@ def floor_of(invited: npt.NDArray[np.int64], dropout_allowance: float, min_contr
     enough = np.ceil(invited * (1 - dropout_allowance) - 1e-9)
     floors: npt.NDArray[np.uint32] = np.maximum(enough, min_contributors).astype(np.uint32)
     return floors
+
+
+def laplace(tape: Tape, scale: float, rows: int, dim: int, *name: Name) -> npt.NDArray[np.float64]:
+    """Independent Laplace(0, b): to N(0, 1) with P(N > |n|) = p belongs the Laplace value ±b ln(1/2p)."""
+    normal = tape.normal(rows, dim, *name)
+    sizes: npt.NDArray[np.float64] = -scale * (log_ndtr(-np.abs(normal)) + np.log(2.0))
+    return np.copysign(sizes, normal)

@@ -21,10 +21,11 @@ from test_traffic import metered
 from protocol.codec import Codec
 from protocol.errors import BadInput, Reason, Rejected
 from protocol.messages import Hello, Published, RatingsHandover
+from protocol.noise import laplace
 from protocol.ring import Ring
 from protocol.roles import Done, Send, role_of
 from protocol.schemes import find_scheme
-from protocol.schemes.trusted import Trusted, TrustedRecommender, laplace
+from protocol.schemes.trusted import Trusted, TrustedRecommender
 from protocol.seating import Card, Seat
 from protocol.tape import Tape
 from sim.config import RunConfig, check_options

@@ -27,14 +27,13 @@ from protocol.errors import Reason
 from protocol.factors import Matrix
 from protocol.framing import HELLO_FRAME, Traffic, bin_size, frame_size, traffic, uint_size
 from protocol.messages import SETUP, Finish, Hello, ItemFactors, Join, Message, NoiseKeys, NoisyGradient
-from protocol.noise import noise_share
+from protocol.noise import laplace, noise_share
 from protocol.params import Params
 from protocol.ring import everywhere
 from protocol.roles import RECOMMENDER, Effects, Role, Send, UserInput, expect, require, role_of, user_index, user_name
 from protocol.schemes.base import DELTA, Leak, Scheme, Setting, Shape
 from protocol.schemes.factorizing import FACTOR_LIMIT, JoiningUser
 from protocol.schemes.plain import Plain, PlainRecommender
-from protocol.schemes.trusted import laplace
 from protocol.tape import Tape, exponential
 
 

@@ -19,12 +19,12 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_matrix
-from scipy.special import log_ndtr
 
 from protocol.errors import Aborted, Reason
 from protocol.factors import Matrix, Vector, first_factors, step_items
 from protocol.framing import HELLO_FRAME, Traffic, bin_size, frame_size, traffic
 from protocol.messages import SETUP, Hello, Message, Published, RatingsHandover
+from protocol.noise import laplace
 from protocol.params import Params
 from protocol.ring import everywhere
 from protocol.roles import (
@@ -44,7 +44,7 @@ from protocol.roles import (
 )
 from protocol.schemes.base import DELTA, Leak, Scheme, Setting, Shape
 from protocol.schemes.factorizing import FACTOR_LIMIT
-from protocol.tape import Name, Tape
+from protocol.tape import Tape
 
 LONGEST_PROFILE = 1.001  # |u_i| ≤ 1 up to rounding, so no coordinate is larger
 
@@ -229,13 +229,6 @@ def noisy_item_factors(book: RatingBook, user_factors: Matrix, params: Params, t
         sums = book.gradient_sums(book.errors(rows, items), user_factors) + noise
         items = _step(book, items, sums, params, f"publishing step {step}")
     return items
-
-
-def laplace(tape: Tape, scale: float, rows: int, dim: int, *name: Name) -> Matrix:
-    """Independent Laplace(0, b): to N(0, 1) with P(N > |n|) = p belongs the Laplace value ±b ln(1/2p)."""
-    normal = tape.normal(rows, dim, *name)
-    sizes: Matrix = -scale * (log_ndtr(-np.abs(normal)) + np.log(2.0))
-    return np.copysign(sizes, normal)
 
 
 def _step(book: RatingBook, items: Matrix, sums: Matrix, params: Params, when: str) -> Matrix:
