@@ -1,40 +1,45 @@
 """The loop of a process: frames in, one step of a role, its records into the view, its frames out.
 
-A host runs one party or several (a packed host); each has its own keys, sockets, tape and view.
+A host runs one party or several (a packed host); each has its own keys, sockets, tape and view. A party may go on from
+its view: it does again what the view says, then asks its peers for what it missed. A server that is done goes on
+answering such questions until the launcher says that everyone is.
 """
 
 from __future__ import annotations
 
+import functools
 import heapq
 import itertools
 import os
+import signal
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import zmq
 
 from actors.channel import Channel
-from actors.journal import Journal, resume_party, view_path
+from actors.faults import PHASES, Faults
+from actors.figures import Figures, Report, own_memory, save_factors
+from actors.journal import Journal, derive_again, open_journal, resume_party, view_path
 from actors.keys import Roster, Secret
-from actors.meter import Meter
-from actors.observer import HeldOut, Observer
+from actors.observer import Observer
 from actors.outcome import EventsFor
+from actors.patience import Patience
 from actors.transport import ClientEnd, Context, Gate, ServerEnd
-from protocol.messages import EVENTS, SETUP, Deadline
-from protocol.party import Party, Step, result_digest
-from protocol.roles import RECOMMENDER, FactorizingRecommender, role_of
-from protocol.seating import seat_party
+from protocol.messages import EVENTS, SETUP, Deadline, Event, Gone
+from protocol.party import Outgoing, Party, Step, read_event
+from protocol.roles import RECOMMENDER, user_name
+from protocol.seating import Card, seat_party
+from protocol.view import END, EVENT, SENT, SIGNED, Record
 
-Report = Callable[[dict[str, Any]], None]
 End = ServerEnd | ClientEnd
 
-KEPT_FRAMES = 6  # per user at a server, for a user that was restarted; the protocols keep fewer on their way
 _BURST = 64  # frames of one socket before the others get a turn
+_TICK = 0.01  # seconds; the unit of a delay that was planned
+_MOST_DERIVED = 3  # times that one peer may have old frames derived again
+_LEAVE_SECONDS = 0.02  # in which frames that were handed over are on the wire
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,19 +51,29 @@ class Place:
     deadline: float  # seconds that an iteration may take
     bind: dict[str, str] = field(default_factory=dict)  # server -> endpoint, where it differs from the roster's
     resume: frozenset[str] = frozenset()  # parties that go on from their views
+    reported: int = SETUP - 1  # the launcher has the figures of the iterations up to this one
+    silence: float | None = None  # seconds after which a server is asked again; a quarter of the deadline
+    faults: Faults | None = None
+    incarnation: int = 0  # how often these parties were started before
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Hosted:
+    card: Card
+    secret: Secret
     party: Party
     journal: Journal | None
     server_end: ServerEnd | None
     client_ends: dict[str, ClientEnd]
-    held_out: HeldOut | None
-    meter: Meter | None
-    rejected: Counter[str] = field(default_factory=Counter)
-    clock: float = 0.0
-    first: Step | None = None  # after a restart: what the view says is still to be sent
+    figures: Figures
+    mischief: Any = None  # planned faults, if there are any
+    before: int = SETUP  # the iteration that the first step finds
+    first: Step | None = None  # after a restart: what the view says is still to be done
+    derived: dict[str, int] = field(default_factory=dict)
+
+    def listens(self) -> bool:
+        """A user that is done wants nothing more; a server may still be asked for its last frames."""
+        return not self.party.done or self.server_end is not None
 
     def ends(self) -> list[End]:
         return [*([self.server_end] if self.server_end else []), *self.client_ends.values()]
@@ -80,76 +95,121 @@ class Host:
         self._place = place
         self._report = report
         self._observer = observer
-        self._timers: list[tuple[float, int, _Hosted, int]] = []
+        self._later: list[tuple[float, int, Callable[[], Any]]] = []
         self._ticket = itertools.count()  # keeps equal times apart in the heap
+        wait = place.deadline / 4 if place.silence is None else place.silence
+        self._patience: Patience[tuple[_Hosted, str]] = Patience(wait)
+        self._quit = False
         secrets = list(secrets)
         self._context: Context = zmq.Context()
         if len(secrets) > 100:
             self._context.max_sockets = 1023 + 4 * len(secrets)
-        servers = roster.card.scheme.servers
-        self._gate = Gate(self._context) if any(secret.seat.party in servers for secret in secrets) else None
+        self._servers = roster.card.scheme.servers
+        self._gate = Gate(self._context) if any(secret.seat.party in self._servers for secret in secrets) else None
         self._hosted: list[_Hosted] = []
+        self._poller = zmq.Poller()
+        self._by_socket: dict[Any, tuple[_Hosted, End]] = {}
         try:
             for secret in secrets:
                 self._hosted.append(self._seat(roster, secret))
         except BaseException:
             self._abandon()
             raise
-        self._poller = zmq.Poller()
-        self._by_socket: dict[Any, tuple[_Hosted, End]] = {}
         if events is not None:
             self._poller.register(events.fileno(), zmq.POLLIN)
-        for hosted in self._hosted:
-            for end in hosted.ends():
-                self._poller.register(end.socket, zmq.POLLIN)
-                self._by_socket[end.socket] = (hosted, end)
+
+    # --- taking seats ------------------------------------------------------------------------------------------------
 
     def _seat(self, roster: Roster, secret: Secret) -> _Hosted:
-        name, card = secret.seat.party, roster.card
-        servers = card.scheme.servers
+        name, card, place = secret.seat.party, roster.card, self._place
+        server_end, ahead = None, self._servers
+        if name in self._servers:
+            ahead = self._servers[self._servers.index(name) + 1 :]  # an earlier server connects to the later ones
+            server_end = self._listen(roster, secret, ahead)
         max_frame = card.codec.max_frame
-        server_end, ahead = None, servers
-        if name in servers:
-            ahead = servers[servers.index(name) + 1 :]  # an earlier server connects to the later ones
-            keys = {key: party for party, key in roster.public_keys.items() if party not in ahead and party != name}
-            endpoint = self._place.bind.get(name) or roster.endpoints[name]
-            assert self._gate is not None
-            server_end = ServerEnd(self._context, self._gate, name, endpoint, secret.keys, keys, max_frame)
-            self._report({"event": "ready", "party": name, "endpoint": server_end.address.endpoint})
         ends = {s: ClientEnd(self._context, s, roster.address(s), secret.keys, max_frame) for s in ahead}
-        party, opening = seat_party(card, secret.seat, name in self._place.views)
+        figures = Figures(name, server_end is not None, place.reported, self._report, self._observer, secret.held_out)
+        party, opening = seat_party(card, secret.seat, name in place.views)
+        hosted = _Hosted(card, secret, party, None, server_end, ends, figures)
+        for end in hosted.ends():
+            self._poller.register(end.socket, zmq.POLLIN)
+            self._by_socket[end.socket] = (hosted, end)
         if server_end:
-            party.keep_frames(KEPT_FRAMES)
-        meter = Meter() if server_end else None
-        hosted = _Hosted(party, None, server_end, ends, secret.held_out, meter, clock=time.perf_counter())
-        if opening and name in self._place.resume:
-            hosted.journal, hosted.first = resume_party(party, view_path(self._place.run_folder, name))
-            hosted.first.sends += party.ask_again(ends)
+            self._poller.register(server_end.monitor, zmq.POLLIN)
+            self._by_socket[server_end.monitor] = (hosted, server_end)
+        if place.faults:
+            hosted.mischief = place.faults.of(name, place.incarnation, card.codec)
+        if opening and name in place.resume:
+            follow = functools.partial(self._follow, hosted)
+            path = view_path(place.run_folder, name)
+            hosted.party, hosted.journal, hosted.first = resume_party(card, secret.seat, path, follow)
         elif opening:
-            hosted.journal = Journal(view_path(self._place.run_folder, name))
-            hosted.journal.append([opening])
+            hosted.journal = open_journal(view_path(place.run_folder, name), opening)
+        if hosted.mischief and hosted.journal and hosted.party.view:
+            hosted.journal = hosted.mischief.journal(hosted.journal, hosted.party.view)
         return hosted
+
+    def _listen(self, roster: Roster, secret: Secret, ahead: tuple[str, ...]) -> ServerEnd:
+        name = secret.seat.party
+        keys = {key: party for party, key in roster.public_keys.items() if party not in ahead and party != name}
+        endpoint = self._place.bind.get(name) or roster.endpoints[name]
+        assert self._gate is not None
+        max_frame = roster.card.codec.max_frame
+        end = ServerEnd(self._context, self._gate, name, endpoint, secret.keys, keys, max_frame)
+        self._report({"event": "ready", "party": name, "endpoint": end.address.endpoint})
+        return end
+
+    def _follow(self, hosted: _Hosted, party: Party, records: Iterable[Record]) -> Iterator[Record]:
+        """Look on while a party does again what its view says: the figures are those of the first time."""
+        hosted.party = party
+        for record in records:
+            if record.type not in (SENT, END, SIGNED) and party.role.iteration != hosted.before:
+                hosted.figures.turned(party.role, hosted.before, party.role.iteration)
+                hosted.before = party.role.iteration
+            yield record
+            hosted.figures.recount(record, hosted.card.codec)
+            if record.type == EVENT and record.fields[0] == "Gone" and hosted.server_end:
+                hosted.server_end.revoke(user_name(record.fields[1]))
+
+    # --- the loop ----------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
         try:
             for hosted in self._hosted:
-                self._settle(hosted, SETUP, hosted.first or hosted.party.start())
+                self._begin(hosted)
             self._apply_rule(0)
-            while not all(hosted.party.done for hosted in self._hosted):
-                for socket, _ in self._poller.poll(self._patience()):
+            while not self._finished():
+                for socket, _ in self._poller.poll(self._wait()):
                     if socket in self._by_socket:
                         self._drain(*self._by_socket[socket])
                     else:
-                        self._happen()
+                        self._obey()
                 self._expire()
         except BaseException:
             self._abandon()
             raise
         self._close()
 
+    def _begin(self, hosted: _Hosted) -> None:
+        self._settle(hosted, hosted.before, hosted.first or hosted.party.start())
+        for server in hosted.client_ends if hosted.listens() else ():
+            self._patience.watch((hosted, server))
+            if hosted.first:
+                self._patience.urge((hosted, server))
+        if hosted.first:
+            self._report({"event": "resumed", "party": hosted.party.name, "iteration": hosted.party.role.iteration})
+
+    def _finished(self) -> bool:
+        if not all(hosted.party.done for hosted in self._hosted):
+            return False
+        return self._quit or self._events is None or all(hosted.server_end is None for hosted in self._hosted)
+
     def _close(self) -> None:
         """The last frames still leave."""
         for hosted in self._hosted:
+            if hosted.server_end:
+                self._note_refusals(hosted)
+                self._report({"event": "closed", "party": hosted.party.name, "strangers": dict(hosted.figures.refused)})
             for end in hosted.ends():
                 end.close()
         if self._gate:
@@ -162,95 +222,69 @@ class Host:
             self._gate.close()
         self._context.destroy(linger=0)
 
-    def _happen(self) -> None:
-        """An event from the launcher: [party, kind, fields…]."""
-        assert self._events is not None
-        order = self._events.receive_one()
-        if order is None:
-            self._poller.unregister(self._events.fileno())
-            return
-        name, kind, *fields = order
-        hosted = next(hosted for hosted in self._hosted if hosted.party.name == name)
-        before = hosted.party.role.iteration
-        event = EVENTS[kind](*(tuple(value) if isinstance(value, list) else value for value in fields))
-        self._settle(hosted, before, hosted.party.tick(event))
-
-    def _apply_rule(self, iteration: int) -> None:
-        """The events of the rule for the parties of this host."""
-        parties = {hosted.party.name: hosted for hosted in self._hosted}
-        for name, event in self._events_for(iteration) if self._events_for else []:
-            if name in parties:
-                hosted = parties[name]
-                self._settle(hosted, hosted.party.role.iteration, hosted.party.tick(event))
-
     def _drain(self, hosted: _Hosted, end: End) -> None:
         for _ in range(_BURST):
             arrived = end.receive()
             if arrived is None:
-                return
-            if not hosted.party.done:
-                self._handle(hosted, *arrived)
+                break
+            self._handle(hosted, *arrived)
+        if hosted.server_end:
+            self._note_refusals(hosted)
 
     def _handle(self, hosted: _Hosted, sender: str, frame: bytes) -> None:
+        if sender in hosted.client_ends:
+            self._patience.heard((hosted, sender))
         before = hosted.party.role.iteration
         step = hosted.party.receive(sender, frame)
-        if step.rejected is not None:
-            hosted.rejected[step.rejected.name] += 1
-        elif hosted.meter and role_of(sender) == "user":
-            hosted.meter.count(step.iteration, sender, hosted.party.name, step.kind, len(frame))
+        hosted.figures.received(sender, step, len(frame))
+        if step.wants:
+            step.sends = self._derive(hosted, *step.wants) + step.sends
         self._settle(hosted, before, step)
+
+    def _derive(self, hosted: _Hosted, peer: str, first: int, end: int) -> list[Outgoing]:
+        """Frames that are not kept any more, from the view."""
+        name = hosted.party.name
+        times = hosted.derived.get(peer, 0)
+        if name not in self._place.views or times >= _MOST_DERIVED:
+            return []
+        hosted.derived[peer] = times + 1
+        path = view_path(self._place.run_folder, name)
+        return derive_again(hosted.card, hosted.secret.seat, path, peer, first, end)
 
     def _settle(self, hosted: _Hosted, before: int, step: Step) -> None:
         """Write before you speak: the view, then the person's figures, then the frames."""
         party = hosted.party
+        self._crash_here(hosted, step, PHASES[0])
         if hosted.journal and step.records:
             hosted.journal.append(step.records)
+        self._crash_here(hosted, step, PHASES[1])
         if step.abort is not None:
             raise step.abort
         turned = party.role.iteration != before
         memory = own_memory() if step.done else None  # before the last look at memory that is shared
-        if self._observer is not None and (turned or step.done):
-            self._observer.watch(party.name, party.role, step.done, hosted.held_out)
+        if turned or step.done:
+            hosted.figures.watch(party.role, step.done)
         for out in step.sends:
-            if hosted.meter:
-                hosted.meter.count(out.iteration, party.name, out.to, out.kind, len(out.frame))
-            end = hosted.client_ends.get(out.to) or hosted.server_end
-            assert end is not None
-            end.send(out.to, out.frame)
+            self._send(hosted, out)
         for iteration in step.timers:
-            due = time.monotonic() + self._place.deadline
-            heapq.heappush(self._timers, (due, next(self._ticket), hosted, iteration))
-        if turned and hosted.meter:
-            self._turn(hosted, before)
+            self._schedule(self._place.deadline, functools.partial(self._deadline, hosted, iteration))
+        self._crash_here(hosted, step, PHASES[2])
+        if turned:
+            hosted.figures.turned(party.role, before, party.role.iteration)
         if turned and before >= 0 and party.name == RECOMMENDER and not step.done:
             self._apply_rule(party.role.iteration)
         if step.done:
             self._finish(hosted, memory)
 
-    def _turn(self, hosted: _Hosted, finished: int) -> None:
-        """A server has finished an iteration (or, with −1, the set-up): tell the launcher."""
-        assert hosted.meter is not None
-        now = time.perf_counter()
-        seconds, hosted.clock = now - hosted.clock, now
-        if finished < 0:
-            if hosted.party.name == RECOMMENDER:
-                self._report({"event": "joined"})
+    def _send(self, hosted: _Hosted, out: Outgoing) -> None:
+        hosted.figures.sent(out)
+        end = hosted.client_ends.get(out.to) or hosted.server_end
+        assert end is not None
+        if hosted.mischief is None:
+            end.send(out.to, out.frame)
             return
-        role = hosted.party.role
-        invited = contributors = 0
-        if isinstance(role, FactorizingRecommender):
-            invited, contributors = role.n_invited, role.n_contributors
-        self._report(
-            {
-                "event": "iteration",
-                "party": hosted.party.name,
-                "iteration": finished,
-                "seconds": seconds,
-                "invited": invited,
-                "contributors": contributors,
-                **hosted.meter.take(finished).to_lists(),
-            }
-        )
+        for delay, frame in hosted.mischief.deliver(out):
+            self._schedule(delay * _TICK, functools.partial(end.send, out.to, frame))
 
     def _finish(self, hosted: _Hosted, memory: int | None) -> None:
         party = hosted.party
@@ -258,46 +292,80 @@ class Host:
             hosted.journal.close()
         if party.result is not None:
             save_factors(self._place.run_folder, party.result)
-        view = party.view
-        self._report(
-            {
-                "event": "end",
-                "party": party.name,
-                "view": [view.records, view.head] if view else None,
-                "result": None if party.result is None else result_digest(party.result).hex(),
-                "rejected": dict(hosted.rejected),
-                "uss": memory,
-                **(hosted.meter.take(1 << 62).to_lists() if hosted.meter else {}),
-            }
-        )
+        for server in hosted.client_ends if not hosted.listens() else ():
+            self._patience.forget((hosted, server))
+        hosted.figures.ended(party, memory)
 
-    def _patience(self) -> int | None:
-        """Milliseconds until the next deadline; None waits for a frame."""
-        if not self._timers:
-            return None
-        return max(0, int(1000 * (self._timers[0][0] - time.monotonic())) + 1)
+    # --- what is no frame --------------------------------------------------------------------------------------------
+
+    def _obey(self) -> None:
+        """An order of the launcher: an event [party, kind, fields…], or, to no party, what the host itself is to do."""
+        assert self._events is not None
+        order = self._events.receive_one()
+        if order is None:
+            self._poller.unregister(self._events.fileno())
+            return
+        name, kind, *fields = order
+        if kind in EVENTS:
+            hosted = next(hosted for hosted in self._hosted if hosted.party.name == name)
+            self._tick(hosted, read_event(kind, *fields))
+        elif kind == "Restarted":  # this server has lost what was on its way, in both directions
+            for hosted in self._hosted:
+                if fields[0] in hosted.client_ends and hosted.listens():
+                    self._patience.urge((hosted, fields[0]))
+        else:
+            self._quit = True
+
+    def _tick(self, hosted: _Hosted, event: Event) -> None:
+        before = hosted.party.role.iteration
+        self._settle(hosted, before, hosted.party.tick(event))
+        if isinstance(event, Gone) and hosted.server_end:
+            hosted.server_end.revoke(user_name(event.user))
+
+    def _apply_rule(self, iteration: int) -> None:
+        """The events of the rule for the parties of this host."""
+        parties = {hosted.party.name: hosted for hosted in self._hosted}
+        for name, event in self._events_for(iteration) if self._events_for else []:
+            if name in parties:
+                self._tick(parties[name], event)
+
+    def _note_refusals(self, hosted: _Hosted) -> None:
+        """Strangers stand in the view with how many there were: at 1, 2, 4, 8 …, so that a flood does not fill it."""
+        assert hosted.server_end is not None
+        for kind in hosted.server_end.refusals():
+            hosted.figures.refused[kind] += 1
+            count = hosted.figures.refused[kind]
+            records = hosted.party.note("Refused", kind, count) if count & (count - 1) == 0 else []
+            if hosted.journal and records:
+                hosted.journal.append(records)
+
+    def _schedule(self, seconds: float, action: Callable[[], Any]) -> None:
+        if seconds > 0:
+            heapq.heappush(self._later, (time.monotonic() + seconds, next(self._ticket), action))
+        else:
+            action()
+
+    def _wait(self) -> int | None:
+        """Milliseconds until something is due; None waits for a frame."""
+        silence = self._patience.seconds()
+        waits = [] if silence is None else [silence]
+        if self._later:
+            waits.append(max(0.0, self._later[0][0] - time.monotonic()))
+        return int(1000 * min(waits)) + 1 if waits else None
 
     def _expire(self) -> None:
-        while self._timers and self._timers[0][0] <= time.monotonic():
-            _, _, hosted, iteration = heapq.heappop(self._timers)
-            role = hosted.party.role
-            if not hosted.party.done and role.iteration == iteration:
-                self._settle(hosted, role.iteration, hosted.party.tick(Deadline(iteration)))
+        while self._later and self._later[0][0] <= time.monotonic():
+            heapq.heappop(self._later)[2]()
+        for hosted, server in self._patience.overdue():
+            for out in hosted.party.ask_again([server]):
+                self._send(hosted, out)
 
+    def _deadline(self, hosted: _Hosted, iteration: int) -> None:
+        if not hosted.party.done and hosted.party.role.iteration == iteration:
+            self._tick(hosted, Deadline(iteration))
 
-def own_memory() -> int | None:
-    """Bytes that this process shares with no other (USS); None where the kernel does not say."""
-    try:
-        file = os.open("/proc/self/smaps_rollup", os.O_RDONLY)
-    except OSError:
-        return None
-    lines = os.read(file, 1 << 16).splitlines()
-    os.close(file)
-    return 1024 * sum(int(line.split()[1]) for line in lines if line.startswith(b"Private_"))
-
-
-def save_factors(run_folder: str, factors: np.ndarray) -> None:
-    folder = Path(run_folder) / "model"
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    np.save(folder / "item_factors.npy", factors)
-
+    def _crash_here(self, hosted: _Hosted, step: Step, phase: str) -> None:
+        if hosted.mischief and step.rejected is None and hosted.mischief.crashes(step.kind or "start", phase):
+            if phase == PHASES[2]:
+                time.sleep(_LEAVE_SECONDS)
+            os.kill(os.getpid(), signal.SIGKILL)

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
+import errno
+import itertools
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
-from protocol.party import Party, Step
+from protocol.errors import Aborted, Reason
+from protocol.messages import SETUP
+from protocol.party import Outgoing, Party, Step
 from protocol.roles import user_index
-from protocol.view import read_whole_records
+from protocol.seating import Card, Seat, seat_party
+from protocol.view import Broken, Record, WholeRecords, skim
 
 _PER_FOLDER = 1000
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
+
+Follow = Callable[[Party, Iterable[Record]], Iterable[Record]]
 
 
 def view_path(run_folder: str, party: str) -> str:
@@ -24,9 +34,15 @@ def make_view_folders(run_folder: str, parties: Iterable[str]) -> None:
         os.makedirs(folder, mode=0o700, exist_ok=True)
 
 
+def if_full(error: OSError, path: str) -> Aborted | OSError:
+    """A disk that takes no more ends the run with a reason; it can be resumed when there is space again."""
+    return Aborted(Reason.DISK_FULL, f"{path}: {error.strerror}") if error.errno in _FULL else error
+
+
 class Journal:
     def __init__(self, path: str, resume_at: int | None = None) -> None:
         """A new file, or one that goes on at this offset (a record that a crash cut off goes)."""
+        self._path = path
         flags = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
         self._file = os.open(path, flags if resume_at is not None else flags | os.O_CREAT | os.O_EXCL, 0o600)
         if resume_at is not None:
@@ -34,17 +50,68 @@ class Journal:
 
     def append(self, records: list[bytes]) -> None:
         data = memoryview(records[0] if len(records) == 1 else b"".join(records))
-        while data:  # a regular file takes all at once; a full disk raises
-            data = data[os.write(self._file, data) :]
+        try:
+            while data:  # a regular file takes all at once, unless the disk is full
+                data = data[self.write(data) :]
+        except OSError as error:
+            raise if_full(error, self._path) from error
+
+    def write(self, data: memoryview) -> int:
+        """As much as fits; the number of bytes."""
+        return os.write(self._file, data)
 
     def close(self) -> None:
         os.close(self._file)
 
 
-def resume_party(party: Party, path: str) -> tuple[Journal, Step]:
-    """Bring a fresh party to where its view ends; the step holds what it had not sent yet."""
+def open_journal(path: str, opening: bytes) -> Journal:
+    journal = Journal(path)
+    journal.append([opening])
+    return journal
+
+
+def resume_party(card: Card, seat: Seat, path: str, follow: Follow | None = None) -> tuple[Party, Journal, Step]:
+    """The party as its view leaves it; the step holds what it had not written or sent yet. `follow` sees every record."""
+    party, opening = seat_party(card, seat, with_view=True)
+    with contextlib.suppress(FileNotFoundError):
+        if not _opens_with(path, opening):
+            os.unlink(path)
+    if not os.path.exists(path):
+        return party, open_journal(path, opening), party.start()
     with open(path, "rb") as file:
-        records, end = read_whole_records(file)
-    assert party.view is not None
-    party.view.resume(records[-1])
-    return Journal(path, end), party.replay(records[2:])
+        whole = WholeRecords(file)
+        records: Iterable[Record] = itertools.islice(whole, 2, None)
+        step = party.replay(follow(party, records) if follow else records)
+    return party, Journal(path, whole.end), step
+
+
+def view_end(path: str) -> tuple[int, bytes] | None:
+    """(records, head) of a view as it lies on the disk; None if there is none."""
+    try:
+        with open(path, "rb") as file:
+            return skim(file)
+    except FileNotFoundError:
+        return None
+
+
+def derive_again(card: Card, seat: Seat, path: str, peer: str, first: int, end: int) -> list[Outgoing]:
+    """The frames to a peer with these numbers: the party does in memory once more what its view says it did."""
+    party, _ = seat_party(card, seat, with_view=True)
+    numbers, found = itertools.count(), []
+
+    def on_sent(out: Outgoing) -> None:
+        if out.to == peer and first <= next(numbers) < end:
+            found.append(dataclasses.replace(out, kind="resend", iteration=SETUP))
+
+    with open(path, "rb") as file:
+        party.replay(itertools.islice(WholeRecords(file), 2, None), on_sent)
+    return found
+
+
+def _opens_with(path: str, opening: bytes) -> bool:
+    """False if the party ended while it wrote its first bytes; `Broken` if these are of another run or other ratings."""
+    with open(path, "rb") as file:
+        begun = file.read(len(opening))
+    if begun != opening[: len(begun)]:
+        raise Broken(f"{path} was begun with other data, another seed or other parameters than those of this run")
+    return len(begun) == len(opening)

@@ -22,6 +22,7 @@ from protocol.errors import BadInput
 from protocol.roles import UserInput
 from protocol.schemes import find_scheme
 from protocol.seating import Card, Seat
+from protocol.signing import Signer
 
 FORMAT = 1
 
@@ -73,6 +74,8 @@ class Secret:
             "secret_key": self.keys.secret.decode(),
             "tape_seed": self.seat.tape_seed.hex(),
         }
+        if self.seat.signer is not None:
+            data["signer"] = [self.seat.signer.secret.hex(), self.seat.signer.public.hex()]
         if self.seat.inputs is not None:
             data["train"] = _pack(self.seat.inputs.items, self.seat.inputs.ratings)
         if self.held_out is not None:
@@ -83,7 +86,8 @@ class Secret:
     def from_dict(cls, data: dict[str, Any]) -> Secret:
         inputs = UserInput(*_unpack(data["train"])) if "train" in data else None
         held_out = HeldOut(*_unpack(data["held_out"])) if "held_out" in data else None
-        seat = Seat(data["party"], bytes.fromhex(data["tape_seed"]), inputs)
+        signer = Signer(*map(bytes.fromhex, data["signer"])) if "signer" in data else None
+        seat = Seat(data["party"], bytes.fromhex(data["tape_seed"]), inputs, signer)
         return cls(seat, KeyPair(data["public_key"].encode(), data["secret_key"].encode()), held_out)
 
 

@@ -1,16 +1,15 @@
-"""Starts every party as a process of its own (or users in packs), follows the run, and leaves nothing behind."""
+"""Starts every party as a process of its own (or users in packs), follows the run, and leaves nothing behind.
+
+A process that ends too early is started again and goes on from the views of its parties; the others are told, so that
+they ask it for what was lost on the way. With `on_death="drop"` a user that has gone stays away.
+"""
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import mmap
 import os
-import select
 import shutil
-import socket
-import subprocess
-import sys
 import tempfile
 import time
 from collections import Counter
@@ -19,24 +18,25 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import msgpack
 import numpy as np
 
-from actors.channel import Channel, Mailbox, send_file
-from actors.journal import make_view_folders
+from actors.faults import Faults
+from actors.journal import make_view_folders, view_end, view_path
 from actors.keys import Roster, Secret
 from actors.meter import Tally
+from actors.nursery import Nursery
 from actors.observer import Observer
 from actors.outcome import EventsFor, IterationDone, OnIteration, Outcome
 from protocol.errors import Aborted, BadInput, Bug, Reason
-from protocol.messages import Due, Event, Gone
+from protocol.messages import SETUP, Due, Event, Gone
 from protocol.roles import RECOMMENDER, role_of, user_index
 
 _LONGEST_IPC_FOLDER = 80  # a unix socket path has at most 107 bytes
 _STARTUP_SECONDS = 120.0
-_STOP_SECONDS = 10.0
-_MOST_RESTARTS = 20  # of one user
+_MOST_RESTARTS = 20  # of one party, unless it is made to fail on purpose
 _SILENCE = 0.2
+_ASK_SOON = 0.3  # seconds of silence after which a server is asked again, where frames are lost on purpose
+_STALLED_DEADLINES, _STALLED_SECONDS = 4, 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +49,10 @@ class Staff:
     transport: str = "tcp"
     users_per_process: int = 1
     on_death: str = "restart"  # of a user's process; "drop": the run goes on without it
+    faults: Faults | None = None
+    resume: bool = False  # every party goes on from its view
+    gone: frozenset[str] = frozenset()  # users that had gone for good before the run was stopped
+    lock: int | None = None  # a descriptor that every process holds open
 
 
 @dataclass(slots=True)
@@ -57,7 +61,7 @@ class _Pending:
 
     tally: Tally = field(default_factory=Tally)
     reporters: set[str] = field(default_factory=set)
-    seconds: float = 0.0
+    seconds: float | None = None
     invited: int = 0
     contributors: int = 0
 
@@ -72,22 +76,24 @@ class Launch:
         events_for: EventsFor | None = None,
     ) -> None:
         self._events_for = events_for
-        self._lines: dict[str, Channel] = {}  # to the process of each party, for events
         self._latest: dict[str, Event] = {}
-        self._gone: set[int] = set()
         self._tries: Counter[str] = Counter()
         self._roster = roster
-        self._secrets = {secret.seat.party: secret for secret in secrets}
+        self._secrets = {secret.seat.party: secret for secret in secrets if secret.seat.party not in staff.gone}
+        self._gone = {user_index(party) for party in staff.gone}
         self._staff = staff
         self._report_iteration = on_iteration
         self._servers = roster.card.scheme.servers
         self._endpoints: dict[str, str] = {}
         self._pending: dict[int, _Pending] = {}
+        self._reported = dict.fromkeys(self._servers, SETUP - 1)  # the last iteration that each server has reported
         self._alive: dict[int, list[str]] = {}
         self._waiting = set(self._secrets)  # parties whose end was not reported
+        self._resumed: set[str] = set()
         self._servers_done: float | None = None
+        self._quitting = False
         self._users_per_process = max(1, staff.users_per_process)
-        self.outcome = Outcome()
+        self.outcome = Outcome(gone=sorted(staff.gone, key=user_index))
         params = roster.card.params
         size = Observer.size(params.n_users, params.n_items, params.dim)
         self._observer_fd = os.memfd_create("keyhole-observer")
@@ -97,16 +103,19 @@ class Launch:
         self.observer = Observer(params.n_users, params.n_items, params.dim, rating_range, shared)
 
     def run(self) -> Outcome:
-        self._started = time.perf_counter()
+        self._started = self._news = time.monotonic()
         self._ipc_folder = _short_folder() if self._staff.transport == "ipc" else None
         make_view_folders(str(self._staff.run_folder), self._staff.views)
-        self._open_zygote()
+        self._nursery = self._open_nursery()
         try:
+            self._happen(0)
             self._start_servers()
             self._start_users()
-            self._happen(0)
             while (self._waiting or self._alive) and not self._overdue():
                 self._pump(_SILENCE)
+                if not self._waiting and not self._quitting:
+                    self._quitting = True
+                    self._nursery.tell_all(["Quit"])
         except Aborted as abort:
             self.outcome.abort = abort
         except KeyboardInterrupt:
@@ -118,92 +127,78 @@ class Launch:
 
     # --- starting ---------------------------------------------------------------------------------------------
 
-    def _open_zygote(self) -> None:
-        control, far_control = socket.socketpair()
-        self._orders, far_orders = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        reports, far_reports = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._control, self._mailbox = Channel(control), Mailbox(reports)
-        descriptors = (far_control.fileno(), far_orders.fileno(), far_reports.fileno(), self._observer_fd)
-        self._log = self._staff.run_folder / "actors.log"
-        environment = os.environ | {
-            "PYTHONPATH": os.pathsep.join(sys.path),
-            "OPENBLAS_NUM_THREADS": "1",  # no thread before the forks
-            "MALLOC_ARENA_MAX": "1",  # ZeroMQ's two threads need no heaps of their own
-        }
-        with self._log.open("wb") as log:
-            self._zygote = subprocess.Popen(
-                [sys.executable, "-m", "actors.zygote", *map(str, descriptors)],
-                pass_fds=descriptors,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env=environment,
-                start_new_session=True,  # Ctrl-C reaches the launcher alone, which then stops the rest
-            )
-        for far in (far_control, far_orders, far_reports):
-            far.close()
+    def _open_nursery(self) -> Nursery:
+        staff = self._staff
         common = {
-            "order": "common",
-            "path": sys.path,
             "roster": self._roster.to_dict(),
-            "run_folder": str(self._staff.run_folder),
-            "deadline": self._staff.deadline,
+            "run_folder": str(staff.run_folder),
+            "deadline": staff.deadline,
+            "faults": staff.faults.to_dict() if staff.faults else None,
+            "silence": _ASK_SOON if staff.faults and staff.faults.rate else None,
         }
-        self._control.send(common)
+        return Nursery(common, self._observer_fd, staff.run_folder / "actors.log", staff.lock)
 
-    def _fork(self, count: int) -> None:
-        self._control.send({"order": "fork", "count": count})
-
-    def _order(self, parties: Sequence[str], bind: dict[str, str], resume: bool = False) -> None:
+    def _start(self, parties: Sequence[str], resume: bool) -> None:
         """The next idle process becomes the host of these parties, or goes on from their views."""
-        line, far_line = socket.socketpair()
-        channel = Channel(line)
-        for old in {id(self._lines[party]): self._lines[party] for party in parties if party in self._lines}.values():
-            old.close()
-        self._lines |= dict.fromkeys(parties, channel)
-        details = {
-            "parties": list(parties),
-            "secrets": [self._secrets[party].to_dict() for party in parties],
-            "views": [party for party in parties if party in self._staff.views],
-            "endpoints": self._endpoints,
-            "bind": bind,
-            "resume": list(parties) if resume else [],
-        }
-        send_file(self._orders, msgpack.packb(details), far_line)
-        far_line.close()
-        role = role_of(parties[0])
-        if resume:
-            return
-        self.outcome.processes[role] = self.outcome.processes.get(role, 0) + 1
+        self._nursery.order(
+            parties,
+            {
+                "secrets": [self._secrets[party].to_dict() for party in parties],
+                "views": [party for party in parties if party in self._staff.views],
+                "endpoints": self._endpoints,
+                "bind": {party: self._bind(party) for party in parties if party in self._servers},
+                "resume": list(parties) if resume else [],
+                "reported": self._reported.get(parties[0], SETUP - 1),
+                "incarnation": self._tries[parties[0]],
+            },
+        )
+        for party in parties:  # what it may not have heard yet; a role ignores what it knows
+            if party in self._latest:
+                self._say(party, self._latest[party])
+            for user in sorted(self._gone) if party in self._servers else ():
+                self._say(party, Gone(user))
+
+    def _bind(self, server: str) -> str:
+        """Where it was before, or anywhere."""
+        folder = self._ipc_folder
+        return self._endpoints.get(server) or (f"ipc://{folder}/{server}" if folder else "tcp://127.0.0.1:*")
 
     def _start_servers(self) -> None:
-        patience = time.monotonic() + _STARTUP_SECONDS
         for server in reversed(self._servers):  # an earlier one connects to the later ones
-            folder = self._ipc_folder
-            self._fork(1)
-            self._order([server], {server: f"ipc://{folder}/{server}" if folder else "tcp://127.0.0.1:*"})
-            while server not in self._endpoints:
-                if time.monotonic() > patience:
-                    raise Aborted(Reason.PARTY_DIED, f"{server} did not start within {_STARTUP_SECONDS:.0f} s")
-                self._pump(_SILENCE)
+            self._nursery.fork(1)
+            self._start([server], self._staff.resume)
+            self._await(server, self._endpoints)
+        if self._staff.resume:  # the recommender knows which iteration it is, and so who is online
+            self._await(RECOMMENDER, self._resumed)
+
+    def _await(self, server: str, known: Any) -> None:
+        patience = time.monotonic() + _STARTUP_SECONDS
+        while server not in known:
+            if time.monotonic() > patience and known is self._endpoints:
+                raise Aborted(Reason.PARTY_DIED, f"{server} did not start within {_STARTUP_SECONDS:.0f} s")
+            self._pump(_SILENCE)
 
     def _start_users(self) -> None:
         users = [party for party in self._secrets if party not in self._servers]
         packs = [users[at : at + self._users_per_process] for at in range(0, len(users), self._users_per_process)]
-        self._fork(len(packs))
+        self._nursery.fork(len(packs))
         for pack in packs:
-            self._order(pack, {})
+            self._start(pack, self._staff.resume)
             self._pump(0)  # so that neither side waits for the other with full buffers
+        self.outcome.processes |= {"user": len(packs), **dict.fromkeys(map(role_of, self._servers), 1)}
 
     # --- following ----------------------------------------------------------------------------------------------
 
     def _pump(self, timeout: float | None) -> None:
-        sources: list[Channel | Mailbox] = [self._control, self._mailbox]
-        ready, _, _ = select.select(sources, [], [], timeout)
-        exits = (self._control.receive() or [self._zygote_died()]) if self._control in ready else []
-        self._read_reports()  # before the exits: a party reports its end and then exits
+        reports, exits = self._nursery.listen(timeout)
+        for report in reports:
+            self._news = time.monotonic()
+            getattr(self, f"_on_{report['event']}")(report)
         for event in exits:
-            self._exited(event)
+            self._exited(event["pid"], event["code"])
+        patience = _STALLED_SECONDS + _STALLED_DEADLINES * self._staff.deadline
+        if time.monotonic() > self._news + patience:
+            raise Aborted(Reason.STALLED, f"for {patience:.0f} s")
 
     def _overdue(self) -> bool:
         """The servers are done, and a user has not taken note within the time that an iteration may take."""
@@ -211,37 +206,26 @@ class Launch:
             self._servers_done = time.monotonic()
         return self._servers_done is not None and time.monotonic() > self._servers_done + self._staff.deadline
 
-    def _zygote_died(self) -> dict[str, Any]:
-        raise Aborted(Reason.PARTY_DIED, f"the process that starts the others; see {self._log}")
-
-    def _read_reports(self) -> None:
-        while (event := self._mailbox.receive()) is not None:
-            getattr(self, f"_on_{event['event']}")(event)
-
-    def _exited(self, event: dict[str, Any]) -> None:
-        parties = self._alive.pop(event["pid"], ["?"])
-        missing = [party for party in parties if party in self._waiting or party == "?"]
-        if not missing:
-            return
+    def _exited(self, pid: int, code: int) -> None:
+        parties = self._alive.pop(pid, ["?"])
         users = all(user_index(party) >= 0 for party in parties)
-        if users and self._servers_done is not None:  # nobody is left who could say Finish to it
-            self._waiting.difference_update(missing)
-        elif users and self._staff.on_death == "drop":
+        missing = [party for party in parties if party in self._waiting or party == "?"]
+        if not missing and (users or not self._waiting):  # a server is needed until everyone has ended
+            return
+        if users and self._staff.on_death == "drop":
             self._drop(missing)
-        elif users and self._staff.on_death == "restart" and self._can_resume(parties):
+        elif parties != ["?"] and self._can_resume(parties):
             self._tries.update(parties)
             self.outcome.restarts += 1
-            self._fork(1)
-            self._order(parties, {}, resume=True)
-            for party in parties:  # it may have died before it read this; a user ignores what it knows
-                if party in self._latest:
-                    self._tell(party, self._latest[party])
+            self._nursery.fork(1)
+            self._start(parties, resume=True)
         else:
-            raise Aborted(Reason.PARTY_DIED, f"{', '.join(missing[:3])}, exit code {event['code']}")
+            raise Aborted(Reason.PARTY_DIED, f"{', '.join(parties[:3])}, exit code {code}")
 
     def _can_resume(self, parties: list[str]) -> bool:
         """They all keep a view, and they do not die again and again."""
-        return self._staff.views.issuperset(parties) and all(self._tries[party] < _MOST_RESTARTS for party in parties)
+        often = any(self._tries[party] >= _MOST_RESTARTS for party in parties) and self._staff.faults is None
+        return self._staff.views.issuperset(parties) and not often
 
     def _drop(self, parties: list[str]) -> None:
         """These users are gone; the servers are told, so that nobody waits for them."""
@@ -250,7 +234,7 @@ class Launch:
         for party in parties:
             self._gone.add(user_index(party))
             for server in self._servers:
-                self._tell(server, Gone(user_index(party)))
+                self._say(server, Gone(user_index(party)))
 
     def _happen(self, iteration: int) -> None:
         """What comes from outside before this iteration, to whoever is still there."""
@@ -259,39 +243,50 @@ class Launch:
                 continue
             if isinstance(event, Due):
                 event = Due(event.iteration, tuple(user for user in event.users if user not in self._gone))
-            self._tell(party, event)
+            self._latest[party] = event
+            self._say(party, event)
 
-    def _tell(self, party: str, event: Event) -> None:
-        self._latest[party] = event
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # its end will be reported
-            self._lines[party].send([party, type(event).__name__, *dataclasses.astuple(event)])
+    def _say(self, party: str, event: Event) -> None:
+        self._nursery.tell(party, [type(event).__name__, *dataclasses.astuple(event)])
 
     def _on_started(self, event: dict[str, Any]) -> None:
         self._alive[event["pid"]] = event["parties"]
 
     def _on_ready(self, event: dict[str, Any]) -> None:
+        again = event["party"] in self._endpoints
         self._endpoints[event["party"]] = event["endpoint"]
+        if again:
+            self._nursery.tell_all(["Restarted", event["party"]])
 
     def _on_joined(self, event: dict[str, Any]) -> None:
-        self.outcome.startup_seconds = time.perf_counter() - self._started
+        self.outcome.startup_seconds = self.outcome.startup_seconds or time.monotonic() - self._started
+
+    def _on_resumed(self, event: dict[str, Any]) -> None:
+        self._resumed.add(event["party"])
 
     def _on_iteration(self, event: dict[str, Any]) -> None:
-        pending = self._pending.setdefault(event["iteration"], _Pending())
+        iteration, server = event["iteration"], event["party"]
+        if iteration <= self._reported[server]:
+            return
+        self._reported[server] = iteration
+        pending = self._pending.setdefault(iteration, _Pending())
         pending.tally += Tally.from_lists(event)
-        pending.reporters.add(event["party"])
-        if event["party"] == RECOMMENDER:
+        pending.reporters.add(server)
+        if server == RECOMMENDER:
             pending.seconds, pending.invited = event["seconds"], event["invited"]
             pending.contributors = event["contributors"]
-            if event["iteration"] + 1 < self._roster.card.params.iterations:
-                self._happen(event["iteration"] + 1)
+            if iteration + 1 < self._roster.card.params.iterations:
+                self._happen(iteration + 1)
         if len(pending.reporters) == len(self._servers):
-            del self._pending[event["iteration"]]
+            del self._pending[iteration]
             if self._report_iteration:
                 figures = (pending.seconds, pending.invited, pending.contributors, pending.tally)
-                self._report_iteration(IterationDone(event["iteration"], *figures))
+                self._report_iteration(IterationDone(iteration, *figures))
 
     def _on_end(self, event: dict[str, Any]) -> None:
         party = event["party"]
+        if party not in self._waiting:  # a server that was started again after its end
+            return
         self._waiting.discard(party)
         self.outcome.rejected.update(event["rejected"])
         if event["view"]:
@@ -300,6 +295,9 @@ class Launch:
             self.outcome.rest += Tally.from_lists(event)
         if party not in self._servers and event["uss"] is not None:
             self.outcome.user_process_uss.append(event["uss"])
+
+    def _on_closed(self, event: dict[str, Any]) -> None:
+        self.outcome.strangers.update(event["strangers"])
 
     def _on_abort(self, event: dict[str, Any]) -> None:
         raise Aborted(Reason[event["reason"]], event["detail"] or event["party"])
@@ -313,28 +311,19 @@ class Launch:
     # --- ending -------------------------------------------------------------------------------------------------
 
     def _stop(self) -> None:
-        """The zygote kills what still runs and ends; if it cannot, its end takes the rest along."""
-        try:
-            self._control.send({"order": "stop"})
-            self._zygote.wait(_STOP_SECONDS)
-        except (OSError, subprocess.TimeoutExpired):
-            self._zygote.kill()
-            self._zygote.wait()
-        self._control.close()
-        self._orders.close()
-        self._mailbox.close()
-        for line in self._lines.values():
-            line.close()
+        self._nursery.stop()
         os.close(self._observer_fd)
         if self._ipc_folder:
             shutil.rmtree(self._ipc_folder, ignore_errors=True)
-        if self._log.exists() and not self._log.stat().st_size:
-            self._log.unlink()
 
     def _conclude(self) -> None:
-        model = self._staff.run_folder / "model" / "item_factors.npy"
+        folder = self._staff.run_folder
         if self.outcome.abort is None:
-            self.outcome.item_factors = np.load(model, allow_pickle=False)
+            self.outcome.item_factors = np.load(folder / "model" / "item_factors.npy", allow_pickle=False)
+            return
+        for party in self._staff.views:  # where each stands, so that nobody can cut a view unseen
+            if (end := view_end(view_path(str(folder), party))) is not None:
+                self.outcome.views[party] = end
 
 
 def _short_folder() -> str:

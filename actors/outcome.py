@@ -17,7 +17,7 @@ from protocol.messages import Event
 @dataclass(frozen=True, slots=True)
 class IterationDone:
     iteration: int
-    seconds: float
+    seconds: float | None  # unknown for one that was read back from a view
     invited: int
     contributors: int
     tally: Tally  # set-up comes with iteration 0
@@ -33,6 +33,7 @@ class Outcome:
     abort: Aborted | None = None
     views: dict[str, tuple[int, bytes]] = field(default_factory=dict)  # party -> (records, head of the chain)
     rejected: Counter[str] = field(default_factory=Counter)
+    strangers: Counter[str] = field(default_factory=Counter)  # connections that were refused, by kind
     rest: Tally = field(default_factory=Tally)  # traffic after the last iteration
     startup_seconds: float = 0.0
     restarts: int = 0

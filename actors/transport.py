@@ -3,10 +3,26 @@
 A server binds a ROUTER and lets in the keys of the roster only (ZAP). Clients have no routing identity of their
 own: the ROUTER names each connection, and the first frame of a connection ties that name to the party whose key
 opened it. So nobody can take over another party's address, and a party that comes back replaces its old one.
+A connection that announces an identity all the same is none of ours: nothing that it sends is handed on.
+
+Who is turned away is counted by kind, from what libzmq tells about handshakes and from what is dropped here:
+
+    UNKNOWN_KEY         a proper handshake, with a key that is in no roster or was revoked
+    NO_ENCRYPTION       another mechanism than CURVE: none at all, or a password
+    UNREADABLE          bytes that the server's key does not open: made for another server, or altered on the way
+    GARBAGE             no handshake that could be followed: other protocols, noise, or nothing for HANDSHAKE_MS
+    BORROWED_IDENTITY   a frame of a valid key over a connection that names itself
+    REVOKED             a frame over a connection that was open when its key was revoked
+
+libzmq reports what ended a handshake without saying which connection it was, and says nothing at all where not even
+the greeting made sense. Such a connection is told by its end: it closed and no handshake had come to a result since it
+was accepted. If another's did in between, that one goes uncounted; a connection whose handshake succeeded is never
+counted as garbage.
 """
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -23,7 +39,11 @@ BACKLOG = 4096
 LINGER_MS = 2000
 HIGH_WATER = 10_000  # frames per peer; the protocols keep two or three on their way
 SELF_CHECK_MS = 5000
+HANDSHAKE_MS = 15_000  # then a connection is closed; a thousand users at once need a few seconds on two cores
 _HANDSHAKE_BYTES = 1024  # more than any command of a CURVE handshake, which the limit on messages would cut off too
+_FAILED = zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+_RESULT = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_HANDSHAKE_FAILED_AUTH
+_WATCHED = zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED | _FAILED | _RESULT
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +77,66 @@ class Gate:
         self._allowed[server] = frozenset(keys)
         self._authenticator.configure_curve_callback(server, self)
 
+    def revoke(self, server: str, key: bytes) -> None:
+        self._allowed[server] -= {key}  # another set, so that the handler's thread sees the old one or the new one
+
     def callback(self, domain: str, key: bytes) -> bool:
         """Called by the authenticator for every handshake."""
         return key in self._allowed.get(domain, ())
 
     def close(self) -> None:
         self._authenticator.stop()
+
+
+class Knocks:
+    """The socket monitor of a server, read as kinds of connections that were turned away."""
+
+    def __init__(self, context: Context) -> None:
+        self.socket = context.socket(zmq.PAIR)
+        self.socket.rcvhwm = 0  # no limit: at one, libzmq would stop serving connections until somebody reads here
+        self._results = 0  # handshakes that succeeded, or were refused by key
+        self._open: dict[int, int] = {}  # file descriptor -> results when it was accepted
+        self._failed = False  # the event before was a failure: it belongs to the connection that closes next
+
+    def watch(self, server: zmq.Socket[bytes], name: str) -> None:
+        address = f"inproc://knocks.{name}"
+        server.monitor(address, _WATCHED)
+        self.socket.connect(address)
+
+    def read(self) -> list[str]:
+        kinds: list[str] = []
+        while True:
+            try:
+                event, value = struct.unpack("=HI", self.socket.recv_multipart(zmq.NOBLOCK)[0])
+            except zmq.Again:
+                return kinds
+            if kind := self._kind(event, value):
+                kinds.append(kind)
+
+    def _kind(self, event: int, value: int) -> str | None:
+        failed, self._failed = self._failed, bool(event & _FAILED)
+        self._results += bool(event & _RESULT)
+        if event == zmq.EVENT_HANDSHAKE_FAILED_AUTH:
+            return "UNKNOWN_KEY"
+        if event == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL:
+            return _PROTOCOL_KINDS.get(value, "GARBAGE")
+        if event == zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL:
+            return "GARBAGE"
+        if event == zmq.EVENT_ACCEPTED:
+            self._open[value] = self._results
+        elif event == zmq.EVENT_DISCONNECTED and self._open.pop(value, None) == self._results and not failed:
+            return "GARBAGE"
+        return None
+
+    def close(self, server: zmq.Socket[bytes]) -> None:
+        server.disable_monitor()
+        self.socket.close(0)
+
+
+_PROTOCOL_KINDS: dict[int, str] = {
+    zmq.PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH: "NO_ENCRYPTION",
+    zmq.PROTOCOL_ERROR_ZMTP_CRYPTOGRAPHIC: "UNREADABLE",
+}
 
 
 class ServerEnd:
@@ -77,14 +151,21 @@ class ServerEnd:
         keys: KeyPair,
         roster: Mapping[bytes, str],
         max_frame: int,
+        handshake_ms: int = HANDSHAKE_MS,
     ) -> None:
+        self._gate = gate
+        self._server = server
         self._parties = dict(roster)
         self._party_of: dict[bytes, str] = {}  # routing name -> party, learned from a connection's first frame
         self._route_to: dict[str, bytes] = {}
+        self._revoked: set[str] = set()
+        self._dropped: list[str] = []  # kinds, since `refusals` was last asked
         gate.admit(server, self._parties)  # before bind: without a handler CURVE lets every key in
         self.socket = context.socket(zmq.ROUTER)
+        self._knocks = Knocks(context)
         _limit(self.socket, max_frame)
         self.socket.backlog = BACKLOG
+        self.socket.handshake_ivl = handshake_ms
         self.socket.router_mandatory = True
         self.socket.curve_server = True
         self.socket.curve_secretkey = keys.secret
@@ -101,29 +182,49 @@ class ServerEnd:
         except Bug:
             self.close()
             raise
+        self._knocks.watch(self.socket, server)  # from here on: the knock of the check is none
+
+    @property
+    def monitor(self) -> zmq.Socket[bytes]:
+        """Readable when there may be refusals that came with no frame."""
+        return self._knocks.socket
+
+    def refusals(self) -> list[str]:
+        """The kind of each connection or frame that was turned away since the last call; does not wait."""
+        dropped, self._dropped = self._dropped, []
+        return dropped + self._knocks.read()
 
     def receive(self) -> tuple[str, bytes] | None:
-        """(party, frame), or None if nothing waits."""
+        """(party, frame), or None if nothing waits or what waited was dropped."""
         try:
             name, frame, *more = self.socket.recv_multipart(zmq.NOBLOCK, copy=False)
         except zmq.Again:
             return None
         route = name.bytes
         party = self._party_of.get(route) or self._learn(route, frame)
+        if party is None:
+            return None
         return party, b"" if more else frame.bytes  # no message of ours has several parts
 
-    def _learn(self, route: bytes, frame: zmq.Frame) -> str:
+    def _learn(self, route: bytes, frame: zmq.Frame) -> str | None:
+        """The party at the other end of a new connection; None if nothing is taken from it."""
         party = self._parties[str(frame.get("User-Id")).encode()]  # what the handshake proved
+        if party in self._revoked:
+            self._dropped.append("REVOKED")
+            return None
+        if frame.get("Identity"):
+            self._dropped.append("BORROWED_IDENTITY")
+            return None
         self._party_of.pop(self._route_to.get(party, b""), None)
         self._party_of[route] = party
         self._route_to[party] = route
         return party
 
     def send(self, party: str, frame: bytes) -> bool:
-        """False if that party is gone; its process is watched elsewhere."""
+        """False if there is no way to that party: it is gone, revoked, or has not spoken yet."""
         route = self._route_to.get(party)
         if route is None:
-            raise Bug(f"{party} has never spoken, so there is no way to it")
+            return False
         try:
             self.socket.send_multipart((route, frame), copy=len(frame) < 4096)
         except zmq.ZMQError as error:
@@ -132,7 +233,16 @@ class ServerEnd:
             raise
         return True
 
+    def revoke(self, party: str) -> None:
+        """From now on its key is refused, and nothing is taken from or given to the connections that it has."""
+        self._revoked.add(party)
+        self._party_of.pop(self._route_to.pop(party, b""), None)
+        for key, name in self._parties.items():
+            if name == party:
+                self._gate.revoke(self._server, key)
+
     def close(self) -> None:
+        self._knocks.close(self.socket)
         self.socket.close(LINGER_MS)
 
 
@@ -174,6 +284,7 @@ def _limit(socket: zmq.Socket[bytes], max_frame: int) -> None:
 def _check_that_a_stranger_is_refused(context: Context, address: Address) -> None:
     """Knock with a key that is in no roster; unless the handshake fails, nothing here is authenticated."""
     socket = context.socket(zmq.DEALER)
+    socket.reconnect_ivl = -1  # it knocks once
     stranger = make_key_pair()
     socket.curve_serverkey, socket.curve_publickey, socket.curve_secretkey = (
         address.public_key,

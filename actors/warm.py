@@ -12,14 +12,16 @@ from typing import Any
 import numpy as np
 import zmq
 
-from actors.host import own_memory
+from actors.figures import Figures, own_memory
 from actors.keys import Secret
 from actors.observer import HeldOut, Observer
+from actors.patience import Patience
 from actors.transport import ClientEnd, Context, Gate, ServerEnd, make_key_pair
-from protocol.messages import Churn, Due, Event
+from protocol.messages import SETUP, Churn, Due, Event
 from protocol.party import Party, Step
 from protocol.roles import RECOMMENDER, UserInput, user_index, user_name
 from protocol.seating import Card, Seat, all_parties, make_run_id, seat_party, tape_seed
+from protocol.signing import make_signer
 
 _USERS, _ITEMS, _ITERATIONS = 2, 3, 20
 
@@ -44,14 +46,26 @@ def _exchange(card: Card, names: list[str]) -> None:
     held_out = HeldOut(inputs.items, ratings)
     parties: dict[str, Party] = {}
     for name in names:
-        seat = Seat(name, tape_seed(bytes(32), name), inputs if name not in card.scheme.servers else None)
+        own = inputs if name not in card.scheme.servers else None
+        seat = Seat(name, tape_seed(bytes(32), name), own, make_signer(bytes(32), name))
         secret = Secret(seat, make_key_pair(), held_out)
         parties[name], _ = seat_party(card, Secret.from_dict(secret.to_dict()).seat, with_view=True)
     observer = Observer.in_memory(_USERS, _ITEMS, params.dim, (params.rating_min, params.rating_max))
+    figures = {
+        name: Figures(name, name in card.scheme.servers, SETUP - 1, lambda _: None, observer, held_out)
+        for name in names
+    }
+    patience: Patience[str] = Patience(1.0)
     waiting: deque[tuple[str, str, bytes]] = deque()
 
-    def settle(party: Party, step: Step) -> None:
-        observer.watch(party.name, party.role, step.done, held_out)
+    def settle(party: Party, step: Step, before: int = SETUP) -> None:
+        figures[party.name].watch(party.role, step.done)
+        if party.role.iteration != before:
+            figures[party.name].turned(party.role, before, party.role.iteration)
+        if step.done:
+            figures[party.name].ended(party, None)
+        for out in step.sends:
+            figures[party.name].sent(out)
         waiting.extend((party.name, out.to, out.frame) for out in step.sends)
 
     def happen(iteration: int, events: list[tuple[str, Event]]) -> None:
@@ -64,7 +78,12 @@ def _exchange(card: Card, names: list[str]) -> None:
     told = 0
     while waiting:
         sender, receiver, frame = waiting.popleft()
-        settle(parties[receiver], parties[receiver].receive(sender, frame))
+        patience.watch(sender)
+        before = parties[receiver].role.iteration
+        step = parties[receiver].receive(sender, frame)
+        figures[receiver].received(sender, step, len(frame))
+        settle(parties[receiver], step, before)
+        patience.seconds(), patience.overdue()
         if parties[RECOMMENDER].role.iteration > told:  # everyone stays
             told = parties[RECOMMENDER].role.iteration
             happen(told, [])

@@ -17,6 +17,7 @@ import os
 os.register_at_fork = lambda **_: None
 
 # libraries first: what is imported after them lies together in memory, and a process then dirties fewer pages of it
+import cryptography.hazmat.primitives.asymmetric.ed25519
 import msgpack
 import numpy  # noqa: F401
 import psutil  # noqa: F401
@@ -38,10 +39,11 @@ import traceback
 from typing import Any, NoReturn
 
 from actors.channel import Channel, Mailbox, receive_file
-from actors.host import Host, Place, Report
+from actors.faults import Faults
+from actors.figures import Report
+from actors.host import Host, Place
 from actors.keys import Roster, Secret
 from actors.observer import Observer
-from actors.presence import takes_presence
 from actors.warm import warm_up
 from protocol.errors import Aborted, BadInput
 
@@ -144,10 +146,18 @@ def run_actors(
         roster = Roster(roster.card, roster.scheme_name, roster.public_keys, order["endpoints"])
         secrets = [Secret.from_dict(secret) for secret in order["secrets"]]
         views, resume = frozenset(order["views"]), frozenset(order["resume"])
-        place = Place(folder, views, common["deadline"], order["bind"], resume)
-        listens = takes_presence(roster.card.scheme) or parties[0] in roster.card.scheme.servers
-        channel = Channel(socket.socket(fileno=events)) if listens else None
-        Host(roster, secrets, place, report, observer, channel).run()
+        place = Place(
+            folder,
+            views,
+            common["deadline"],
+            order["bind"],
+            resume,
+            order["reported"],
+            common["silence"],
+            Faults.from_dict(common["faults"]) if common["faults"] else None,
+            order["incarnation"],
+        )
+        Host(roster, secrets, place, report, observer, Channel(socket.socket(fileno=events))).run()
     except Aborted as abort:
         report({"event": "abort", "party": parties[0], "reason": abort.reason.name, "detail": abort.detail})
         return 5

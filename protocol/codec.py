@@ -1,4 +1,7 @@
-"""Message <-> frame: one canonical msgpack array [kind, sequence number, field, ...].
+"""Message <-> frame: one canonical msgpack array [kind, sequence number, field, ...], then 32 bytes.
+
+The 32 bytes are the head of the sender's view when it sent this (zeros if it keeps none). No role sees them; they stand
+in the receiver's view, so that nobody can rewrite a view afterwards without the others' views telling.
 
 Arrays travel as `bin`, little-endian, straight from memory. Decoding checks the size before it parses, must
 consume everything, and must encode to the same bytes again; so there is one frame per message.
@@ -16,11 +19,13 @@ import msgpack
 import numpy as np
 
 from protocol.errors import Reason, Rejected
+from protocol.framing import HEAD_BYTES
 from protocol.messages import Again, Message
 from protocol.ring import Ring, everywhere
 from protocol.tape import KEY_BYTES
 
-WIRE_VERSION = 1
+WIRE_VERSION = 2
+NO_HEAD = bytes(HEAD_BYTES)
 _MOST_FIELDS = 16
 
 Encoder = Callable[[Any], Any]
@@ -30,7 +35,7 @@ class Codec:
     """The frames of one scheme: its messages in a fixed order (the index is the kind on the wire), ring, dimension."""
 
     def __init__(self, messages: Sequence[type], ring: Ring, dim: int, max_frame: int) -> None:
-        self.max_frame = max_frame
+        self.max_frame = max_frame + HEAD_BYTES
         self._classes = (*messages, Again)
         self._codes = {cls: code for code, cls in enumerate(self._classes)}
         fields = _Fields(ring, dim)
@@ -42,11 +47,11 @@ class Codec:
     def kind(self, code: int) -> str:
         return self._classes[code].__name__
 
-    def encode(self, message: Message, sequence: int) -> bytes:
+    def encode(self, message: Message, sequence: int, head: bytes = NO_HEAD) -> bytes:
         code = self._codes[type(message)]
         body: list[Any] = [code, sequence]
         body += [encode(getattr(message, name)) for name, encode, _ in self._layouts[code]]
-        return typing.cast(bytes, msgpack.packb(body))
+        return typing.cast(bytes, msgpack.packb(body)) + head
 
     def decode(self, frame: bytes) -> tuple[int, Message]:
         """(sequence number, message), or `Rejected` with the reason."""
@@ -63,17 +68,23 @@ class Codec:
     def _unpack(self, frame: bytes) -> list[Any]:
         if len(frame) > self.max_frame:
             raise Rejected(Reason.OVERSIZED)
+        packed = frame[:-HEAD_BYTES]
         try:
             body = msgpack.unpackb(
-                frame, max_array_len=_MOST_FIELDS, max_map_len=0, max_str_len=0, max_ext_len=0, strict_map_key=True
+                packed, max_array_len=_MOST_FIELDS, max_map_len=0, max_str_len=0, max_ext_len=0, strict_map_key=True
             )
         except (ValueError, msgpack.UnpackException):
             raise Rejected(Reason.MALFORMED) from None
         if type(body) is not list or len(body) < 2 or not {int, bytes}.issuperset(map(type, body)):
             raise Rejected(Reason.MALFORMED)
-        if msgpack.packb(body) != frame:
+        if msgpack.packb(body) != packed:
             raise Rejected(Reason.NOT_CANONICAL)
         return body
+
+
+def head_in(frame: bytes) -> bytes:
+    """Where the sender's view stood when it sent this frame."""
+    return frame[-HEAD_BYTES:]
 
 
 def _layout(cls: type, fields: _Fields) -> list[tuple[str, Encoder, Encoder]]:

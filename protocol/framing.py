@@ -1,10 +1,11 @@
-"""How many bytes a message is: its frame (msgpack), and its frame on the wire (ZMTP and CURVE around it)."""
+"""How many bytes a message is: its frame (msgpack, then the head of a view), and on the wire (ZMTP and CURVE too)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 CURVE_OVERHEAD = 33  # nonce, flags and authenticator of one encrypted message
+HEAD_BYTES = 32  # at the end of every frame: where its sender's view stands (`codec.py`)
 
 
 def wire_size(frame: int) -> int:
@@ -26,8 +27,8 @@ def bin_size(length: int) -> int:
 
 
 def frame_size(sequence: int, *fields: int) -> int:
-    """Array header, kind, sequence number, fields (each given by its own size)."""
-    return 2 + uint_size(sequence) + sum(fields)
+    """Array header, kind, sequence number, fields (each given by its own size), head."""
+    return 2 + uint_size(sequence) + sum(fields) + HEAD_BYTES
 
 
 HELLO_FRAME = frame_size(0, uint_size(1), bin_size(32), bin_size(32))

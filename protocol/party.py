@@ -2,6 +2,11 @@
 
 A driver (ZeroMQ process, in-process scheduler, replay) hands in frames and gets a `Step` back. It must write
 `step.records` to the view before the first byte of `step.sends` leaves.
+
+Frames may be lost, doubled or late, and a party may end at any moment and come back from its view. What mends that is
+one unnumbered message, `Again`: "I have n frames of yours", to which a party answers with the frames from number n on,
+byte for byte. A party says it when it comes back, when a frame shows that an earlier one is missing, and, by way of
+its driver, when it has heard nothing for long.
 """
 
 from __future__ import annotations
@@ -9,17 +14,22 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from protocol.codec import WIRE_VERSION, Codec
+from protocol.codec import NO_HEAD, WIRE_VERSION, Codec
 from protocol.errors import Aborted, Reason, Rejected
 from protocol.messages import EVENTS, SETUP, Again, Event, Hello, Message
 from protocol.roles import Done, Effects, Role, Send, Timer
-from protocol.session import Session, frame_digest
-from protocol.view import END, EVENT, RECEIVED, REJECTED, SENT, Broken, Record, ViewWriter
+from protocol.session import Session
+from protocol.signing import Signer
+from protocol.view import END, EVENT, HASH_BYTES, RECEIVED, REJECTED, SENT, SIGNED, Differs, Record, ViewWriter
+
+KEPT_FRAMES = 4  # per peer, for one that asks again; the protocols have fewer on their way
+KEPT_BYTES = 64 << 20  # for all peers together; what is older can be derived again from the view
+_EVENT_FIELDS = {"Deadline": [int], "Churn": [int, bool], "Due": [int, tuple], "Gone": [int]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +52,19 @@ class Step:
     abort: Aborted | None = None  # this input ended the run; it is in the records all the same
     kind: str = ""  # of the frame that was received, "" where it could not be read
     iteration: int = SETUP
+    wants: tuple[str, int, int] | None = None  # a peer asks for these frames (first, end), which are not kept any more
 
 
 class Party:
     def __init__(
-        self, name: str, role: Role, codec: Codec, run_id: bytes, params_digest: bytes, view: ViewWriter | None
+        self,
+        name: str,
+        role: Role,
+        codec: Codec,
+        run_id: bytes,
+        params_digest: bytes,
+        view: ViewWriter | None,
+        signer: Signer | None = None,
     ) -> None:
         self.name = name
         self.role = role
@@ -54,13 +72,12 @@ class Party:
         self.view = view
         self.done = False
         self.result: np.ndarray | None = None
+        self._signer = signer
         self._session = Session(Hello(WIRE_VERSION, run_id, params_digest))
-        self._keep: int | None = 0
-        self._kept: dict[str, deque[tuple[int, bytes]]] | None = None
-
-    def keep_frames(self, count: int | None) -> None:
-        """Remember the last `count` frames (None: all) to each peer, in case it was restarted and asks again."""
-        self._keep, self._kept = count, {}
+        self._kept: dict[str, deque[tuple[int, bytes]]] = {}
+        self._kept_order: deque[str] = deque()  # the peer of each kept frame, oldest first
+        self._kept_bytes = 0
+        self._asked: dict[str, int] = {}  # by peer, the frame that was asked for when a later one had come
 
     def start(self) -> Step:
         step = Step()
@@ -69,22 +86,25 @@ class Party:
 
     def receive(self, sender: str, frame: bytes) -> Step:
         step = Step()
-        if self.done:  # its view is closed
-            step.rejected = Reason.WRONG_KIND
-            return step
         understood = False
         try:
             sequence, message = self.codec.decode(frame)
             step.kind, step.iteration = type(message).__name__, iteration_of(message)
             if isinstance(message, Again):
+                if sequence:
+                    raise Rejected(Reason.MALFORMED)  # it has no number
                 return self._say_again(sender, message, step)
+            if self.done:  # its view is closed
+                raise Rejected(Reason.WRONG_KIND)
             self._session.check(sender, sequence, frame, message)
             understood = True
             effects = [] if isinstance(message, Hello) else self.role.receive(sender, message)
         except Rejected as refusal:
             step.rejected = refusal.reason
-            if self.view:
+            if self.view and not self.done:
                 step.records.append(self.view.rejected(sender, refusal.reason.name, frame, understood))
+            if refusal.reason is Reason.GAP:
+                self._ask_for_the_missing(sender, step)
             effects = []
         except Aborted as abort:
             step.abort = abort
@@ -111,53 +131,85 @@ class Party:
         self._carry_out(effects, step)
         return step
 
-    # --- after a crash -----------------------------------------------------------------------------------------------
+    def note(self, kind: str, *fields: int | str) -> list[bytes]:
+        """Records of something that concerns no role, such as a connection that was refused."""
+        return [self.view.event(kind, *fields)] if self.view and not self.done else []
 
-    def replay(self, records: Iterable[Record]) -> Step:
-        """Become the party that wrote these records (header and input excluded); the step holds what was not yet sent.
+    # --- after a crash, or long after ----------------------------------------------------------------------------
 
-        Every frame that is derived again is compared with the digest that the view has of it.
+    def replay(self, records: Iterable[Record], on_sent: Callable[[Outgoing], None] | None = None) -> Step:
+        """Become the party that wrote these records (those behind header and input, which it has written itself).
+
+        Everything that the role does is done again and must give the same chain of records, or `Differs` names the
+        first that it does not. The step holds what the view does not have yet: records to be written, frames to be sent.
         """
-        view, self.view = self.view, None  # nothing is recorded twice
-        self.keep_frames(None)
-        owed = deque(self.start().sends)
+        assert self.view is not None
+        step = self.start()
+        expected, owed, timers = deque(step.records), deque(step.sends), step.timers
         for record in records:
-            if record.type == RECEIVED:
-                owed.extend(self.receive(*record.fields).sends)
-            elif record.type == EVENT and record.fields[0] in EVENTS:
-                values = [tuple(value) if isinstance(value, list) else value for value in record.fields[1:]]
-                owed.extend(self.tick(EVENTS[record.fields[0]](*values)).sends)
-            elif record.type == REJECTED and record.fields[4]:
-                self._session.note(record.fields[0], record.fields[3])
-            elif record.type == SENT:
-                out = owed.popleft() if owed else None
-                if out is None or out.to != record.fields[0] or frame_digest(out.frame) != record.fields[4]:
-                    raise Broken(f"record {record.number} is not what this role sends")
-            elif record.type == END:
+            if record.type not in (SENT, END, SIGNED):
+                if expected:
+                    raise Differs(record.number, "stands where this role would have sent something", expected[0])
+                step = self._repeat(record)
+                expected.extend(step.records)
+                owed.extend(step.sends)
+                timers = step.timers or timers
+            elif record.type == SIGNED and self._signer is None:
                 break
-        self.view = view
-        step = Step(sends=list(owed), done=self.done)
-        if view:
-            step.records = [view.sent(out.to, out.kind, out.iteration, out.frame) for out in owed]
-        return step
+            derived = expected.popleft() if expected else b""
+            if derived[-HASH_BYTES:] != record.head:
+                raise Differs(record.number, "is not what this role does", derived)
+            if record.type == SENT:
+                sent = owed.popleft()
+                if on_sent:
+                    on_sent(sent)
+        return Step(list(expected), list(owed), timers, self.done, abort=step.abort)
+
+    def _repeat(self, record: Record) -> Step:
+        assert self.view is not None
+        if record.type == RECEIVED:
+            return self.receive(*record.fields)
+        if record.type == EVENT and record.fields[0] in EVENTS:
+            return self._repeat_event(record)
+        if record.type == REJECTED and record.fields[4]:
+            self._session.note(record.fields[0], record.fields[3])
+        return Step([self.view.record(record.type, *record.fields)])
+
+    def _repeat_event(self, record: Record) -> Step:
+        try:
+            event = read_event(*record.fields)
+        except ValueError:
+            raise Differs(record.number, "is no event that can happen") from None
+        return self.tick(event)
 
     def ask_again(self, peers: Iterable[str]) -> list[Outgoing]:
-        """To every peer after a restart: what I have of yours, and tell me what you have of mine."""
+        """To these peers: what I have of yours; send me the rest, and tell me what you have of mine."""
         return [self._control(peer, answer=1) for peer in peers]
 
+    def _ask_for_the_missing(self, sender: str, step: Step) -> None:
+        missing = self._session.received_from(sender)
+        if self._asked.get(sender) != missing:  # once; if that is lost, silence will ask
+            self._asked[sender] = missing
+            step.sends.append(self._control(sender, answer=0))
+
     def _say_again(self, sender: str, message: Again, step: Step) -> Step:
-        if self.view:
-            step.records.append(self.view.event("Again", sender, message.received))
+        step.records += self.note("Again", sender, message.received)
         if message.answer:
             step.sends.append(self._control(sender, answer=0))
-        for number, frame in (self._kept or {}).get(sender, ()):
+        kept = self._kept.get(sender, ())
+        oldest = kept[0][0] if kept else self._session.next_to(sender)
+        if message.received < oldest:
+            step.wants = (sender, message.received, oldest)
+        for number, frame in kept:
             if number >= message.received:
                 step.sends.append(Outgoing(sender, "resend", SETUP, frame))
         return step
 
     def _control(self, peer: str, answer: int) -> Outgoing:
-        frame = self.codec.encode(Again(self._session.received_from(peer), answer), 0)
+        frame = self.codec.encode(Again(self._session.received_from(peer), answer), 0, self._head())
         return Outgoing(peer, "Again", SETUP, frame)
+
+    # --- effects -----------------------------------------------------------------------------------------------------
 
     def _carry_out(self, effects: Effects, step: Step) -> None:
         for effect in effects:
@@ -168,21 +220,50 @@ class Party:
             elif isinstance(effect, Timer):
                 step.timers.append(effect.iteration)
             elif isinstance(effect, Done):
-                step.done = self.done = True
-                self.result = effect.result
-                if self.view:
-                    step.records.append(self.view.end(result_digest(effect.result)))
+                self._end(effect, step)
+
+    def _end(self, effect: Done, step: Step) -> None:
+        step.done = self.done = True
+        self.result = effect.result
+        if self.view:
+            step.records.append(self.view.end(result_digest(effect.result)))
+            if self._signer:
+                signed = self._signer.sign(self._session.hello.run_id, self.name, self.view.records, self.view.head)
+                step.records.append(self.view.signed(signed))
 
     def _send(self, to: str, message: Message, step: Step) -> None:
         number = self._session.next_to(to)
-        frame = self.codec.encode(message, number)
+        frame = self.codec.encode(message, number, self._head())
         self._session.sent(to)
-        if self._kept is not None:
-            self._kept.setdefault(to, deque(maxlen=self._keep)).append((number, frame))
+        self._keep(to, number, frame)
         outgoing = Outgoing(to, type(message).__name__, iteration_of(message), frame)
         if self.view:
             step.records.append(self.view.sent(to, outgoing.kind, outgoing.iteration, frame))
         step.sends.append(outgoing)
+
+    def _keep(self, to: str, number: int, frame: bytes) -> None:
+        kept = self._kept.setdefault(to, deque())
+        kept.append((number, frame))
+        self._kept_order.append(to)
+        self._kept_bytes += len(frame)
+        if len(kept) > KEPT_FRAMES:
+            self._kept_order.remove(to)  # its first entry is this peer's oldest frame
+            self._kept_bytes -= len(kept.popleft()[1])
+        while self._kept_bytes > KEPT_BYTES:
+            self._kept_bytes -= len(self._kept[self._kept_order.popleft()].popleft()[1])
+
+    def _head(self) -> bytes:
+        return self.view.head if self.view else NO_HEAD
+
+
+def read_event(kind: str, *fields: object) -> Event:
+    """As it stands in a view or comes from a launcher; ValueError if that kind has other fields."""
+    given = [tuple(value) if isinstance(value, list) else value for value in fields]
+    users = [user for value in given if isinstance(value, tuple) for user in value]
+    if [type(value) for value in given] != _EVENT_FIELDS[kind] or not {int}.issuperset(map(type, users)):
+        raise ValueError(f"{kind} does not have the fields {fields}")
+    event: Event = EVENTS[kind](*given)
+    return event
 
 
 def iteration_of(message: Message) -> int:

@@ -15,6 +15,7 @@ from protocol.party import Party
 from protocol.ring import Ring
 from protocol.roles import UserInput, user_name
 from protocol.schemes.base import Scheme, Setting
+from protocol.signing import Signer
 from protocol.tape import Tape, derive
 from protocol.view import Header, ViewWriter
 
@@ -50,6 +51,7 @@ class Seat:
     party: str
     tape_seed: bytes
     inputs: UserInput | None = None
+    signer: Signer | None = None  # of its view
 
     def __repr__(self) -> str:
         return f"Seat({self.party}, redacted)"
@@ -73,10 +75,11 @@ def seat_party(card: Card, seat: Seat, with_view: bool) -> tuple[Party, bytes]:
     card.setting.envelopes.sharers += seat.inputs is not None
     role = card.scheme.make_role(seat.party, card.setting, Tape(seat.tape_seed), seat.inputs)
     view = ViewWriter() if with_view else None
-    party = Party(seat.party, role, card.codec, card.run_id, card.params_digest, view)
+    party = Party(seat.party, role, card.codec, card.run_id, card.params_digest, view, seat.signer)
     if view is None:
         return party, b""
-    header = Header(card.run_id, seat.party, card.scheme.name, card.params_digest, card.simulation)
+    signer = seat.signer.public if seat.signer else b""
+    header = Header(card.run_id, seat.party, card.scheme.name, card.params_digest, card.simulation, signer)
     return party, view.opening(header, _view_inputs(seat))
 
 

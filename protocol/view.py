@@ -3,10 +3,10 @@
 The file is audit log, crash journal and replay script at once:
 
     magic, format version
-    record 0      header: run id, party, scheme, parameter digest, simulation or not
+    record 0      header: run id, party, scheme, parameter digest, simulation or not, key of the signature
     record 1      input: what the party brought, and its tape seed
-    record 2…     received frames (whole), sent frames (digest: they can be derived again), refused frames, clock events
-    last record   end: digest of the result, if the role finished
+    record 2…     received frames (whole), sent frames (digest: they can be derived again), refused frames, events
+    the last two  end: digest of the result; signed: the party's signature under everything before; if the role finished
 
 Each record is   length (u32) · body (msgpack) · hash,   hash_n = SHA-256(hash_{n-1} · length · body),
 so that an altered, removed or reordered record is named by its number.
@@ -14,6 +14,7 @@ so that an altered, removed or reordered record is named by its number.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import struct
 from collections.abc import Iterator
@@ -23,13 +24,22 @@ from typing import Any, BinaryIO, cast
 import msgpack
 
 MAGIC = b"KEYHOLE-VIEW"
-FORMAT = 1
+FORMAT = 2
 PREAMBLE = MAGIC + struct.pack("<H", FORMAT)
 HASH_BYTES = 32
 MOST_RECORD_BYTES = 1 << 30
 
-HEADER, INPUT, RECEIVED, SENT, REJECTED, EVENT, END = range(7)
-TYPES = ("header", "input", "received", "sent", "rejected", "event", "end")
+HEADER, INPUT, RECEIVED, SENT, REJECTED, EVENT, END, SIGNED = range(8)
+TYPES = ("header", "input", "received", "sent", "rejected", "event", "end", "signed")
+_FIELDS: dict[int, tuple[type, ...]] = {  # as the writer puts them; of an event its kind, then whatever belongs to it
+    HEADER: (bytes, str, str, bytes, bool, bytes),
+    INPUT: (dict,),
+    RECEIVED: (str, bytes),
+    SENT: (str, str, int, int, bytes),
+    REJECTED: (str, str, int, bytes, bool),
+    END: (bytes,),
+    SIGNED: (bytes,),
+}
 
 
 class Broken(Exception):
@@ -40,6 +50,15 @@ class CutOff(Broken):
     """The file ends inside a record: a crash, or a cut."""
 
 
+class Differs(Broken):
+    """The role, run again, does not do what its view says it did."""
+
+    def __init__(self, number: int, what: str, derived: bytes = b"") -> None:
+        super().__init__(f"record {number} {what}")
+        self.number = number
+        self.derived = derived  # the record that the role would have written; empty: none
+
+
 @dataclass(frozen=True, slots=True)
 class Header:
     run_id: bytes
@@ -47,6 +66,7 @@ class Header:
     scheme: str
     params_digest: bytes
     simulation: bool  # the seed was given, so masks repeat: not private
+    signer: bytes = b""  # the public key under which the party signs its finished view
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +84,8 @@ class ViewWriter:
         self.head = bytes(HASH_BYTES)
         self.records = 0
 
-    def resume(self, last: Record) -> None:
-        """Go on behind this record."""
-        self.head, self.records = last.head, last.number + 1
-
     def opening(self, header: Header, inputs: dict[str, Any]) -> bytes:
-        fields = [header.run_id, header.party, header.scheme, header.params_digest, header.simulation]
-        return PREAMBLE + self.record(HEADER, *fields) + self.record(INPUT, inputs)
+        return PREAMBLE + self.record(HEADER, *dataclasses.astuple(header)) + self.record(INPUT, inputs)
 
     def record(self, type_: int, *fields: Any) -> bytes:
         body = msgpack.packb([type_, *fields])
@@ -98,6 +113,9 @@ class ViewWriter:
     def end(self, result_digest: bytes) -> bytes:
         return self.record(END, result_digest)
 
+    def signed(self, signature: bytes) -> bytes:
+        return self.record(SIGNED, signature)
+
 
 def read_records(stream: BinaryIO) -> Iterator[Record]:
     """Record by record, each checked against the chain; `Broken` names the first that does not fit."""
@@ -114,17 +132,35 @@ def read_records(stream: BinaryIO) -> Iterator[Record]:
         number += 1
 
 
-def read_whole_records(stream: BinaryIO) -> tuple[list[Record], int]:
-    """What a crash left: every whole record, and where the last of them ends. Only the last may be cut off."""
-    records: list[Record] = []
-    end = len(PREAMBLE)
-    try:
-        for record in read_records(stream):
-            records.append(record)
-            end = stream.tell()
-    except CutOff:
-        pass
-    return records, end
+class WholeRecords:
+    """What a crash left: every whole record, one at a time; `end` is where the last of them ends in the file."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        self.end = len(PREAMBLE)
+
+    def __iter__(self) -> Iterator[Record]:
+        try:
+            for record in read_records(self._stream):
+                self.end = self._stream.tell()
+                yield record
+        except CutOff:  # only the last record may be
+            return
+
+
+def skim(stream: BinaryIO) -> tuple[int, bytes]:
+    """(whole records, head of the last), by the lengths alone: nothing is checked."""
+    stream.seek(0, 2)
+    size = stream.tell()
+    at, number, head = len(PREAMBLE), 0, bytes(HASH_BYTES)
+    while at + 4 <= size:
+        stream.seek(at)
+        at += 4 + cast(int, struct.unpack("<I", stream.read(4))[0]) + HASH_BYTES
+        if at > size:
+            break
+        stream.seek(at - HASH_BYTES)
+        number, head = number + 1, stream.read(HASH_BYTES)
+    return number, head
 
 
 def _body(stream: BinaryIO, prefix: bytes, number: int) -> tuple[bytes, bytes]:
@@ -144,6 +180,9 @@ def _unpack(body: bytes, number: int) -> list[Any]:
         fields = msgpack.unpackb(body)
     except (ValueError, msgpack.UnpackException):
         raise Broken(f"record {number} cannot be read") from None
-    if type(fields) is not list or not fields or fields[0] not in range(len(TYPES)):
+    if type(fields) is not list or not fields or type(fields[0]) is not int or fields[0] not in range(len(TYPES)):
         raise Broken(f"record {number} is of no known type")
+    found = tuple(map(type, fields[1:]))
+    if found != _FIELDS.get(fields[0], (str, *found[1:])):
+        raise Broken(f"record {number} does not have the fields of its type")
     return fields

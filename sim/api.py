@@ -10,13 +10,15 @@ from typing import Any
 from protocol.schemes import SCHEMES
 from sim import data, viewing
 from sim import fetch as fetching
+from sim import replay as replaying
 from sim import run as running
+from sim import verify as verifying
 from sim.config import RunConfig
 from sim.experiments.bench import run_bench
 from sim.experiments.evaluate import evaluate as run_grid
 from sim.experiments.evaluate import grid
 
-__all__ = ["bench", "datasets", "evaluate", "fetch", "run", "schemes", "view"]
+__all__ = ["bench", "datasets", "evaluate", "fetch", "replay", "resume", "run", "schemes", "verify", "view"]
 
 
 def run(*, out: str | Path | None = None, force: bool = False, **flags: Any) -> dict[str, Any]:
@@ -24,11 +26,26 @@ def run(*, out: str | Path | None = None, force: bool = False, **flags: Any) -> 
     return running.run(RunConfig(**flags), out=Path(out) if out else None, force=force)
 
 
+def resume(run: str | Path) -> dict[str, Any]:
+    """Go on with a run that was stopped: its summary."""
+    return running.resume(Path(run))
+
+
 def view(
     run: str | Path, party: str, *, iteration: int | None = None, kind: str | None = None, full: bool = False
 ) -> Iterator[dict[str, Any]]:
     """The records of a party's view, one at a time; `full` gives arrays and keys with all their values."""
     return viewing.select(viewing.read_view(Path(run), party, full), iteration, kind, None)
+
+
+def verify(run: str | Path, *, anchor: str | None = None) -> dict[str, Any]:
+    """Is the run folder what the parties wrote? `verified` says so, `findings` name file and record."""
+    return verifying.verify(Path(run), anchor)
+
+
+def replay(run: str | Path, *, party: str | None = None) -> dict[str, Any]:
+    """Every role (or one) again from its view: `identical`, or the first difference of each."""
+    return replaying.replay(Path(run), party)
 
 
 def schemes() -> list[dict[str, Any]]:

@@ -20,14 +20,15 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before numpy: nothing here
 import typer
 
 from protocol.errors import Aborted, BadInput
-from protocol.schemes import find_scheme
 from protocol.view import Broken
-from sim import api, byhand, show, viewing
+from sim import api, byhand, show, show_checks, viewing
+from sim import replay as replaying
+from sim import run as running
+from sim import verify as verifying
 from sim.config import RunConfig, parse_assignments, parse_range, read_config
 from sim.experiments import commands
 from sim.fetch import fetch as fetch_data
-from sim.folder import jsonable
-from sim.run import run as run_config
+from sim.folder import jsonable, read_run
 
 DONE, BUG, BAD_INPUT, UNVERIFIED, ABORTED = 0, 1, 2, 4, 5
 
@@ -104,6 +105,7 @@ def configuration(
     no_rho: Annotated[bool | None, typer.Option("--no-rho", help="Leave the iteration noise out (direct).")] = None,
     on_death: Annotated[str | None, typer.Option(help="Of a user's process: restart or drop. (restart)")] = None,
     deadline: Annotated[float | None, typer.Option(help="Seconds that an iteration may wait for users. (60)")] = None,
+    faults: Annotated[str | None, typer.Option(metavar="SEED[:RATE]", help="Lose frames, end processes… (none)")] = None,
     views: Annotated[str | None, typer.Option(help="Kept for: full, servers, sample:K, none. (full)")] = None,
     test_fraction: Annotated[float | None, typer.Option(help="Of each user's ratings, held out. (.2)")] = None,
     seed: Annotated[int | None, typer.Option(help="Repeat a run; its masks are then not private. (fresh)")] = None,
@@ -146,25 +148,32 @@ Force = Annotated[bool, typer.Option("--force", help="Replace an earlier run in 
 @takes_configuration
 def run(config: RunConfig, out: Out = None, force: Force = False, json_: AsJson = False) -> None:
     """Run a scheme with one process per party, and keep every party's view. Defaults stand in parentheses."""
+    _live(functools.partial(running.run, config, out=out, force=force), json_)
+
+
+@app.command(epilog="Example: keyhole resume runs/first")
+@guarded
+def resume(run: RunFolder, json_: AsJson = False) -> None:
+    """Go on with a run that was stopped or aborted, from the views of its parties."""
+    _live(functools.partial(running.resume, run), json_)
+
+
+def _live(carry_out: Callable[..., dict[str, Any]], json_: bool) -> None:
+    """A bar while it runs, then the summary."""
     for signum in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(signum, _interrupt)
     live = show.Live(enabled=not json_)
     try:
-        summary = run_config(
-            config,
-            out=out,
-            force=force,
-            on_plan=lambda plan: live.start(plan.card.params.iterations),
-            on_line=live.line,
-        )
+        summary = carry_out(on_plan=lambda plan: live.start(plan.card.params.iterations), on_line=live.line)
     finally:
         live.stop()
     if json_:
         print_json(summary)
     else:
-        show.show_summary(summary, find_scheme(config.scheme))
+        show.show_summary(summary, read_run(Path(summary["run"]))[1].scheme)
     if not summary["completed"]:
-        _fail(f"The run was aborted: {summary['abort']['sentence']}; its folder is {summary['run']}.", ABORTED)
+        sentence = f"The run was aborted: {summary['abort']['sentence']}."
+        _fail(f"{sentence} Go on with keyhole resume {summary['run']}.", ABORTED)
 
 
 def _interrupt(signum: int, frame: Any) -> NoReturn:
@@ -198,6 +207,46 @@ def _print_json_rows(records: Any) -> None:
         print("[" if first else ",", json.dumps(jsonable(record), allow_nan=False), sep="", end="\n")
         first = False
     print("[]" if first else "]")
+
+
+@app.command(epilog="Example: keyhole verify runs/first --anchor 71c3…")
+@guarded
+def verify(
+    run: RunFolder,
+    anchor: Annotated[str | None, typer.Option(metavar="HEX", help="That the run printed at its end.")] = None,
+    json_: AsJson = False,
+) -> None:
+    """Check that views, model and summary are what the parties wrote; findings name file and record."""
+    with show_checks.Reading(run, "verifying", enabled=not json_) as reading:
+        found = verifying.verify(run, anchor, reading)
+    if json_:
+        print_json(found)
+    else:
+        show_checks.show_verification(found)
+    if not found["verified"]:
+        _fail(show_checks.sentence_of_findings(found), UNVERIFIED)
+
+
+@app.command(epilog="Example: keyhole replay runs/first --party user:3")
+@guarded
+def replay(
+    run: RunFolder,
+    party: Annotated[str | None, typer.Option(metavar="PARTY", help="Only this one. (all that keep a view)")] = None,
+    json_: AsJson = False,
+) -> None:
+    """Run every role again from its view: byte for byte the same, or the first difference."""
+    with show_checks.Reading(run, "replaying", enabled=not json_) as reading:
+        found = replaying.replay(run, party, reading)
+    if json_:
+        print_json(found)
+    else:
+        show_checks.show_replay(found)
+    if found["identical"]:
+        return
+    sentence = show_checks.sentence_of_difference(found)
+    if found["platform"] == "same" or any(row["broken"] for row in found["parties"]):
+        _fail(sentence, UNVERIFIED)
+    print(f"keyhole: {sentence}", file=sys.stderr)
 
 
 @app.command(epilog="Example: keyhole schemes --json")

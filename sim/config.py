@@ -48,6 +48,7 @@ class RunConfig:
     no_rho: bool = False
     on_death: str = "restart"
     deadline: float = 60.0
+    faults: str | None = None
     views: str = "full"
     test_fraction: float = 0.2
     seed: int | None = None
@@ -172,7 +173,7 @@ def _from_values(values: dict[str, Any], path: Path) -> RunConfig:
         "rating_range": lambda pair: (float(pair[0]), float(pair[1])),
     }
     numbers = {"dim", "iterations", "users", "users_per_process", "online"}
-    texts = {"scheme", "data", "transport", "wire", "views", "on_death"}
+    texts = {"scheme", "data", "transport", "wire", "views", "on_death", "faults"}
     for name, value in values.items():
         try:
             if name in converters:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import fcntl
 import json
 import math
 import os
@@ -10,6 +12,7 @@ import platform
 import shutil
 import time
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -50,12 +53,41 @@ def new_folder(out: Path | None, scheme: str, force: bool) -> Path:
             raise BadInput(f"{folder} exists already: choose another --out, or replace that run with --force.")
         if not empty and not (folder / "run.toml").is_file():
             raise BadInput(f"{folder} is not a run, so --force will not replace it: choose another --out.")
+        if not empty:
+            with locked(folder):
+                pass  # nobody works in it
         shutil.rmtree(folder)
     try:
         folder.mkdir(mode=0o700, parents=True)
     except OSError as error:
         raise BadInput(f"Cannot make the folder {folder}: {error.strerror}.") from error
     return folder
+
+
+@contextlib.contextmanager
+def locked(folder: Path, patience: float = 0.0) -> Iterator[int]:
+    """Alone in this run: the descriptor is handed on to every actor, so that the lock holds as long as one lives.
+
+    `patience`: seconds to wait for the last actors of a launcher that was killed; they end by themselves.
+    """
+    lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        until = time.monotonic() + patience
+        while not _take(lock):
+            if time.monotonic() >= until:
+                raise BadInput(f"A process of {folder} still lives: wait for it, or stop that run first.")
+            time.sleep(0.05)
+        yield lock
+    finally:
+        os.close(lock)
+
+
+def _take(lock: int) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def describe_platform() -> dict[str, str]:
@@ -117,6 +149,17 @@ def view_file(folder: Path, party: str) -> Path:
     if not path.is_file():
         raise BadInput(f"{folder} has no view of {party}: see --views of keyhole run, and the names in {folder}/views.")
     return path
+
+
+def read_summary(folder: Path) -> dict[str, Any] | None:
+    """None if the run has not come to one."""
+    try:
+        summary = json.loads((folder / "summary.json").read_text("utf-8"))
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        raise BadInput(f"{folder}/summary.json is damaged ({error}): remove it and resume the run again.") from error
+    return summary if isinstance(summary, dict) else None
 
 
 def write_summary(folder: Path, summary: dict[str, Any]) -> None:

@@ -3,6 +3,9 @@
 Frames wait in one queue per (sender, receiver). With `order` given, a generator seeded with it decides which
 edge delivers next, so that every order of arrival that ZeroMQ could produce can be produced here. When no frame
 is left and a timer runs, its deadline has come.
+
+A run that ended too early goes on from its views: every party becomes what its view says it was, clients ask their
+servers again for what was on its way, and what had come from outside is told again, as roles ignore what they know.
 """
 
 from __future__ import annotations
@@ -10,20 +13,27 @@ from __future__ import annotations
 import random
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 
-from actors.journal import Journal, make_view_folders, view_path
+from actors.journal import Journal, derive_again, make_view_folders, resume_party, view_path
 from actors.meter import Meter
 from actors.observer import HeldOut, Observer
 from actors.outcome import EventsFor, IterationDone, OnIteration, Outcome
 from actors.presence import everyone_stays, takes_presence
 from protocol.errors import Aborted, Bug
-from protocol.messages import SETUP, Deadline, Due, Gone
-from protocol.party import Party, Step
-from protocol.roles import RECOMMENDER, FactorizingRecommender, user_index, user_name
+from protocol.messages import SETUP, Deadline, Due, Event, Gone
+from protocol.party import Outgoing, Party, Step
+from protocol.roles import RECOMMENDER, FactorizingRecommender, user_index
+from protocol.schemes import Scheme
 from protocol.seating import Card, Seat, seat_party
+from protocol.view import EVENT, RECEIVED, Record
 
 Edge = tuple[str, str]
+
+
+def servers_of(scheme: Scheme, party: str) -> tuple[str, ...]:
+    """Whose client this party is: a user of every server, a server of those behind it."""
+    return scheme.servers[scheme.servers.index(party) + 1 :] if party in scheme.servers else scheme.servers
 
 
 class InProcess:
@@ -41,10 +51,19 @@ class InProcess:
         events_for: EventsFor | None = None,
         silent: Mapping[int, frozenset[int]] | None = None,
         gone: Mapping[int, frozenset[int]] | None = None,
+        resume: bool = False,
     ) -> None:
-        """`silent`: by iteration, users whose answers come too late; `gone`: by iteration, users that end in it."""
+        """`silent`: by iteration, users whose answers come too late; `gone`: by iteration, users that end in it.
+
+        With `resume`, each party whose view is in the run folder goes on from it.
+        """
         if events_for is None and takes_presence(card.scheme):
             events_for = everyone_stays(card.params.n_users)
+        self._card = card
+        self._seats = {seat.party: seat for seat in seats}
+        self._run_folder = run_folder
+        self._with_view = with_view if run_folder is not None else frozenset[str]()
+        self._resume = resume
         self._events_for = events_for
         self._silent = silent or {}
         self._gone = gone or {}
@@ -58,33 +77,106 @@ class InProcess:
         self._fifo: deque[Edge] = deque()  # edges in the order of sending; one entry per waiting frame
         self._waiting: dict[Edge, deque[bytes]] = {}
         self._timers: deque[tuple[str, int]] = deque()
+        self._told = -1  # the latest iteration for which it was told what comes from outside
         self._journals: dict[str, Journal] = {}
         self.parties: dict[str, Party] = {}
+        self._openings: dict[str, bytes] = {}
+        for name, seat in self._seats.items():
+            self.parties[name], self._openings[name] = seat_party(card, seat, name in with_view)
+        self._at = dict.fromkeys(self.parties, SETUP)  # the iteration that each party was in after its last step
+        self._before_last = SETUP  # as the view of the recommender says
         self.outcome = Outcome(processes={"inprocess": 1})
         self._clock = self._started = time.perf_counter()
-        if run_folder is not None:
-            make_view_folders(run_folder, with_view)
-        for seat in seats:
-            self.parties[seat.party], opening = seat_party(card, seat, seat.party in with_view)
-            if opening and run_folder is not None:
-                self._journals[seat.party] = Journal(view_path(run_folder, seat.party))
-                self._journals[seat.party].append([opening])
 
     def run(self) -> Outcome:
         try:
-            for party in list(self.parties.values()):
-                self._settle(party, SETUP, party.start())
-            self._happen(0)
-            while self._fifo or self._timers:
-                self._deliver() if self._fifo else self._expire()
-            left = {user_name(user) for user in self._left}
-            if not all(party.done or party.name in left for party in self.parties.values()):
-                raise Bug("no frame is on its way and not every role has finished")
+            if self._run_folder is not None:
+                make_view_folders(self._run_folder, self._with_view)
+            if self._resume:
+                self._go_on()
+            else:
+                self._begin(self.parties)
+                self._happen(0)
+            self._work()
         except Aborted as abort:
             self.outcome.abort = abort
         finally:
             self._close()
         return self.outcome
+
+    def _work(self) -> None:
+        while self._fifo or self._timers:
+            self._deliver() if self._fifo else self._expire()
+        if not self._finished():
+            raise Bug("no frame is on its way and not every role has finished")
+
+    def _finished(self) -> bool:
+        return all(party.done or user_index(name) in self._left for name, party in self.parties.items())
+
+    # --- the first step of a party, and the first after a break ----------------------------------------------------
+
+    def _begin(self, names: Iterable[str]) -> None:
+        for name in names:
+            step, opening = self.parties[name].start(), self._openings.pop(name)
+            step.kind = "start"
+            if name in self._with_view:
+                self._keep(name, Journal(self._path(name)))
+                step.records.insert(0, opening)
+            self._settle(self.parties[name], step)
+
+    def _go_on(self) -> None:
+        """After a break. Who keeps no view begins anew, and is told everything from the first iteration on."""
+        fresh = [name for name in self.parties if name not in self._with_view]
+        steps = {name: self._revive(name) for name in self.parties if name in self._with_view}
+        recommender = self.parties[RECOMMENDER]
+        now = max(recommender.role.iteration, 0)
+        self._begin(fresh)
+        for iteration in range(now):
+            self._happen(iteration, fresh)
+        for name, step in steps.items():
+            unfinished = name == RECOMMENDER and step.records  # its last step, so that it may enter an iteration now
+            self._at[name] = self._before_last if unfinished else self.parties[name].role.iteration
+            self._settle(self.parties[name], step)
+        if self._told < now and not recommender.done:
+            self._happen(now)
+        for name in self.parties:
+            self._ask_again(name)
+
+    def _revive(self, name: str) -> Step:
+        """The party as its view leaves it, and what it owes."""
+        self._openings.pop(name, None)
+        follow = self._follow if name == RECOMMENDER else None
+        party, journal, step = resume_party(self._card, self._seats[name], self._path(name), follow)
+        self.parties[name] = party
+        self._keep(name, journal)
+        if self._observer is not None:
+            self._observer.watch(name, party.role, party.done, self._held_out.get(name))
+        step.kind = "start"
+        return step
+
+    def _follow(self, recommender: Party, records: Iterable[Record]) -> Iterator[Record]:
+        """Who has gone, and the iteration before the last step."""
+        for record in records:
+            if record.type in (RECEIVED, EVENT):
+                self._before_last = recommender.role.iteration
+            if record.type == EVENT and record.fields[0] == Gone.__name__:
+                self._left.add(record.fields[1])
+            yield record
+
+    def _keep(self, name: str, journal: Journal) -> None:
+        self._journals[name] = journal
+
+    def _ask_again(self, name: str, servers: Iterable[str] | None = None) -> None:
+        """All of its servers, or these."""
+        asked = servers_of(self._card.scheme, name) if servers is None else servers
+        for out in self.parties[name].ask_again(asked):
+            self._post(name, out)
+
+    def _path(self, name: str) -> str:
+        assert self._run_folder is not None
+        return view_path(self._run_folder, name)
+
+    # --- frames ----------------------------------------------------------------------------------------------------
 
     def _next_edge(self) -> Edge:
         if self._random is None:
@@ -97,69 +189,89 @@ class InProcess:
 
     def _deliver(self) -> None:
         sender, receiver = edge = self._next_edge()
-        frame = self._waiting[edge].popleft()
+        self._hand(sender, receiver, self._waiting[edge].popleft())
+
+    def _hand(self, sender: str, receiver: str, frame: bytes) -> Step:
         party = self.parties[receiver]
-        if party.done:
-            return
-        before = party.role.iteration
+        ended = party.done  # it may still be asked again for its last frames
         step = party.receive(sender, frame)
-        if step.rejected is not None:
+        if step.rejected is not None and not ended:
             self.outcome.rejected[step.rejected.name] += 1
-        self._settle(party, before, step)
+        if step.wants is not None and receiver in self._with_view:
+            older = derive_again(self._card, self._seats[receiver], self._path(receiver), *step.wants)
+            step.sends[:0] = older
+        self._settle(party, step)
+        return step
 
     def _expire(self) -> None:
         name, iteration = self._timers.popleft()
         party = self.parties[name]
         if not party.done and party.role.iteration == iteration:  # else it was over in time
-            self._settle(party, iteration, party.tick(Deadline(iteration)))
+            self._settle(party, party.tick(Deadline(iteration)))
 
-    def _settle(self, party: Party, before: int, step: Step) -> None:
+    def _settle(self, party: Party, step: Step) -> None:
         """Journal first, then the person's figures, then the frames."""
-        if step.records and party.name in self._journals:
-            self._journals[party.name].append(step.records)
+        before, self._at[party.name] = self._at[party.name], party.role.iteration
+        turned = party.role.iteration != before
+        self._write(party.name, step)
         if step.abort is not None:
             raise step.abort
-        if self._observer is not None and (party.role.iteration != before or step.done):
+        if self._observer is not None and (turned or step.done):
             self._observer.watch(party.name, party.role, step.done, self._held_out.get(party.name))
-        for out in step.sends:
-            if out.kind == "MaskedGradient" and user_index(party.name) in self._silent.get(out.iteration, ()):
-                self._late.append((party.name, out.to, out.frame))
-                continue
-            self._meter.count(out.iteration, party.name, out.to, out.kind, len(out.frame))
-            edge = (party.name, out.to)
-            self._waiting.setdefault(edge, deque()).append(out.frame)
-            self._fifo.append(edge)
-            if out.kind == "OpenSum":
-                self._lose(out.iteration)
+        self._send(party.name, step)
         self._timers.extend((party.name, iteration) for iteration in step.timers)
-        if party.name == RECOMMENDER and party.role.iteration != before:
+        if party.name == RECOMMENDER and turned:
             self._turn(party, before)
             if before >= 0 and not party.done:
                 self._happen(party.role.iteration)
 
-    def _happen(self, iteration: int) -> None:
-        """What comes from outside before this iteration."""
+    def _write(self, name: str, step: Step) -> None:
+        if step.records and name in self._journals:
+            self._journals[name].append(step.records)
+
+    def _send(self, name: str, step: Step) -> None:
+        for out in step.sends:
+            if out.kind == "MaskedGradient" and user_index(name) in self._silent.get(out.iteration, ()):
+                self._late.append((name, out.to, out.frame))
+                continue
+            self._post(name, out)
+            if out.kind == "OpenSum":
+                self._lose(out.iteration)
+
+    def _post(self, name: str, out: Outgoing) -> None:
+        self._meter.count(out.iteration, name, out.to, out.kind, len(out.frame))
+        self._put((name, out.to), out.frame)
+
+    def _put(self, edge: Edge, frame: bytes) -> None:
+        self._waiting.setdefault(edge, deque()).append(frame)
+        self._fifo.append(edge)
+
+    # --- what comes from outside -----------------------------------------------------------------------------------
+
+    def _happen(self, iteration: int, to: Container[str] | None = None) -> None:
+        """What comes from outside before this iteration, to everyone or to these."""
+        self._told = iteration
         for name, event in self._events_for(iteration) if self._events_for else []:
-            if user_index(name) in self._left:
+            if user_index(name) in self._left or (to is not None and name not in to):
                 continue
             if isinstance(event, Due):
                 event = Due(event.iteration, tuple(user for user in event.users if user not in self._left))
-            party = self.parties[name]
-            self._settle(party, party.role.iteration, party.tick(event))
+            self._tell(name, event)
+
+    def _tell(self, name: str, event: Event) -> None:
+        party = self.parties[name]
+        self._settle(party, party.tick(event))
 
     def _lose(self, iteration: int) -> None:
         for user in sorted(self._gone.get(iteration, ())):
-            if user in self._left:
-                continue
-            self._left.add(user)
-            recommender = self.parties[RECOMMENDER]
-            self._settle(recommender, recommender.role.iteration, recommender.tick(Gone(user)))
+            if user not in self._left:
+                self._left.add(user)
+                self._tell(RECOMMENDER, Gone(user))
 
     def _deliver_late(self) -> None:
         for sender, receiver, frame in self._late:
             if user_index(sender) not in self._left and not self.parties[receiver].done:
-                self._waiting.setdefault((sender, receiver), deque()).append(frame)
-                self._fifo.append((sender, receiver))
+                self._put((sender, receiver), frame)
         self._late = []
 
     def _turn(self, recommender: Party, finished: int) -> None:

@@ -17,6 +17,7 @@ from protocol.errors import BadInput
 from protocol.roles import UserInput, role_of, user_index, user_name
 from protocol.schemes import Shape
 from protocol.seating import Card, Seat, all_parties, make_run_id, tape_seed
+from protocol.signing import make_signer
 from protocol.tape import derive
 from sim.churn import ChurnPlan
 from sim.config import RunConfig, chosen_views, resolve
@@ -47,11 +48,12 @@ class Plan:
         return chosen_views(self.config.views, self.parties)
 
     def seats(self) -> list[Seat]:
-        seats = []
+        seats, views = [], self.views
         for party in self.parties:
             user = user_index(party)
             own = UserInput(self.data[user].items, self.data[user].values) if user >= 0 else None
-            seats.append(Seat(party, tape_seed(self.run_seed, party), own))
+            signer = make_signer(self.run_seed, party) if party in views else None
+            seats.append(Seat(party, tape_seed(self.run_seed, party), own, signer))
         return seats
 
     def held_out(self) -> dict[str, HeldOut]:
@@ -80,9 +82,10 @@ def run_seed_of(seed: int) -> bytes:
     return hashlib.sha256(f"keyhole run seed {seed}".encode()).digest()
 
 
-def make_plan(config: RunConfig, nonce: bytes | None = None) -> Plan:
-    """`nonce` is given to repeat a run that had a fresh one."""
-    config, scheme, simulation = resolve(config)
+def make_plan(config: RunConfig, nonce: bytes | None = None, simulation: bool | None = None) -> Plan:
+    """`nonce` is given to go on with a run that had a fresh one, and `simulation` to say whether its seed was given."""
+    config, scheme, seeded = resolve(config)
+    simulation = seeded if simulation is None else simulation
     if os.path.exists(config.data):  # a path is recorded so that it is found from anywhere
         config = dataclasses.replace(config, data=os.path.abspath(config.data))
     assert config.seed is not None

@@ -1,28 +1,47 @@
-"""One run, from its configuration to its folder, with any driver."""
+"""One run, from its configuration to its folder, with any driver; and one that was stopped, from its folder to its end."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from actors import limits
-from actors.host import save_factors
+from actors.faults import Faults
+from actors.figures import save_factors
+from actors.journal import view_path
 from actors.keys import Roster, Secret
 from actors.launch import Launch, Staff
 from actors.observer import Observer
 from actors.outcome import IterationDone, Outcome
 from actors.transport import make_key_pair
-from protocol.errors import Aborted, Reason
+from protocol.errors import Aborted, BadInput, Reason
+from protocol.params import require
+from protocol.roles import RECOMMENDER, user_name
+from protocol.view import EVENT, WholeRecords
 from sim.baseline import plain_accuracy
-from sim.config import RunConfig
-from sim.folder import new_folder, write_names, write_run, write_summary
+from sim.config import RunConfig, read_config
+from sim.faults import FaultyInProcess, parse_faults
+from sim.folder import locked, new_folder, read_run, read_summary, write_names, write_run, write_summary
 from sim.inprocess import InProcess
 from sim.plan import Plan, make_plan
 from sim.summary import IterationLog, summarise
 
+_ORPHANS_SECONDS = 3.0
+
+OnPlan = Callable[[Plan], None]
 OnLine = Callable[[dict[str, Any]], None]  # one line of iterations.jsonl
+
+
+@dataclass(frozen=True, slots=True)
+class _Course:
+    """How this time goes on: from the beginning or from the views, and with which faults."""
+
+    lock: int
+    resume: bool = False
+    faults: Faults | None = None
 
 
 def run(
@@ -30,19 +49,44 @@ def run(
     *,
     out: Path | None = None,
     force: bool = False,
-    on_plan: Callable[[Plan], None] | None = None,
+    on_plan: OnPlan | None = None,
     on_line: OnLine | None = None,
 ) -> dict[str, Any]:
     """Run it and return the summary; an aborted run has one too."""
     started = time.perf_counter()
+    faults = parse_faults(config.faults) if config.faults else None
     plan = make_plan(config)
     check_limits(plan, out or Path())
     folder = new_folder(out, plan.card.scheme.name, force)
-    write_run(folder, plan.config, plan.card, plan.nonce)
-    write_names(folder, plan.user_names, plan.item_names)
+    with locked(folder) as lock:
+        write_run(folder, plan.config, plan.card, plan.nonce)
+        write_names(folder, plan.user_names, plan.item_names)
+        return _carry_out(plan, folder, _Course(lock, faults=faults), started, on_plan, on_line)
+
+
+def resume(folder: Path, *, on_plan: OnPlan | None = None, on_line: OnLine | None = None) -> dict[str, Any]:
+    """Go on with a run that was stopped, and return its summary; that of a completed run is only read."""
+    started = time.perf_counter()
+    document, card = read_run(folder)
+    with locked(folder, _ORPHANS_SECONDS) as lock:
+        summary = read_summary(folder)
+        if summary is not None and summary.get("completed"):
+            return summary | {"run": str(folder)}  # it may have been moved
+        config = read_config(folder / "run.toml")
+        require(config.views == "full", f"Not every party of {folder} keeps a view, so it cannot go on: run it again.")
+        plan = make_plan(config, bytes.fromhex(document["nonce"]), card.simulation)
+        if plan.card.run_id != card.run_id:
+            raise BadInput(f"{config.data} is not what it was when {folder} was started: put the same data there.")
+        check_limits(plan, folder)
+        return _carry_out(plan, folder, _Course(lock, resume=True), started, on_plan, on_line)
+
+
+def _carry_out(
+    plan: Plan, folder: Path, course: _Course, started: float, on_plan: OnPlan | None, on_line: OnLine | None
+) -> dict[str, Any]:
     if on_plan:
         on_plan(plan)
-    log = IterationLog(folder)
+    log = IterationLog(folder, course.resume)
 
     def on_iteration(done: IterationDone) -> None:
         log.add(done)
@@ -50,7 +94,7 @@ def run(
             on_line(log.latest)
 
     try:
-        outcome, observer = _drive(plan, folder, log, on_iteration)
+        outcome, observer = _drive(plan, folder, course, log, on_iteration)
     finally:
         log.close()
     completed = outcome.abort is None
@@ -73,14 +117,24 @@ def check_limits(plan: Plan, out: Path) -> None:
 
 
 def _drive(
-    plan: Plan, folder: Path, log: IterationLog, on_iteration: Callable[[IterationDone], None]
+    plan: Plan, folder: Path, course: _Course, log: IterationLog, on_iteration: Callable[[IterationDone], None]
 ) -> tuple[Outcome, Observer]:
     if plan.config.transport == "inprocess":
-        return _drive_in_process(plan, folder, log, on_iteration)
+        return _drive_in_process(plan, folder, course, log, on_iteration)
     secrets, roster = make_roster(plan)
     config = plan.config
-    layout = (config.deadline, config.transport, config.users_per_process, config.on_death)
-    staff = Staff(folder.absolute(), plan.views, *layout)
+    staff = Staff(
+        folder.absolute(),
+        plan.views,
+        config.deadline,
+        config.transport,
+        config.users_per_process,
+        config.on_death,
+        course.faults,
+        course.resume,
+        gone_users(folder) if course.resume else frozenset(),
+        course.lock,
+    )
     churn = plan.churn()
     launch = Launch(roster, secrets, staff, on_iteration, churn.events if churn else None)
     log.observer = launch.observer
@@ -88,23 +142,26 @@ def _drive(
 
 
 def _drive_in_process(
-    plan: Plan, folder: Path, log: IterationLog, on_iteration: Callable[[IterationDone], None]
+    plan: Plan, folder: Path, course: _Course, log: IterationLog, on_iteration: Callable[[IterationDone], None]
 ) -> tuple[Outcome, Observer]:
     params = plan.card.params
     log.observer = observer = Observer.in_memory(
         params.n_users, params.n_items, params.dim, (params.rating_min, params.rating_max)
     )
     churn = plan.churn()
-    driver = InProcess(
-        plan.card,
-        plan.seats(),
-        observer=observer,
-        held_out=plan.held_out(),
-        run_folder=str(folder),
-        with_view=plan.views,
-        on_iteration=on_iteration,
-        events_for=churn.events if churn else None,
-    )
+    settings: dict[str, Any] = {
+        "observer": observer,
+        "held_out": plan.held_out(),
+        "run_folder": str(folder),
+        "with_view": plan.views,
+        "on_iteration": on_iteration,
+        "events_for": churn.events if churn else None,
+    }
+    driver: InProcess
+    if course.faults:
+        driver = FaultyInProcess(plan.card, plan.seats(), course.faults, **settings)
+    else:
+        driver = InProcess(plan.card, plan.seats(), resume=course.resume, **settings)
     try:
         outcome = driver.run()
     except KeyboardInterrupt:
@@ -113,6 +170,16 @@ def _drive_in_process(
     if outcome.item_factors is not None:
         save_factors(str(folder), outcome.item_factors)
     return outcome, observer
+
+
+def gone_users(folder: Path) -> frozenset[str]:
+    """Users that had gone for good when the run was stopped, as the recommender's view says."""
+    path = Path(view_path(str(folder), RECOMMENDER))
+    if not path.is_file():
+        return frozenset()
+    with path.open("rb") as stream:
+        events = (record.fields for record in WholeRecords(stream) if record.type == EVENT)
+        return frozenset(user_name(fields[1]) for fields in events if fields[0] == "Gone")
 
 
 def make_roster(plan: Plan, endpoints: dict[str, str] | None = None) -> tuple[list[Secret], Roster]:

@@ -161,7 +161,8 @@ def show_records(records: list[dict[str, Any]], party: str) -> None:
         other = f"\nfrom {record['sender']}" if record["type"] in ("received", "rejected") else ""
         other = f"\nto {record['receiver']}" if record["type"] == "sent" else other
         kind = "" if record["kind"] == record["type"] else f" {record['kind']}"
-        fields = "\n".join(f"{name} = {_brief(value)}" for name, value in record["fields"].items())
+        shown = record["fields"] | ({"sender_head": record["sender_head"]} if record["sender_head"] else {})
+        fields = "\n".join(f"{name} = {_brief(value)}" for name, value in shown.items())
         when = "set-up" if record["iteration"] < 0 else str(record["iteration"])
         table.add_row(str(record["record"]), when, f"{record['type']}{kind}{other}", str(record["bytes"]), fields)
     out.print(table)

@@ -30,19 +30,24 @@ STILL_FALLING = 0.002  # relative fall of the training error in one iteration
 class IterationLog:
     """One flushed line per iteration, and the sums that the summary needs."""
 
-    def __init__(self, folder: Path) -> None:
-        self._file = (folder / "iterations.jsonl").open("w", encoding="utf-8")
+    def __init__(self, folder: Path, resume: bool = False) -> None:
+        path = folder / "iterations.jsonl"
+        earlier = whole_lines(path) if resume else ""
+        self._earlier = {line["iteration"]: line for line in map(json.loads, earlier.splitlines())}
+        self._file = path.open("a", encoding="utf-8")
+        self._file.truncate(len(earlier.encode()))  # without a line that was cut off
         self.observer: Observer | None = None
         self.seconds: list[float] = []
+        self.iterations = 0
         self.dropouts = 0
         self.tally = Tally()
         self.latest: dict[str, Any] = {}
         self._errors: list[float | None] = []
 
     def add(self, done: IterationDone) -> None:
-        self.seconds.append(done.seconds)
         self.dropouts += done.invited - done.contributors
-        self.tally += done.tally
+        self.tally.rows += done.tally.rows  # in place: there may be many
+        self.tally.down, self.tally.up = self.tally.down + done.tally.down, self.tally.up + done.tally.up
         own = [row for row in done.tally.rows if row.iteration == done.iteration]
         self.latest = {
             "iteration": done.iteration,
@@ -53,9 +58,15 @@ class IterationLog:
             "train_mae": self.observer.train_mae(done.iteration) if self.observer else None,
             "bytes": sum(row.wire_bytes for row in own),
         }
+        if done.iteration in self._earlier:  # the run was stopped after it
+            self.latest = self._earlier[done.iteration]
+        else:
+            self._file.write(json.dumps(jsonable(self.latest), allow_nan=False) + "\n")
+            self._file.flush()
         self._errors.append(self.latest["train_mae"])
-        self._file.write(json.dumps(jsonable(self.latest), allow_nan=False) + "\n")
-        self._file.flush()
+        self.iterations += 1
+        if self.latest["seconds"] is not None:
+            self.seconds.append(self.latest["seconds"])
 
     def notes(self) -> list[str]:
         """Whether the run ended before it had learned what it could."""
@@ -67,6 +78,12 @@ class IterationLog:
 
     def close(self) -> None:
         self._file.close()
+
+
+def whole_lines(path: Path) -> str:
+    """Of a file whose last line may be cut off."""
+    text = path.read_text("utf-8") if path.is_file() else ""
+    return text[: text.rfind("\n") + 1]
 
 
 def anchor_of(views: dict[str, tuple[int, bytes]]) -> str | None:
@@ -118,9 +135,10 @@ def summarise(
                 "accounted": _accounted(plan, completed=outcome.abort is None),
             },
             "seconds": _seconds(outcome, log, seconds),
-            "bytes": _bytes(log.tally, outcome.rest, len(log.seconds)),
+            "bytes": _bytes(log.tally, outcome.rest, log.iterations),
             "memory": _memory(outcome.user_process_uss),
             "rejected": dict(sorted(outcome.rejected.items())),
+            "strangers": dict(sorted(outcome.strangers.items())),
             "dropouts": log.dropouts,
             "restarts": outcome.restarts,
             "gone": outcome.gone,

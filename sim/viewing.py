@@ -11,16 +11,18 @@ from typing import Any
 import numpy as np
 
 from protocol import view
-from protocol.codec import Codec
+from protocol.codec import NO_HEAD, Codec, head_in
 from protocol.errors import Rejected
 from protocol.messages import EVENTS, SETUP
 from protocol.party import iteration_of
+from sim.evidence import is_well_formed
 from sim.folder import read_run, view_file
 
 FIRST_VALUES = 4
 Render = Callable[[Any], Any]
 
 _SECRET = "secret of this party, not shown"
+_NOTES = {"Again": ("sender", "received"), "Refused": ("reason", "count")}  # events that concern no role
 
 
 def read_view(folder: Path, party: str, full: bool = False) -> Iterator[dict[str, Any]]:
@@ -33,6 +35,8 @@ def read_view(folder: Path, party: str, full: bool = False) -> Iterator[dict[str
     expected = [card.run_id, party, card.scheme.name, card.params_digest]
     with path.open("rb") as stream:
         for record in view.read_records(stream):
+            if not is_well_formed(record):
+                raise view.Broken(f"record {record.number} does not have the fields of its type")
             if record.number == 0 and record.fields[:4] != expected:
                 raise view.Broken(f"record 0 belongs to another run or party than {party}")
             yield describe(record, party, card.codec, entire if full else brief)
@@ -65,15 +69,16 @@ def describe(record: view.Record, party: str, codec: Codec, render: Render) -> d
         "bytes": 0,
         "fields": {},
         "digest": None,
+        "sender_head": None,  # of a received frame: where its sender's view stood
     }
     return entry | _DESCRIBERS[record.type](record.fields, party, codec, render)
 
 
 def _header(fields: list[Any], party: str, codec: Codec, render: Render) -> dict[str, Any]:
-    run_id, named, scheme, digest, simulation = fields
+    run_id, named, scheme, digest, simulation, signer = fields
     note = "simulation, not private" if simulation else "fresh seed"
     values = {"run_id": run_id.hex(), "party": named, "scheme": scheme, "params_digest": digest.hex(), "seed": note}
-    return {"fields": values}
+    return {"fields": values | {"signer": signer.hex()}}
 
 
 def _input(fields: list[Any], party: str, codec: Codec, render: Render) -> dict[str, Any]:
@@ -92,6 +97,8 @@ def _received(fields: list[Any], party: str, codec: Codec, render: Render) -> di
         _, message = codec.decode(frame)
     except Rejected as refusal:  # the chain holds, so another version wrote it
         return entry | {"kind": "unreadable", "fields": {"reason": refusal.reason.name}}
+    head = head_in(frame)
+    entry["sender_head"] = None if head == NO_HEAD else head.hex()
     values = {field.name: render(getattr(message, field.name)) for field in dataclasses.fields(message)}
     return entry | {"kind": type(message).__name__, "iteration": iteration_of(message), "fields": values}
 
@@ -110,13 +117,18 @@ def _rejected(fields: list[Any], party: str, codec: Codec, render: Render) -> di
 
 def _event(fields: list[Any], party: str, codec: Codec, render: Render) -> dict[str, Any]:
     kind, *values = fields
-    names = [field.name for field in dataclasses.fields(EVENTS[kind])] if kind in EVENTS else []
-    entry = {"receiver": party, "kind": kind, "fields": dict(zip(names, values, strict=False))}
+    names = [field.name for field in dataclasses.fields(EVENTS[kind])] if kind in EVENTS else _NOTES.get(kind, ())
+    named = dict(zip(names, values, strict=False))
+    entry = {"receiver": party, "kind": kind, "fields": named, "sender": named.get("sender")}
     return entry | ({"iteration": values[0]} if "iteration" in names else {})
 
 
 def _end(fields: list[Any], party: str, codec: Codec, render: Render) -> dict[str, Any]:
     return {"digest": fields[0].hex()}
+
+
+def _signed(fields: list[Any], party: str, codec: Codec, render: Render) -> dict[str, Any]:
+    return {"sender": party, "fields": {"signature": fields[0].hex()}}
 
 
 _DESCRIBERS = {
@@ -127,6 +139,7 @@ _DESCRIBERS = {
     view.REJECTED: _rejected,
     view.EVENT: _event,
     view.END: _end,
+    view.SIGNED: _signed,
 }
 
 

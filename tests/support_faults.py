@@ -14,10 +14,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from support_stage import Stage
-from support_wire import KINDS
+from support_wire import KINDS, WIRE_VERSION
 
 from protocol.errors import Reason
 from protocol.messages import (
+    Again,
     Agreed,
     Contributors,
     Finish,
@@ -328,11 +329,14 @@ def frame_faults(stage: Stage, party: str, peer: str) -> Iterator[tuple[str, byt
     sound = stage.codec.encode(Finish(0), number)
     yield "garbage", b"\xc1", Reason.MALFORMED
     yield "nothing", b"", Reason.MALFORMED
-    yield "a byte too many", sound + b"\x00", Reason.MALFORMED
+    yield "a byte too many", sound[:-32] + b"\x00" + sound[-32:], Reason.MALFORMED
+    yield "no head", sound[:-32], Reason.MALFORMED
+    yield "Again with a number", stage.codec.encode(Again(0, 1), number), Reason.MALFORMED
     yield "the kind in two bytes", sound[:1] + b"\xcc" + sound[1:], Reason.NOT_CANONICAL
     yield "too large", bytes(stage.codec.max_frame + 1), Reason.OVERSIZED
     yield "a number too far", stage.codec.encode(Finish(0), number + 1), Reason.GAP
     yield "the last frame again", stage.last_frame[peer, party], Reason.REPLAYED
     yield "another last frame", stage.codec.encode(Finish(HUGE), number - 1), Reason.CONFLICT
-    hello = Hello(1, stage.card.run_id, stage.card.params_digest)
+    yield "the last frame with another head", stage.last_frame[peer, party][:-32] + b"\x01" * 32, Reason.CONFLICT
+    hello = Hello(WIRE_VERSION, stage.card.run_id, stage.card.params_digest)
     yield "a second Hello", stage.codec.encode(hello, number), Reason.WRONG_KIND

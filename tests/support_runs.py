@@ -1,19 +1,38 @@
-"""Whole runs in one process for tests, and users who stay away."""
+"""Whole runs in one process for tests: users who stay away, faults with a witness, and what views must then hold."""
 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import math
+import os
+from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
+from support import small_run
 
-from protocol.messages import ItemFactors, ItemFactorsInFull
+from actors.faults import Faults
+from actors.journal import view_path
+from protocol.errors import Rejected
+from protocol.messages import Again, ItemFactors, ItemFactorsInFull
+from protocol.party import Outgoing, Step
 from protocol.schemes.masked import Masked, MaskedUser
-from protocol.seating import Card, Seat
+from protocol.seating import Card, Seat, seat_party
+from protocol.signing import make_signer
+from protocol.view import EVENT, RECEIVED, REJECTED, Record, read_records
+from sim.churn import ChurnPlan
+from sim.faults import FaultyInProcess
 from sim.inprocess import InProcess
+
+
+def long(test: Any) -> Any:
+    """A test at full length."""
+    skipped = pytest.mark.skipif(not os.environ.get("KEYHOLE_LONG"), reason="Set KEYHOLE_LONG=1 to run it: minutes.")
+    return pytest.mark.long(skipped(test))
 
 
 def play(
@@ -68,3 +87,123 @@ def unit(rows: np.ndarray) -> list[list[float]]:
 
 def by_item(items: Iterable[int], rows: np.ndarray) -> dict[int, list[Any]]:
     return dict(zip([int(item) for item in items], rows.tolist(), strict=True))
+
+
+# --- runs with faults, and a witness ---------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Staged:
+    """A small run, and the factors that it comes to when nothing goes wrong."""
+
+    card: Card
+    seats: list[Seat]
+    churns: bool
+    options: dict[str, Any]
+
+    @property
+    def everyone(self) -> frozenset[str]:
+        return frozenset(seat.party for seat in self.seats)
+
+    def settings(self, folder: Path | None = None) -> dict[str, Any]:
+        """For a driver; who is online when must be drawn anew for each."""
+        plan = ChurnPlan(self.card.params.n_users, 0.6, 0.3, bytes([2]) * 32)
+        events = {"events_for": plan.events} if self.churns else {}
+        where = {} if folder is None else {"run_folder": str(folder)}
+        return {**where, "with_view": self.everyone, **events, **self.options}
+
+    def undisturbed(self, folder: Path) -> bytes:
+        outcome = InProcess(self.card, self.seats, **self.settings(folder)).run()
+        assert outcome.abort is None and outcome.item_factors is not None
+        return outcome.item_factors.tobytes()
+
+
+def staged(scheme: str, wire: str, options: dict[str, Any] | None = None, **settings: Any) -> Staged:
+    """With signed views; users of `dynamic` come and go."""
+    card, seats = small_run(scheme, wire=wire, **settings)
+    signed = [dataclasses.replace(seat, signer=make_signer(bytes(32), seat.party)) for seat in seats]
+    return Staged(card, signed, scheme == "dynamic", options or {})
+
+
+class Witnessed(FaultyInProcess):
+    """Sees for every frame that leaves that it is in its sender's view, and which frames a receiver writes down."""
+
+    def __init__(self, run: Staged, faults: Faults, folder: Path, **options: Any) -> None:
+        super().__init__(run.card, run.seats, faults, **run.settings(folder), **options)
+        self.folder = folder
+        self.frames_left = 0
+        self.silent_rounds = 0
+        self.written: dict[str, list[tuple[str, bytes]]] = defaultdict(list)  # by receiver: (sender, frame)
+        self._handed: tuple[str, bytes] | None = None
+
+    def _post(self, name: str, out: Outgoing) -> None:
+        if out.kind != "Again":  # which has no number, and no record
+            self.frames_left += 1
+            view = Path(view_path(str(self.folder), name)).read_bytes()
+            assert hashlib.sha256(out.frame).digest() in view, f"{name} sends what it has not written down"
+        super()._post(name, out)
+
+    def _all_ask_again(self) -> None:
+        self.silent_rounds += 1
+        super()._all_ask_again()
+
+    def _hand(self, sender: str, receiver: str, frame: bytes) -> Step:
+        self._handed = (sender, frame)
+        return super()._hand(sender, receiver, frame)
+
+    def _write(self, name: str, step: Step) -> None:
+        """The first record of a step that a frame causes is about that frame; a torn write may hold it or not."""
+        handed, self._handed = self._handed, None
+        path = view_path(str(self.folder), name)
+        before = os.path.getsize(path)
+        try:
+            super()._write(name, step)
+        finally:
+            if handed and step.records and os.path.getsize(path) - before >= len(step.records[0]):
+                self.written[name].append(handed)
+
+    def check_views(self) -> None:
+        for seat in self._seats.values():
+            records = check_view(self._card, seat, self.folder)
+            self._check_each_frame_has_its_record(seat.party, records)
+
+    def _check_each_frame_has_its_record(self, name: str, records: list[Record]) -> None:
+        """One for each frame, in their order, with the reason that follows from the frame and those before it."""
+        accepted: dict[str, list[bytes]] = defaultdict(list)
+        expected = [_record_of(self._card, sender, frame, accepted[sender]) for sender, frame in self.written[name]]
+        assert [_about_a_frame(record) for record in records if _about_a_frame(record)] == expected
+
+
+def _record_of(card: Card, sender: str, frame: bytes, accepted: list[bytes]) -> tuple[Any, ...]:
+    try:
+        number, message = card.codec.decode(frame)
+    except Rejected as refusal:
+        return (REJECTED, sender, refusal.reason.name, hashlib.sha256(frame).digest())
+    if isinstance(message, Again):
+        return (EVENT, sender, message.received)
+    if number == len(accepted):
+        accepted.append(frame)
+        return (RECEIVED, sender, frame)
+    reason = "GAP" if number > len(accepted) else "REPLAYED"  # never CONFLICT: a retry is the same bytes
+    return (REJECTED, sender, reason, hashlib.sha256(frame).digest())
+
+
+def _about_a_frame(record: Record) -> tuple[Any, ...]:
+    if record.type == RECEIVED:
+        return (RECEIVED, *record.fields)
+    if record.type == REJECTED:
+        sender, reason, _, digest, _ = record.fields
+        return (REJECTED, sender, reason, digest)
+    if record.type == EVENT and record.fields[0] == "Again":
+        return (EVENT, *record.fields[1:])
+    return ()
+
+
+def check_view(card: Card, seat: Seat, folder: Path) -> list[Record]:
+    """It is whole, and the role, run again, does what it says and nothing else."""
+    with open(view_path(str(folder), seat.party), "rb") as stream:
+        records = list(read_records(stream))
+    party, _ = seat_party(card, seat, with_view=True)
+    rest = party.replay(records[2:])
+    assert party.done and (rest.records, rest.sends) == ([], [])
+    return records

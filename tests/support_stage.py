@@ -1,7 +1,8 @@
 """All parties of a small run, one delivery at a time, with room to throw anything at anybody in between.
 
 Frames wait as messages and are numbered when they are delivered, as if each peer had meant what was thrown in its
-name. A Hello goes first on every edge by itself. Every party keeps a view, in memory.
+name, without the head of a view. A Hello goes first on every edge by itself. Every party keeps a view, in memory. What
+is asked for again is noted and not delivered: nothing is lost here.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import io
 from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
+
+from support_wire import WIRE_VERSION
 
 from protocol.messages import Hello, Message
 from protocol.party import Step
@@ -28,8 +31,10 @@ class Stage:
         self._numbers: Counter[tuple[str, str]] = Counter()
         self.last_frame: dict[tuple[str, str], bytes] = {}
         self.sent: list[tuple[str, str, bytes]] = []
+        self.asked: list[tuple[str, str, bytes]] = []  # the frames of Again
         self.parties, self._views = {}, {}
-        for seat in seats:
+        self.seats = {seat.party: seat for seat in seats}
+        for seat in self.seats.values():
             self.parties[seat.party], opening = seat_party(card, seat, with_view=True)
             self._views[seat.party] = bytearray(opening)
         self.heard: dict[str, list[tuple[str, Message]]] = {name: [] for name in self.parties}
@@ -43,7 +48,7 @@ class Stage:
     def hand(self, sender: str, receiver: str, message: Message) -> tuple[Step, bytes]:
         """Deliver a message under the number that is due, after a Hello if there was none."""
         if self.number(sender, receiver) == 0:
-            hello = Hello(1, self.card.run_id, self.card.params_digest)
+            hello = Hello(WIRE_VERSION, self.card.run_id, self.card.params_digest)
             assert self.hand_frame(sender, receiver, self.codec.encode(hello, 0)).rejected is None
         frame = self.codec.encode(message, self.number(sender, receiver))
         return self.hand_frame(sender, receiver, frame), frame
@@ -85,7 +90,7 @@ class Stage:
         for record in step.records:
             self._views[name] += record
         for out in step.sends:
-            self.sent.append((name, out.to, out.frame))
-            if out.kind != "Hello":
+            (self.asked if out.kind == "Again" else self.sent).append((name, out.to, out.frame))
+            if out.kind not in ("Hello", "Again"):
                 self._waiting.append((name, out.to, self.codec.decode(out.frame)[1]))
         return step.rejected is None or (step.records != [] and self.rejections(name)[-1][-1])

@@ -1,5 +1,7 @@
 """The wire format written down a second time: what each message carries, and canonical msgpack for ints and bytes.
 
+A frame is the msgpack array and then 32 bytes, the head of its sender's view; zeros say that it keeps none.
+
 Nothing here uses the codec, so that a frame made here is an expectation and not an echo.
 """
 
@@ -12,7 +14,10 @@ from typing import Any
 
 import numpy as np
 
-# The index in these lists is the kind on the wire.
+WIRE_VERSION = 2
+NO_HEAD = bytes(32)
+
+# The index in these lists is the kind on the wire; behind the last of a scheme comes Again.
 KINDS = {
     "masked": [
         "Hello", "Join", "Welcome", "WelcomeInFull", "OpenSum", "ItemFactors", "ItemFactorsInFull",
@@ -30,6 +35,7 @@ KINDS = {
 
 FIELDS = {
     "Hello": {"wire_version": "count", "run_id": "bytes32", "params_digest": "bytes32"},
+    "Again": {"received": "count", "answer": "count"},
     "Join": {"items": "increasing"},
     "Welcome": {"floors": "counts", "mask_key": "bytes32", "item_keys": "keys"},
     "WelcomeInFull": {"floors": "counts", "envelopes": "floats"},
@@ -89,6 +95,11 @@ def pack(*parts: int | bytes) -> bytes:
     return bytes([0x90 + len(parts)]) + b"".join(packed)
 
 
+def framed(*parts: int | bytes, head: bytes = NO_HEAD) -> bytes:
+    """The frame of such an array."""
+    return pack(*parts) + head
+
+
 # --- plain Python content (ints, bytes, lists) <-> what travels, and what the message object holds ----------------
 
 
@@ -107,10 +118,16 @@ def on_the_wire(how: str, content: Any, ring_bits: int) -> int | bytes:
     return b"".join(number.to_bytes(ring_bits // 8, "little") for number in numbers)
 
 
-def frame_of(scheme: str, kind: str, sequence: int, contents: Sequence[Any], ring_bits: int) -> bytes:
+def frame_of(
+    scheme: str, kind: str, sequence: int, contents: Sequence[Any], ring_bits: int, head: bytes = NO_HEAD
+) -> bytes:
     fields = FIELDS[kind].values()
     body = [on_the_wire(how, content, ring_bits) for how, content in zip(fields, contents, strict=True)]
-    return pack(KINDS[scheme].index(kind), sequence, *body)
+    return framed(code_of(scheme, kind), sequence, *body, head=head)
+
+
+def code_of(scheme: str, kind: str) -> int:
+    return [*KINDS[scheme], "Again"].index(kind)
 
 
 def dtype_of(how: str, ring_bits: int) -> Any:

@@ -18,6 +18,7 @@ from protocol.messages import Agreed, Contributors, Join, MaskedTotal
 from protocol.party import Step
 from protocol.roles import RECOMMENDER, THIRD_PARTY, Send
 from protocol.schemes.factorizing import FACTOR_LIMIT
+from protocol.seating import seat_party
 from protocol.view import RECEIVED
 from sim.inprocess import InProcess
 
@@ -64,6 +65,8 @@ def test_the_recommender_ends_a_run_in_which_the_contributors_are_not_those_it_d
     assert snapshot(role) == before
     last = stage.records(RECOMMENDER)[-1]
     assert (last.type, last.fields) == (RECEIVED, [THIRD_PARTY, frame]), "the evidence is in the view"
+    fresh, _ = seat_party(stage.card, stage.seats[RECOMMENDER], with_view=True)
+    assert_aborted(fresh.replay(stage.records(RECOMMENDER)[2:]), Reason.DISAGREEMENT, detail)
 
 
 def test_the_truth_is_agreed_to():

@@ -10,17 +10,32 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import shape_of
-from support_wire import FIELDS, KINDS, assert_holds, frame_of, message_of, pack, pack_bin, pack_uint
+from support_wire import (
+    FIELDS,
+    KINDS,
+    NO_HEAD,
+    WIRE_VERSION,
+    assert_holds,
+    code_of,
+    frame_of,
+    framed,
+    message_of,
+    pack,
+    pack_bin,
+    pack_uint,
+)
 
-from protocol.codec import Codec
+from protocol import codec as codec_module
+from protocol.codec import Codec, head_in
 from protocol.errors import Reason, Rejected
+from protocol.messages import Again
 from protocol.params import MOST_ITERATIONS
 from protocol.ring import Ring
 from protocol.schemes import SCHEMES, find_scheme
 
 DIM = 2
 MAX_FRAME = 4096
-EVERY_MESSAGE = [(scheme, kind) for scheme, kinds in KINDS.items() for kind in kinds]
+EVERY_MESSAGE = [(scheme, kind) for scheme, kinds in KINDS.items() for kind in (*kinds, "Again")]
 
 
 def codec_of(scheme: str = "masked", ring_bits: int = 8, dim: int = DIM, max_frame: int = MAX_FRAME) -> Codec:
@@ -28,7 +43,7 @@ def codec_of(scheme: str = "masked", ring_bits: int = 8, dim: int = DIM, max_fra
 
 
 def class_of(scheme: str, kind: str) -> type:
-    return SCHEMES[scheme].messages[KINDS[scheme].index(kind)]
+    return (*SCHEMES[scheme].messages, Again)[code_of(scheme, kind)]
 
 
 def refusal(codec: Codec, frame: bytes) -> Reason:
@@ -49,7 +64,11 @@ def test_the_numbers_of_the_kinds_are_these(scheme):
     messages = SCHEMES[scheme].messages
     assert [cls.__name__ for cls in messages] == KINDS[scheme]
     codec = codec_of(scheme)
-    assert [codec.kind(code) for code in range(len(messages))] == KINDS[scheme]
+    assert [codec.kind(code) for code in range(len(messages) + 1)] == [*KINDS[scheme], "Again"]
+
+
+def test_the_wire_version_is_this():
+    assert codec_module.WIRE_VERSION == WIRE_VERSION
 
 
 COUNTS = st.one_of(st.integers(0, 300), st.sampled_from([2**16 - 1, 2**16, 2**32 - 1, 2**32, 2**64 - 1]))
@@ -80,11 +99,13 @@ def content(how: str, ring_bits: int, dim: int) -> st.SearchStrategy[Any]:
 def test_every_message_has_one_frame_and_comes_back(scheme, kind, data):
     ring_bits, dim = data.draw(st.sampled_from([8, 16, 24, 32, 40, 56, 64])), data.draw(st.integers(1, 4))
     contents = [data.draw(content(how, ring_bits, dim)) for how in FIELDS[kind].values()]
-    sequence = data.draw(COUNTS)
+    sequence, head = data.draw(COUNTS), data.draw(KEYS)
     codec = codec_of(scheme, ring_bits, dim)
     message = message_of(class_of(scheme, kind), contents, ring_bits, dim)
-    frame = codec.encode(message, sequence)
-    assert frame == frame_of(scheme, kind, sequence, contents, ring_bits)
+    assert codec.encode(message, sequence) == frame_of(scheme, kind, sequence, contents, ring_bits, bytes(32))
+    frame = codec.encode(message, sequence, head)
+    assert frame == frame_of(scheme, kind, sequence, contents, ring_bits, head)
+    assert head_in(frame) == head
     number, back = codec.decode(frame)
     assert number == sequence and type(back) is class_of(scheme, kind)
     assert_holds(back, contents, ring_bits, dim)
@@ -115,7 +136,7 @@ def test_the_size_limit_leaves_room_for_the_largest_message(scheme, kind, wire):
     ]
     frame = frame_of(scheme, kind, 2 * MOST_ITERATIONS + 2, contents, ring_bits)
     codec = made.make_codec(params)
-    assert len(frame) <= codec.max_frame == made.max_frame(params)
+    assert len(frame) <= codec.max_frame == made.max_frame(params) + 32
     assert_holds(codec.decode(frame)[1], contents, ring_bits, dim)
 
 
@@ -128,22 +149,22 @@ def test_a_frame_above_the_limit_is_not_even_parsed(monkeypatch):
 
     monkeypatch.setattr("protocol.codec.msgpack.unpackb", parsed)
     codec = codec_of(max_frame=64)
-    for frame in (b"\xc1" * 65, pack(1, 1, bytes(64)), b"\x93" + bytes(10**6)):
+    for frame in (b"\xc1" * 97, framed(1, 1, bytes(64)), b"\x93" + bytes(10**6)):
         assert refusal(codec, frame) is Reason.OVERSIZED
 
 
 def test_the_limit_itself_is_allowed():
-    """[1, 1, bin of 60]: array, kind, number, bin header of two bytes and 60 bytes are 65."""
-    frame = pack(1, 1, struct.pack("<15I", *range(15)))
-    assert len(frame) == 65
+    """[1, 1, bin of 60]: array, kind, number, bin header of two bytes and 60 bytes are 65; the head comes on top."""
+    frame = framed(1, 1, struct.pack("<15I", *range(15)))
+    assert len(frame) == 65 + 32
     assert codec_of(max_frame=65).decode(frame)[0] == 1
     assert refusal(codec_of(max_frame=64), frame) is Reason.OVERSIZED
-    assert refusal(codec_of(max_frame=64), b"\xc1" * 64) is Reason.MALFORMED
+    assert refusal(codec_of(max_frame=64), b"\xc1" * 96) is Reason.MALFORMED
 
 
 # --- not a message -----------------------------------------------------------------------------------------------
 
-FINISH = pack(11, 1, 3)  # 93 0b 01 03
+FINISH = pack(11, 1, 3)  # 93 0b 01 03; here and below what stands before the head
 ROW_OF_8 = b"\x01\x02"  # two elements of an 8-bit ring
 
 MALFORMED = {
@@ -185,7 +206,11 @@ MALFORMED = {
     "a number where keys belong": pack(2, 1, b"", bytes(32), 3),
     "a number where ring elements belong": pack(7, 1, 0, b"", 3),
     "a number where floats belong": pack(5, 1, 0, b"", 3),
-    "the first kind that does not exist": pack(12, 1, 3),
+    "the first kind that does not exist": pack(13, 1, 3),
+    "Again with a field too few": pack(12, 0, 3),
+    "Again with a field too many": pack(12, 0, 3, 1, 1),
+    "Again with bytes": pack(12, 0, 3, b"\x01"),
+    "Again with a negative number": b"\x94\x0c\x00\xff\x00",
     "kind 255": pack(255, 1, 3),
     "kind 2^64 - 1": pack(2**64 - 1, 1, 3),
     "kind -1": b"\x93\xff\x01\x03",
@@ -201,15 +226,28 @@ MALFORMED = {
 
 @pytest.mark.parametrize("name", MALFORMED)
 def test_malformed(name):
-    assert refusal(codec_of(), MALFORMED[name]) is Reason.MALFORMED
+    for head in (NO_HEAD, b"\xff" * 32):
+        assert refusal(codec_of(), MALFORMED[name] + head) is Reason.MALFORMED
 
 
 def test_the_frame_that_the_malformed_ones_were_made_from_is_sound():
-    sequence, message = codec_of().decode(FINISH)
+    sequence, message = codec_of().decode(FINISH + NO_HEAD)
     assert (sequence, type(message).__name__, message.iteration) == (1, "Finish", 3)
 
 
-@pytest.mark.parametrize("kind", KINDS["masked"])
+@pytest.mark.parametrize("length", [0, 1, 28, 31, 33])
+def test_another_length_of_the_head_is_malformed(length):
+    assert refusal(codec_of(), FINISH + bytes(length)) is Reason.MALFORMED
+    assert refusal(codec_of(), bytes(length)) is Reason.MALFORMED, "nor is it a frame without a message"
+
+
+def test_any_head_will_do_and_changes_nothing_in_the_message():
+    for head in (NO_HEAD, bytes(range(32)), b"\xff" * 32, FINISH * 8):
+        sequence, message = codec_of().decode(FINISH + head)
+        assert (sequence, type(message).__name__, message.iteration) == (1, "Finish", 3)
+
+
+@pytest.mark.parametrize("kind", [*KINDS["masked"], "Again"])
 def test_no_beginning_of_a_frame_is_a_frame(kind):
     small = {
         "count": 300, "bytes32": bytes(32), "keys": [bytes(32)], "counts": [1], "increasing": [1],
@@ -245,7 +283,7 @@ NOT_CANONICAL = {
 
 @pytest.mark.parametrize("name", NOT_CANONICAL)
 def test_not_canonical(name):
-    assert refusal(codec_of(), NOT_CANONICAL[name]) is Reason.NOT_CANONICAL
+    assert refusal(codec_of(), NOT_CANONICAL[name] + NO_HEAD) is Reason.NOT_CANONICAL
 
 
 # --- what a field may hold ------------------------------------------------------------------------------------------
@@ -278,16 +316,16 @@ FIELD_FAULTS = {
 
 @pytest.mark.parametrize("name", FIELD_FAULTS)
 def test_a_field_that_cannot_be(name):
-    frame, reason = FIELD_FAULTS[name]
-    assert refusal(codec_of(), frame) is reason
+    packed, reason = FIELD_FAULTS[name]
+    assert refusal(codec_of(), packed + NO_HEAD) is reason
 
 
 @pytest.mark.parametrize(("ring_bits", "too_short"), [(16, 2), (24, 3), (40, 5), (64, 8)])
 def test_a_row_of_ring_elements_is_as_long_as_the_ring_is_wide(ring_bits, too_short):
     """One element of two is missing; with it the frame is sound."""
     codec = codec_of(ring_bits=ring_bits)
-    assert refusal(codec, pack(7, 1, 0, bytes(4), bytes(too_short))) is Reason.WRONG_LENGTH
-    assert codec.decode(pack(7, 1, 0, bytes(4), bytes(2 * too_short)))[1].values.tolist() == [[0, 0]]
+    assert refusal(codec, framed(7, 1, 0, bytes(4), bytes(too_short))) is Reason.WRONG_LENGTH
+    assert codec.decode(framed(7, 1, 0, bytes(4), bytes(2 * too_short)))[1].values.tolist() == [[0, 0]]
 
 
 # --- fuzz: whatever arrives is refused with a reason, or is the frame of its message ---------------------------------
@@ -296,9 +334,9 @@ INTERESTING = [0x00, 0x7F, 0x80, 0x8F, 0x90, 0x93, 0x9F, 0xA0, *range(0xC0, 0xE0
 
 
 def seeds(chance: random.Random) -> list[bytes]:
-    """A few sound frames of every kind, short enough for a mutation to hit something that matters."""
+    """A few sound frames of every kind, without their head; short enough for a mutation to hit what matters."""
     frames = []
-    for kind in KINDS["masked"] * 4:
+    for kind in [*KINDS["masked"], "Again"] * 4:
         n = chance.choice([0, 1, 2, 3, 40])
         some = {
             "count": chance.choice([0, 1, 127, 128, 256, 2**16, 2**32]),
@@ -309,7 +347,8 @@ def seeds(chance: random.Random) -> list[bytes]:
             "floats": [[chance.uniform(-2, 2) for _ in range(DIM)] for _ in range(n)],
             "ring": [[chance.randrange(256) for _ in range(DIM)] for _ in range(n)],
         }
-        frames.append(frame_of("masked", kind, chance.choice([0, 1, 200]), [some[h] for h in FIELDS[kind].values()], 8))
+        contents = [some[how] for how in FIELDS[kind].values()]
+        frames.append(frame_of("masked", kind, chance.choice([0, 1, 200]), contents, 8, head=b""))
     return frames
 
 
@@ -344,14 +383,15 @@ def test_fuzz_decoding_refuses_with_a_reason_or_gives_the_frame_back():
     frames = seeds(chance)
     met: dict[str, int] = {}
     for _ in range(20_000):
-        frame = mutated(chance, frames)
+        head = chance.randbytes(32)
+        frame = mutated(chance, frames) + head
         try:
             sequence, message = codec.decode(frame)
         except Rejected as refused:
             met[refused.reason.name] = met.get(refused.reason.name, 0) + 1
         else:
             met["accepted"] = met.get("accepted", 0) + 1
-            assert codec.encode(message, sequence) == frame, frame.hex()
+            assert codec.encode(message, sequence, head) == frame, frame.hex()
     # each kind of fault was really met, and so was soundness
     assert set(met) == {
         "accepted", "MALFORMED", "NOT_CANONICAL", "WRONG_LENGTH", "DUPLICATE_ITEM", "UNSORTED_ITEMS", "OUT_OF_RANGE",
@@ -362,7 +402,7 @@ def test_fuzz_decoding_refuses_with_a_reason_or_gives_the_frame_back():
 def test_noise_is_refused():
     chance = random.Random(7)
     codec = codec_of(max_frame=200)
-    reasons = {refusal(codec, chance.randbytes(chance.randrange(260))) for _ in range(3000)}
+    reasons = {refusal(codec, chance.randbytes(chance.randrange(292))) for _ in range(3000)}
     assert reasons == {Reason.OVERSIZED, Reason.MALFORMED}
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from support import small_run
 from support_stage import Stage
-from support_wire import pack
+from support_wire import NO_HEAD, framed
 
 from actors.journal import view_path
 from protocol.errors import Reason
@@ -53,29 +53,31 @@ def bodies(step: Step) -> list[list[Any]]:
 @pytest.mark.parametrize("run", RUNS)
 def test_a_hello_goes_out_before_the_first_message_to_each_peer_and_numbers_follow(run):
     stage = finished(run)
-    hello = pack(0, 0, 1, stage.card.run_id, stage.card.params_digest)
+    hello = framed(0, 0, 2, stage.card.run_id, stage.card.params_digest)
     edges: dict[tuple[str, str], list[bytes]] = {}
     for sender, to, frame in stage.sent:
         edges.setdefault((sender, to), []).append(frame)
     users = 4
     assert len(edges) == (2 * users if run == "plain" else 3 * users + 2)
     for frames in edges.values():
-        assert frames[0] == hello
-        bodies = [msgpack.unpackb(frame) for frame in frames]
+        assert frames[0][:-32] == hello[:-32]
+        bodies = [msgpack.unpackb(frame[:-32]) for frame in frames]
         assert [body[1] for body in bodies] == list(range(len(frames)))
         assert 0 not in [body[0] for body in bodies[1:]], "no second Hello"
 
 
 def test_a_start_says_hello_and_join_in_this_order():
     card, seats = small_run()
-    party, _ = seat_party(card, seats[2], with_view=True)
+    party, opening = seat_party(card, seats[2], with_view=True)
     step = party.start()
     assert [(out.to, out.kind, out.iteration) for out in step.sends] == [
         (RECOMMENDER, "Hello", -1),
         (RECOMMENDER, "Join", -1),
     ]
     items = seats[2].inputs.items.tolist()
-    assert step.sends[1].frame == pack(1, 1, struct.pack(f"<{len(items)}I", *items))
+    hello, join = (out.frame for out in step.sends)
+    assert hello == framed(0, 0, 2, card.run_id, card.params_digest, head=opening[-32:])
+    assert join == framed(1, 1, struct.pack(f"<{len(items)}I", *items), head=step.records[0][-32:])
 
 
 # --- records -----------------------------------------------------------------------------------------------------
@@ -130,18 +132,21 @@ def test_the_driver_writes_before_it_speaks(run, tmp_path, monkeypatch):
     assert outcome.item_factors is not None and arrivals > 15
 
 
-def test_a_party_without_a_view_says_the_same_and_records_nothing():
+def test_a_party_without_a_view_says_the_same_with_no_head_and_records_nothing():
     card, seats = small_run()
     with_view, _ = seat_party(card, seats[2], with_view=True)
     without, opening = seat_party(card, seats[2], with_view=False)
     assert opening == b"" and without.view is None
     stage = finished("compact")
     inputs = [frame for sender, to, frame in stage.sent if (sender, to) == (RECOMMENDER, "user:0")]
-    assert [out.frame for out in without.start().sends] == [out.frame for out in with_view.start().sends]
+    steps = [(without.start(), with_view.start())]
     for frame in inputs:
-        silent, written = without.receive(RECOMMENDER, frame), with_view.receive(RECOMMENDER, frame)
+        steps.append((without.receive(RECOMMENDER, frame), with_view.receive(RECOMMENDER, frame)))
+    for silent, written in steps:
         assert silent.records == [] and written.records != []
-        assert [out.frame for out in silent.sends] == [out.frame for out in written.sends]
+        assert [out.frame for out in silent.sends] == [out.frame[:-32] + NO_HEAD for out in written.sends]
+        assert NO_HEAD not in [out.frame[-32:] for out in written.sends]
+    assert sum(len(silent.sends) for silent, _ in steps) == 2 + 1 + 3  # Hellos, Join, an answer to each iteration
     assert without.receive(RECOMMENDER, b"\xc1").records == []
     assert without.done and with_view.done
 
@@ -149,10 +154,10 @@ def test_a_party_without_a_view_says_the_same_and_records_nothing():
 def test_a_step_names_what_it_received():
     card, seats = small_run()
     party, _ = seat_party(card, seats[2], with_view=True)
-    hello = pack(0, 0, 1, card.run_id, card.params_digest)
+    hello = framed(0, 0, 2, card.run_id, card.params_digest)
     step = party.receive(RECOMMENDER, hello)
     assert (step.kind, step.iteration, step.rejected) == ("Hello", -1, None)
-    step = party.receive(RECOMMENDER, pack(11, 1, 7))
+    step = party.receive(RECOMMENDER, framed(11, 1, 7))
     assert (step.kind, step.iteration, step.rejected) == ("Finish", 7, Reason.WRONG_ITERATION)
     step = party.receive(RECOMMENDER, b"\xc1")
     assert (step.kind, step.rejected) == ("", Reason.MALFORMED)
@@ -203,7 +208,7 @@ def test_the_third_party_asks_for_a_deadline_when_it_opens():
     stage.run_until(RECOMMENDER, 4)
     [opening] = [frame for _, to, frame in stage.sent if to == THIRD_PARTY and frame[1] == 4]
     fresh, _ = seat_party(card, seats[1], with_view=False)
-    assert fresh.receive(RECOMMENDER, pack(0, 0, 1, card.run_id, card.params_digest)).timers == []
+    assert fresh.receive(RECOMMENDER, framed(0, 0, 2, card.run_id, card.params_digest)).timers == []
     assert fresh.receive(RECOMMENDER, opening).timers == [0]
 
 
@@ -299,10 +304,10 @@ def test_another_tape_replays_to_other_frames():
     """What makes the tests above mean something: the frames do depend on tape and input."""
     stage = finished("compact")
     card, seats = small_run()
-    gradient = [frame for sender, to, frame in stage.sent if (sender, to) == ("user:0", THIRD_PARTY)][1]
+    gradient = [frame[:-32] for sender, to, frame in stage.sent if (sender, to) == ("user:0", THIRD_PARTY)][1]
     inputs = [frame for sender, to, frame in stage.sent if (sender, to) == (RECOMMENDER, "user:0")][:3]
     for seed, same in ((seats[2].tape_seed, True), (bytes(32), False)):
         party, _ = seat_party(card, Seat("user:0", seed, seats[2].inputs), with_view=False)
         steps = [party.start(), *(party.receive(RECOMMENDER, frame) for frame in inputs)]
-        answers = [out.frame for step in steps for out in step.sends if out.kind == "MaskedGradient"]
+        answers = [out.frame[:-32] for step in steps for out in step.sends if out.kind == "MaskedGradient"]
         assert (answers == [gradient]) is same

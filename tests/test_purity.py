@@ -6,6 +6,7 @@ And the leakage statement: every field that reaches a party is declared, and eve
 from __future__ import annotations
 
 import ast
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import fields
 from pathlib import Path
@@ -32,6 +33,8 @@ WORLDLY = {
 WORLDLY_CALLS = {"open", "print", "input", "__import__", "breakpoint"}
 UNSAFE_MODULES = {"pickle", "cPickle", "dill", "shelve", "marshal", "cloudpickle", "joblib"}
 UNSAFE_CALLS = {"eval", "exec", "yaml.load", "yaml.unsafe_load", "yaml.full_load"}
+LIBRARIES = {"numpy", "scipy", "msgpack", "cryptography", "dp_accounting"}  # that the protocol may use
+SLOW = {"cryptography", "dp_accounting"}  # inside functions only: most roles never need them
 BLAS = {"dot", "vdot", "inner", "matmul", "tensordot", "linalg"}  # other last bits on another machine
 
 
@@ -90,6 +93,21 @@ def worldly(tree: ast.AST) -> set[str]:
     return roots(tree) & WORLDLY | {name for name, _ in calls(tree)} & WORLDLY_CALLS | chance
 
 
+def eager(tree: ast.Module) -> set[str]:
+    """What is imported slowly although nobody may need it."""
+    functions = {node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+    inside = {id(node) for function in functions for node in ast.walk(function)}
+    outside = [
+        node for node in ast.walk(tree) if id(node) not in inside and isinstance(node, ast.Import | ast.ImportFrom)
+    ]
+    return roots(ast.Module([*outside], [])) & SLOW
+
+
+def foreign(tree: ast.Module) -> set[str]:
+    """What is neither Python's, nor one of the libraries, nor the protocol's."""
+    return roots(tree) - LIBRARIES - sys.stdlib_module_names - {"protocol"}
+
+
 def blas(tree: ast.AST) -> set[str]:
     taken = {alias.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names}
     tuned = {"einsum with options" for name, call in calls(tree) if name == "np.einsum" and call.keywords}
@@ -114,6 +132,11 @@ def faults(paths: list[Path], look: Callable[[ast.Module], set[str]]) -> dict[st
 
 def test_the_protocol_does_not_touch_the_world():
     assert faults(sources("protocol"), worldly) == {}
+
+
+def test_the_protocol_uses_these_libraries_and_the_slow_ones_only_when_they_are_needed():
+    assert faults(sources("protocol"), foreign) == {}
+    assert faults(sources("protocol"), eager) == {}
 
 
 def test_the_protocol_uses_no_blas():
@@ -150,6 +173,10 @@ SLIPS = {
     "x = open('/etc/hostname')": (worldly, "open"),
     "import numpy as np\nnp.random.default_rng()": (worldly, "np.random"),
     "from numpy import random": (worldly, "np.random"),
+    "import cryptography.fernet": (eager, "cryptography"),
+    "if True:\n    from cryptography.hazmat import primitives": (eager, "cryptography"),
+    "class A:\n    import dp_accounting": (eager, "dp_accounting"),
+    "def f():\n    from nacl import signing": (foreign, "nacl"),
     "np.dot(a, b)": (blas, "dot"),
     "a.dot(b)": (blas, "dot"),
     "np.einsum('ij,jk', a, b, optimize=True)": (blas, "einsum with options"),
@@ -168,6 +195,8 @@ def test_a_slip_would_be_found(code):
 
 
 def test_what_is_harmless_is_not_found():
+    lazy = ast.parse("class A:\n    def f(self):\n        import cryptography\n        from cryptography import fernet")
+    assert [look(lazy) for look in (worldly, eager, foreign)] == [set(), set(), set()]
     code = "import numpy as np; np.einsum('i,i', a, a); np.load(path, allow_pickle=False); yaml.safe_load(text)"
     harmless = ast.parse(code)
     assert [look(harmless) for look in (worldly, blas, runs_data)] == [set(), set(), set()]
@@ -238,7 +267,7 @@ def test_a_hello_tells_nothing_new(name, tmp_path):
     hellos = [(message, card) for _, _, message, card in arrivals(name, tmp_path) if isinstance(message, Hello)]
     assert len(hellos) >= 8
     for hello, card in hellos:
-        assert (hello.wire_version, hello.run_id, hello.params_digest) == (1, card.run_id, card.params_digest)
+        assert (hello.wire_version, hello.run_id, hello.params_digest) == (2, card.run_id, card.params_digest)
 
 
 @pytest.mark.parametrize("name", SCHEMES)

@@ -35,7 +35,7 @@ from support_faults import (
 )
 from support_snapshot import snapshot
 from support_stage import Stage
-from support_wire import KINDS
+from support_wire import KINDS, code_of, framed
 
 from protocol.errors import Reason, Rejected
 from protocol.messages import ItemFactorsInFull, MaskedGradient, MaskedTotal, OpenSum
@@ -104,10 +104,13 @@ def test_a_refused_message_changes_nothing(setup, part, k):
     party = stage.parties[part.party]
     expected: list[list[Any]] = []
     thrown: set[str] = set()
+    again = code_of(setup.scheme, "Again")
 
     def check(fault: str, sender: str, frame: bytes, step: Any, reason: Reason, read: bool) -> None:
         assert step.rejected is reason, f"{fault}: {step.rejected}"
-        assert (step.sends, step.timers, step.done, len(step.records)) == ([], [], False, 1), fault
+        assert (step.timers, step.done, len(step.records)) == ([], False, 1), fault
+        asked = [framed(again, 0, stage.number(sender, part.party), 0, head=step.records[0][-32:])]
+        assert [out.frame for out in step.sends] == (asked if reason is Reason.GAP else []), fault
         assert snapshot(party.role) == before, fault
         assert (party.done, party.result) == (False, None), fault
         expected.append([sender, reason.name, len(frame), hashlib.sha256(frame).digest(), read])
@@ -121,11 +124,15 @@ def test_a_refused_message_changes_nothing(setup, part, k):
     for fault, frame, reason in frame_faults(stage, part.party, peer):
         check(fault, peer, frame, stage.hand_frame(peer, part.party, frame), reason, False)
 
-    assert thrown - {""} == set(KINDS[setup.scheme]), "every kind was tried"
+    assert thrown - {""} == {*KINDS[setup.scheme], "Again"}, "every kind was tried"
     stage.finish()
     assert stage.rejections(part.party) == expected
     assert not any(stage.rejections(name) for name in stage.parties if name != part.party)
-    assert stage.sent == reference.sent, "the same frames leave as in an undisturbed run"
+    assert [(who, to, frame[:-32]) for who, to, frame in stage.sent] == [
+        (who, to, frame[:-32]) for who, to, frame in reference.sent
+    ], "the same messages leave as in an undisturbed run"
+    theirs, ours = ([sent for sent in run.sent if sent[0] != part.party] for run in (reference, stage))
+    assert ours == theirs, "and only the head of the view that has refusals in it differs"
     ours, theirs = (each.parties[RECOMMENDER].result for each in (stage, reference))
     assert ours.tobytes() == theirs.tobytes()
 
@@ -210,9 +217,9 @@ def test_a_party_that_has_finished_accepts_nothing_and_its_view_is_closed(setup,
     assert onwards
     for sender, message in again + onwards:
         frame = stage.codec.encode(message, stage.number(sender, name))
-        for data in (frame, b"\xc1"):
+        for data, reason in ((frame, Reason.WRONG_KIND), (b"\xc1", Reason.MALFORMED)):
             step = party.receive(sender, data)
-            assert step.rejected is Reason.WRONG_KIND
+            assert step.rejected is reason
             assert (step.records, step.sends, step.timers, step.done) == ([], [], [], False)
             assert snapshot([party.role, party.result, party.view]) == before
 

@@ -94,10 +94,11 @@ def test_a_run_folder_holds_everything_and_only_its_owner_can_read_it(tmp_path):
     private = [folder / "run.toml", folder / "summary.json", *(folder / "views").iterdir()]
     assert {stat.S_IMODE(path.stat().st_mode) for path in private} == {0o600}
     assert not (folder / "actors.log").exists()
-    # the views are whole: each ends with its role's last record, and the summary knows the head
+    # the views are whole: each ends with its role's last record and its signature, and the summary knows the head
     for party, head in summary["views"].items():
         records = list(read_view(folder, party))
-        assert len(records) == head["records"] and records[-1]["type"] == "end"
+        assert len(records) == head["records"]
+        assert [record["type"] for record in records[-2:]] == ["end", "signed"]
 
 
 def test_the_summary_has_every_field_of_the_contract(tmp_path):
@@ -167,17 +168,17 @@ async def test_two_runs_beside_each_other_do_not_disturb_each_other(tmp_path):
 def start_long_run():
     """Starts runs that take far longer than the test; whatever the test does, none of them outlives it."""
     started: list[subprocess.Popen] = []
-    yield lambda folder: _start_long_run(folder, started)
+    yield lambda folder, *flags: _start_long_run(folder, flags, started)
     for process in started:
         process.kill()  # its children end with it
         process.communicate()
 
 
-def _start_long_run(folder: Path, started: list[subprocess.Popen]) -> subprocess.Popen:
+def _start_long_run(folder: Path, flags: tuple[str, ...], started: list[subprocess.Popen]) -> subprocess.Popen:
     command = [sys.executable, "-m", "sim", "run", "--scheme", "masked", "--data", "synthetic:10x8:.5"]
     command += ["--iterations", "100000"]
     pipe = subprocess.PIPE
-    process = subprocess.Popen([*command, "--out", str(folder), "--json"], stdout=pipe, stderr=pipe)
+    process = subprocess.Popen([*command, *flags, "--out", str(folder), "--json"], stdout=pipe, stderr=pipe)
     started.append(process)
     until = time.monotonic() + 60
     lines = folder / "iterations.jsonl"
@@ -249,12 +250,30 @@ def test_ipc_sockets_do_not_need_a_short_temporary_folder(tmp_path, monkeypatch)
     assert not list(long.iterdir())
 
 
-def test_a_server_that_dies_aborts_the_run_with_its_name(tmp_path, start_long_run):
-    process = start_long_run(tmp_path / "run")
-    children = descendants(process)
+def kill_third_party(process: subprocess.Popen) -> None:
     zygote = psutil.Process(process.pid).children()[0]
     victim = min(zygote.children(), key=lambda child: child.pid)  # the third party is started first
     os.kill(victim.pid, signal.SIGKILL)
+
+
+def test_a_server_that_dies_comes_back_from_its_view_and_the_run_goes_on(tmp_path, start_long_run):
+    process = start_long_run(tmp_path / "run")
+    kill_third_party(process)
+    lines, until = tmp_path / "run" / "iterations.jsonl", time.monotonic() + 60
+    before = len(lines.read_text().splitlines())
+    while len(lines.read_text().splitlines()) < before + 20:
+        assert time.monotonic() < until and process.poll() is None
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=30)
+    summary = json.loads(out)
+    assert (summary["restarts"], summary["abort"]["reason"]) == (1, "INTERRUPTED")
+
+
+def test_a_server_that_dies_and_keeps_no_view_aborts_the_run_with_its_name(tmp_path, start_long_run):
+    process = start_long_run(tmp_path / "run", "--views", "none")
+    children = descendants(process)
+    kill_third_party(process)
     out, error = process.communicate(timeout=30)
     assert process.returncode == 5
     abort = json.loads(out)["abort"]

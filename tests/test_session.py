@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from support import small_run
 from support_snapshot import snapshot
-from support_wire import pack
+from support_wire import NO_HEAD, WIRE_VERSION, framed
 
 from protocol.errors import Reason, Rejected
 from protocol.messages import Finish, Hello, Join
@@ -17,7 +17,7 @@ from protocol.seating import seat_party
 from protocol.session import REMEMBERED, Session
 
 RUN_ID, PARAMS = b"\x11" * 32, b"\x22" * 32
-HELLO = Hello(1, RUN_ID, PARAMS)
+HELLO = Hello(WIRE_VERSION, RUN_ID, PARAMS)
 PEER = "user:0"
 
 
@@ -113,7 +113,7 @@ def test_sending_counts_per_receiver_and_apart_from_receiving():
 
 
 @pytest.mark.parametrize(
-    "other", [{"wire_version": 2}, {"wire_version": 0}, {"run_id": b"\x12" * 32}, {"params_digest": b"\x23" * 32}]
+    "other", [{"wire_version": 1}, {"wire_version": 3}, {"run_id": b"\x12" * 32}, {"params_digest": b"\x23" * 32}]
 )
 def test_a_hello_of_another_version_run_or_parameters(other):
     session = Session(HELLO)
@@ -139,7 +139,7 @@ def recommender() -> tuple[Party, list[np.ndarray]]:
     """The recommender of a run with two users after the Hello of user 0, and what the users rated."""
     card, seats = small_run(n_users=2, n_items=3)
     party, _ = seat_party(card, seats[0], with_view=True)
-    assert hear_party(party, 0, Hello(1, card.run_id, card.params_digest)) is None
+    assert hear_party(party, 0, Hello(WIRE_VERSION, card.run_id, card.params_digest)) is None
     return party, [seat.inputs.items for seat in seats[2:]]
 
 
@@ -160,11 +160,11 @@ def test_a_frame_that_the_role_refused_has_used_up_its_number():
     ("frame", "reason"),
     [
         (b"\xc1", Reason.MALFORMED),
-        (b"\x93\x01\x01\xc5\x00\x04" + bytes(4), Reason.NOT_CANONICAL),
+        (b"\x93\x01\x01\xc5\x00\x04" + bytes(4) + NO_HEAD, Reason.NOT_CANONICAL),
         (bytes(100_000), Reason.OVERSIZED),
-        (pack(1, 1, bytes(6)), Reason.WRONG_LENGTH),
-        (pack(1, 1, bytes(8)), Reason.DUPLICATE_ITEM),
-        (pack(1, 7, bytes(4)), Reason.GAP),
+        (framed(1, 1, bytes(6)), Reason.WRONG_LENGTH),
+        (framed(1, 1, bytes(8)), Reason.DUPLICATE_ITEM),
+        (framed(1, 7, bytes(4)), Reason.GAP),
     ],
 )
 def test_a_frame_that_could_not_be_read_has_not(frame, reason):
@@ -177,10 +177,10 @@ def test_a_frame_that_could_not_be_read_has_not(frame, reason):
 def test_a_party_refuses_a_peer_of_another_run_until_the_right_hello_comes():
     card, seats = small_run(n_users=2, n_items=3)
     party, _ = seat_party(card, seats[0], with_view=False)
-    ours = Hello(1, card.run_id, card.params_digest)
+    ours = Hello(WIRE_VERSION, card.run_id, card.params_digest)
     assert hear_party(party, 0, dataclasses.replace(ours, run_id=bytes(32))) is Reason.VERSION
     assert hear_party(party, 0, dataclasses.replace(ours, params_digest=bytes(32))) is Reason.VERSION
-    assert hear_party(party, 0, dataclasses.replace(ours, wire_version=2)) is Reason.VERSION
+    assert hear_party(party, 0, dataclasses.replace(ours, wire_version=1)) is Reason.VERSION
     assert hear_party(party, 0, ours) is None
     assert hear_party(party, 0, ours) is Reason.REPLAYED
     assert hear_party(party, 1, ours) is Reason.WRONG_KIND

@@ -15,12 +15,13 @@ from typing import Any
 
 import pytest
 from support_snapshot import snapshot
-from support_wire import FIELDS, KINDS, assert_holds, message_of
+from support_wire import FIELDS, KINDS, NO_HEAD, assert_holds, code_of, framed, message_of
 
-from protocol.codec import Codec
+from protocol.codec import Codec, head_in
 from protocol.errors import Reason
+from protocol.messages import Again
 from protocol.params import Params
-from protocol.party import Party
+from protocol.party import Outgoing, Party
 from protocol.ring import Ring
 from protocol.schemes import SCHEMES, Setting
 from protocol.schemes.masked import ThirdParty
@@ -28,13 +29,15 @@ from protocol.view import PREAMBLE, REJECTED, ViewWriter, read_records
 
 RUN_ID = b"\x11" * 32
 PARAMS_DIGEST = b"\x22" * 32
-MAX_FRAME = 160
+MAX_FRAME = 160  # of a message; the head comes on top
 
-# Reasons for which no single frame or message can be blamed; they are met in test_aborts.py and by the launcher.
+# Reasons for which no single frame or message can be blamed; they are met in test_aborts.py and by the drivers.
 OF_THE_RUN = {
     Reason.DISAGREEMENT,
     Reason.DIVERGED,
     Reason.TOO_FEW_ONLINE,
+    Reason.STALLED,
+    Reason.DISK_FULL,
     Reason.PARTY_DIED,
     Reason.INTERRUPTED,
 }
@@ -72,7 +75,7 @@ def codec_of(scheme: str, ring_bits: int) -> Codec:
     return Codec(SCHEMES[scheme].messages, Ring(ring_bits), 2, MAX_FRAME)
 
 
-def third_party() -> Party:
+def third_party(view: ViewWriter | None) -> Party:
     """Of a run with two users, three items, two coordinates, one iteration, mod 256."""
     params = Params(
         scheme="masked",
@@ -95,7 +98,7 @@ def third_party() -> Party:
         min_contributors=1,
     )
     role = ThirdParty(Setting(params, RUN_ID, Ring(8)))
-    return Party("third_party", role, codec_of("masked", 8), RUN_ID, PARAMS_DIGEST, ViewWriter())
+    return Party("third_party", role, codec_of("masked", 8), RUN_ID, PARAMS_DIGEST, view)
 
 
 # --- sound frames ---------------------------------------------------------------------------------------------------
@@ -109,22 +112,36 @@ def test_a_sound_frame_says_this_and_is_said_like_this(name):
     sequence, message = codec.decode(frame(name))
     assert (sequence, type(message).__name__) == (vector["sequence"], vector["kind"])
     assert_holds(message, contents(vector), ring_bits, dim)
-    cls = SCHEMES[vector["scheme"]].messages[KINDS[vector["scheme"]].index(vector["kind"])]
-    assert codec.encode(message_of(cls, contents(vector), ring_bits, dim), vector["sequence"]) == frame(name)
+    cls = (*SCHEMES[vector["scheme"]].messages, Again)[code_of(vector["scheme"], vector["kind"])]
+    head = from_hex(vector["head"])
+    assert codec.encode(message_of(cls, contents(vector), ring_bits, dim), vector["sequence"], head) == frame(name)
+    assert head_in(frame(name)) == head
 
 
 def test_every_kind_of_message_has_a_vector():
-    assert {vector["kind"] for vector in OK.values()} == {*KINDS["masked"], *KINDS["plain"]}
+    assert {vector["kind"] for vector in OK.values()} == {*KINDS["masked"], *KINDS["plain"], "Again"}
 
 
-def test_one_iteration_of_a_third_party_byte_for_byte():
-    party = third_party()
+@pytest.mark.parametrize("with_view", [False, True])
+def test_one_iteration_of_a_third_party_byte_for_byte(with_view):
+    """With a view, what differs is the head: where the chain stands just before the record of the sending."""
+    party = third_party(ViewWriter() if with_view else None)
     assert party.start().sends == []
+    head = bytes(32)
 
     def hear(sender: str, name: str) -> list[tuple[str, bytes]]:
+        nonlocal head
         step = party.receive(sender, frame(name))
         assert step.rejected is None
-        return [(out.to, out.frame) for out in step.sends]
+        assert len(step.records) == with_view * (1 + len(step.sends) + step.done)
+        sent = []
+        for at, out in enumerate(step.sends):
+            assert out.frame[-32:] == (step.records[at][-32:] if with_view else NO_HEAD)
+            sent.append((out.to, out.frame[:-32] + NO_HEAD))
+        for record in step.records:
+            assert record[-32:] == hashlib.sha256(head + record[:-32]).digest()
+            head = record[-32:]
+        return sent
 
     for sender in ("recommender", "user:0", "user:1"):
         assert hear(sender, "ok_hello") == []
@@ -152,17 +169,24 @@ def test_the_digest_of_the_contributors_is_over_these_bytes():
 @pytest.mark.parametrize("name", BAD)
 def test_a_bad_frame_is_refused_for_its_reason_and_changes_nothing(name):
     vector = BAD[name]
-    party = third_party()
+    party = third_party(ViewWriter())
     for sender, earlier in vector["before"]:
         assert party.receive(sender, frame(earlier)).rejected is None
     before, head = snapshot(party.role), party.view.head
     step = party.receive(vector["sender"], frame(name))
     assert step.rejected is Reason[vector["reason"]]
-    assert (step.sends, step.timers, step.done) == ([], [], False)
+    assert (step.sends, step.timers, step.done) == (asks(vector, step.records[-1][-32:]), [], False)
     assert snapshot(party.role) == before
     [record] = only_records(step.records, head)
     digest = hashlib.sha256(frame(name)).digest()
     assert record == [REJECTED, vector["sender"], vector["reason"], len(frame(name)), digest, vector["uses_its_number"]]
+
+
+def asks(vector: dict[str, Any], head: bytes) -> list[Outgoing]:
+    """Only where a frame is missing: [Again, no number, so many have come, no answer], and where the view stands."""
+    if vector["reason"] != "GAP":
+        return []
+    return [Outgoing(vector["sender"], "Again", -1, framed(12, 0, vector["has"], 0, head=head))]
 
 
 def only_records(records: list[bytes], head: bytes) -> list[list[Any]]:

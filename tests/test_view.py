@@ -19,6 +19,7 @@ from actors.journal import Journal, view_path
 from protocol.messages import Welcome
 from protocol.roles import UserInput
 from protocol.seating import Card, Seat, seat_party
+from protocol.signing import Signer
 from protocol.view import (
     END,
     EVENT,
@@ -29,10 +30,13 @@ from protocol.view import (
     RECEIVED,
     REJECTED,
     SENT,
+    SIGNED,
     Broken,
+    Differs,
     Header,
     Record,
     ViewWriter,
+    WholeRecords,
     read_records,
 )
 from sim.inprocess import InProcess
@@ -58,7 +62,7 @@ def sealed(head: bytes, body: bytes) -> bytes:
     return length + body + sha(head + length + body)
 
 
-SAMPLE_HEADER = Header(b"\x11" * 32, "user:7", "masked", b"\x22" * 32, True)
+SAMPLE_HEADER = Header(b"\x11" * 32, "user:7", "masked", b"\x22" * 32, True, b"\x55" * 32)
 
 
 def sample() -> tuple[bytes, list[bytes], ViewWriter]:
@@ -72,6 +76,7 @@ def sample() -> tuple[bytes, list[bytes], ViewWriter]:
         writer.rejected("user:1", "MALFORMED", b"\xc1", False),
         writer.event("Deadline", 3),
         writer.end(b"\x44" * 32),
+        writer.signed(b"\x66" * 64),
     ]
     return opening[: len(PREAMBLE)], [first, second, *rest], writer
 
@@ -88,10 +93,11 @@ def split(data: bytes) -> Iterator[bytes]:
 
 def test_the_bytes_of_a_view():
     preamble, records, writer = sample()
-    assert preamble == b"KEYHOLE-VIEW" + b"\x01\x00"  # format 1
+    assert preamble == b"KEYHOLE-VIEW" + b"\x02\x00"  # format 2
     bodies = [
-        # [0, run id, party, scheme, digest of the parameters, simulation]
-        b"\x96\x00\xc4\x20" + b"\x11" * 32 + b"\xa6user:7" + b"\xa6masked" + b"\xc4\x20" + b"\x22" * 32 + b"\xc3",
+        # [0, run id, party, scheme, digest of the parameters, simulation, key of the signature]
+        b"\x97\x00\xc4\x20" + b"\x11" * 32 + b"\xa6user:7" + b"\xa6masked" + b"\xc4\x20" + b"\x22" * 32 + b"\xc3"
+        b"\xc4\x20" + b"\x55" * 32,
         # [1, {what the party brought}]
         b"\x92\x01\x81\xa9tape_seed\xc4\x20" + b"\x33" * 32,
         # [2, sender, the whole frame]
@@ -104,27 +110,30 @@ def test_the_bytes_of_a_view():
         b"\x93\x05\xa8Deadline\x03",
         # [6, digest of the result]
         b"\x92\x06\xc4\x20" + b"\x44" * 32,
+        # [7, signature]
+        b"\x92\x07\xc4\x40" + b"\x66" * 64,
     ]
     head = bytes(32)
     for record, body in zip(records, bodies, strict=True):
         assert record == sealed(head, body)
         head = record[-32:]
-    assert (writer.head, writer.records) == (head, 7)
+    assert (writer.head, writer.records) == (head, 8)
 
 
 def test_what_was_written_is_read_back():
     preamble, records, writer = sample()
     back = read(preamble + b"".join(records))
-    assert [record.type for record in back] == [HEADER, INPUT, RECEIVED, SENT, REJECTED, EVENT, END]
-    assert [record.number for record in back] == list(range(7))
+    assert [record.type for record in back] == [HEADER, INPUT, RECEIVED, SENT, REJECTED, EVENT, END, SIGNED]
+    assert [record.number for record in back] == list(range(8))
     assert [record.head for record in back] == [record[-32:] for record in records]
-    assert back[0].fields == [b"\x11" * 32, "user:7", "masked", b"\x22" * 32, True]
+    assert back[0].fields == [b"\x11" * 32, "user:7", "masked", b"\x22" * 32, True, b"\x55" * 32]
     assert back[1].fields == [{"tape_seed": b"\x33" * 32}]
     assert back[2].fields == ["recommender", b"\x93\x0b\x01\x02"]
     assert back[3].fields == ["third_party", "MaskedGradient", 3, 10, sha(b"some frame")]
     assert back[4].fields == ["user:1", "MALFORMED", 1, sha(b"\xc1"), False]
     assert back[5].fields == ["Deadline", 3]
     assert back[6].fields == [b"\x44" * 32]
+    assert back[7].fields == [b"\x66" * 64]
     assert back[-1].head == writer.head
 
 
@@ -133,7 +142,14 @@ def test_a_view_says_whether_its_run_was_a_simulation(simulation):
     card, seats = small_run()
     card = Card(card.scheme, card.params, card.run_id, simulation)
     _, opening = seat_party(card, seats[3], with_view=True)
-    assert read(opening)[0].fields == [card.run_id, "user:1", "masked", card.params_digest, simulation]
+    assert read(opening)[0].fields == [card.run_id, "user:1", "masked", card.params_digest, simulation, b""]
+
+
+def test_a_view_says_under_which_key_it_will_be_signed():
+    card, seats = small_run()
+    _, opening = seat_party(card, replace(seats[3], signer=Signer(b"\x01" * 32, b"\x02" * 32)), with_view=True)
+    assert read(opening)[0].fields == [card.run_id, "user:1", "masked", card.params_digest, True, b"\x02" * 32]
+    assert b"\x01" * 32 not in opening
 
 
 def test_a_view_opens_with_what_the_party_brought():
@@ -226,8 +242,17 @@ ODD_BODIES = {
     "empty": (b"", "record 1 cannot be read"),
     "no list": (b"\x05", "record 1 is of no known type"),
     "an empty list": (b"\x90", "record 1 is of no known type"),
-    "type 7": (b"\x91\x07", "record 1 is of no known type"),
+    "type 8": (b"\x91\x08", "record 1 is of no known type"),
     "type -1": (b"\x91\xff", "record 1 is of no known type"),
+    "type true": (b"\x92\xc3\x80", "record 1 is of no known type"),
+    "type 2.0": (b"\x93\xca\x40\x00\x00\x00\xa1a\xc4\x00", "record 1 is of no known type"),
+    "a received frame without a sender": (b"\x92\x02\xc4\x00", "record 1 does not have the fields of its type"),
+    "a received frame that is a string": (b"\x93\x02\xa1a\xa1b", "record 1 does not have the fields of its type"),
+    "a field too many": (b"\x94\x02\xa1a\xc4\x00\x00", "record 1 does not have the fields of its type"),
+    "an input of no names": (b"\x92\x01\x90", "record 1 does not have the fields of its type"),
+    "an end without a digest": (b"\x91\x06", "record 1 does not have the fields of its type"),
+    "an event without a kind": (b"\x91\x05", "record 1 does not have the fields of its type"),
+    "an event whose kind is a number": (b"\x92\x05\x01", "record 1 does not have the fields of its type"),
     "a type in words": (b"\x91\xa3end", "record 1 is of no known type"),
 }
 
@@ -250,9 +275,41 @@ def test_a_claimed_length_is_checked_before_it_is_read():
         list(read_records(Stream(view)))
 
 
-def test_another_format_version_is_not_read():
+@pytest.mark.parametrize("version", [0, 1, 3, 2 << 8])
+def test_another_format_version_is_not_read(version):
     _, records, _ = sample()
-    assert "format version" in fault(b"KEYHOLE-VIEW\x02\x00" + b"".join(records))
+    assert "format version" in fault(b"KEYHOLE-VIEW" + struct.pack("<H", version) + b"".join(records))
+
+
+def test_a_difference_is_a_fault_that_names_its_record():
+    difference = Differs(17, "is not what this role does")
+    assert isinstance(difference, Broken) and difference.number == 17
+    assert str(difference) == "record 17 is not what this role does"
+
+
+# --- what a crash leaves --------------------------------------------------------------------------------------------
+
+
+def test_every_whole_record_is_read_from_every_cut():
+    """Wherever the file ends: the records before the cut, and where the last of them ends."""
+    preamble, records, _ = sample()
+    view = preamble + b"".join(records)
+    ends = [len(preamble)]
+    for record in records:
+        ends.append(ends[-1] + len(record))
+    for cut in range(len(preamble), len(view) + 1):
+        whole = WholeRecords(io.BytesIO(view[:cut]))
+        numbers = [record.number for record in whole]
+        fitting = sum(end <= cut for end in ends[1:])
+        assert (numbers, whole.end) == (list(range(fitting)), ends[fitting])
+
+
+def test_damage_before_the_last_record_is_not_taken_for_a_crash():
+    preamble, records, _ = sample()
+    view = bytearray(preamble + b"".join(records))
+    view[len(preamble) + len(records[0]) + 10] ^= 1
+    with pytest.raises(Broken, match="record 1 does not fit the hash chain"):
+        list(WholeRecords(io.BytesIO(bytes(view))))
 
 
 # --- the files of a run ------------------------------------------------------------------------------------------
@@ -292,7 +349,7 @@ def test_the_views_of_a_run_are_private_files_that_read_back(scheme, wire, tmp_p
     assert stat.S_IMODE((tmp_path / "views").stat().st_mode) == 0o700
     for party, view in views.items():
         records = read(view)
-        assert records[0].fields == [card.run_id, party, scheme, card.params_digest, True]
+        assert records[0].fields == [card.run_id, party, scheme, card.params_digest, True, b""]
         assert [records[0].type, records[1].type, records[-1].type] == [HEADER, INPUT, END]
         assert driver.outcome.views[party] == (len(records), records[-1].head)
 

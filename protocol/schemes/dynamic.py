@@ -199,12 +199,13 @@ class DynamicUser(MaskedUser):
     def __init__(self, setting: Setting, tape: Tape, inputs: UserInput) -> None:
         super().__init__(setting, tape, inputs)
         self.online = False
+        self.told = -1  # the iteration of its latest change: an earlier one may be told again after a restart
         self.attempt = -1  # the last one that it committed in
 
     def tick(self, event: Event) -> Effects:
-        if not isinstance(event, Churn) or event.online == self.online:
+        if not isinstance(event, Churn) or event.online == self.online or event.iteration <= self.told:
             return []
-        self.online = event.online
+        self.online, self.told = event.online, event.iteration
         said = Present(event.iteration) if event.online else Absent(event.iteration)
         return [Send(RECOMMENDER, said)]
 

@@ -53,6 +53,7 @@ class DynamicRecommender(MaskedRecommender):
         self.online: set[int] = set()
         self.gone: set[int] = set()
         self.due: frozenset[int] | None = None  # whose Present or Absent comes before the next iteration
+        self.told = -1  # the latest iteration for which that was said: it may be said again after a restart
         self.changes: dict[int, bool] = {}
         self.complete_roll = False  # everyone who is not gone has joined
         self.begun = False
@@ -72,8 +73,8 @@ class DynamicRecommender(MaskedRecommender):
         return self._continue()
 
     def tick(self, event: Event) -> Effects:
-        if isinstance(event, Due) and event.iteration == max(self.iteration, 0) and self.due is None:
-            self.due = frozenset(event.users)
+        if isinstance(event, Due) and event.iteration == max(self.iteration, 0) and event.iteration > self.told:
+            self.due, self.told = frozenset(event.users), event.iteration
             return self._continue()
         if isinstance(event, Gone) and event.user not in self.gone:
             self.gone.add(event.user)

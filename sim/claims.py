@@ -1,0 +1,227 @@
+"""What `summary.json` and the model claim, held against `run.toml` and the views."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from protocol.errors import Reason
+from protocol.party import result_digest
+from protocol.roles import RECOMMENDER, user_index
+from sim.evidence import Case, Report
+from sim.folder import FORMAT, jsonable
+from sim.summary import anchor_of
+
+SUMMARY, MODEL = "summary.json", "model/item_factors.npy"
+
+# what no view can tell, in words; any other key of a summary that is not checked is named as it is
+_WORDS = {
+    "run": "where the folder was when the run was made",
+    "notes": "the notes of the run",
+    "ratings.test": "how many ratings were held out",
+    "processes": "how many processes there were",
+    "clipped": "how many errors were clipped",
+    "accuracy": "accuracy (it needs the held-out ratings and every user's factors)",
+    "privacy.accounted": "the accounted privacy",
+    "seconds": "seconds",
+    "bytes": "bytes on the wire",
+    "memory": "memory",
+    "strangers": "how many strangers knocked",
+    "dropouts": "dropouts",
+    "restarts": "restarts",
+    "gone": "which users were gone",
+    "abort.sentence": "the sentence of the abort",
+    "rejected": "how many frames were refused (not all views are here)",
+    "ratings.train": "how many ratings were trained on (not all views are here)",
+    "items_without_raters": "how many items have no rater (not all views are here)",
+}
+_REST = ("settings of run.toml that reach no party (such as data or deadline)", "iterations.jsonl", "names.json")
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    document: dict[str, Any] = field(default_factory=dict)
+    there: bool = False  # and readable
+    completed: bool = False
+    abort: str = ""  # its reason
+    views: dict[str, tuple[int, bytes]] = field(default_factory=dict)  # party -> (records, head)
+
+
+@dataclass(frozen=True, slots=True)
+class ViewResult:
+    """What a view that was read says of its party."""
+
+    end: bytes | None  # digest of the result
+    signed: bool
+    sound: bool
+    rejected: Counter[str]
+    items: list[int]  # that this user rated
+
+
+def read_summary(case: Case, report: Report) -> Summary:
+    """What there is of it; a summary that cannot be used is a finding, one that is not there is a note."""
+    path = case.folder / SUMMARY
+    if not path.exists():
+        report.notes.append("There is no summary.json: the run did not come to its end.")
+        return Summary()
+    try:
+        document = json.loads(path.read_text("utf-8"))
+        views = {party: _read_head(entry) for party, entry in document["views"].items()}
+        completed, abort = document["completed"], document["abort"]
+        reason = "" if abort is None else Reason[abort["reason"]].name
+        if type(completed) is not bool or completed != (abort is None):
+            raise ValueError("completed and abort contradict each other")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        report.find(SUMMARY, None, f"is damaged ({type(error).__name__}: {error})")
+        return Summary()
+    if not completed:
+        report.notes.append(f"The run was aborted ({reason}), so its views may stop anywhere.")
+    for party in sorted(set(views) - case.kept):
+        report.find(SUMMARY, None, f"lists a view of {party}, of which run.toml says that none was kept")
+    return Summary(document, True, completed, reason, {party: views[party] for party in views if party in case.kept})
+
+
+def _read_head(entry: dict[str, Any]) -> tuple[int, bytes]:
+    records, head = entry["records"], bytes.fromhex(entry["head"])
+    if type(records) is not int or records < 1 or len(head) != 32:
+        raise ValueError("a head that is none")
+    return records, head
+
+
+def check(case: Case, summary: Summary, views: dict[str, ViewResult], report: Report) -> list[str]:
+    """Findings go to the report; the result is what was not checked, in words."""
+    model = _read_model(case, summary, report)
+    _check_model(case, summary, views, model, report)
+    if not summary.there:
+        return list(_REST)
+    covered = {"completed", "abort.reason", "views", "anchor", "item_factors_sha256"}
+    for path, expected in (_from_run_toml(case) | _from_views(case, summary, views)).items():
+        covered.add(path)
+        found = _at(summary.document, path)
+        if json.dumps(found, sort_keys=True) != json.dumps(jsonable(expected), sort_keys=True):
+            report.find(SUMMARY, None, f"says {path} = {_brief(found)}, which is {_brief(jsonable(expected))}")
+    _check_completed(case, summary, views, report)
+    if summary.document.get("anchor") != anchor_of(summary.views):
+        report.find(SUMMARY, None, "has an anchor that is not the digest over the heads that it lists")
+    uncovered = [path for path in _paths(summary.document) if path not in covered]
+    return [*(_WORDS.get(path, path) for path in uncovered), *_REST]
+
+
+# --- the summary -----------------------------------------------------------------------------------------------------
+
+
+def _from_run_toml(case: Case) -> dict[str, Any]:
+    params, config, scheme = case.card.params, case.config, case.card.scheme
+    return {
+        "format": FORMAT,
+        "scheme": scheme.name,
+        "data": config.data,
+        "seed": config.seed,
+        "simulation": case.card.simulation,
+        "users": params.n_users,
+        "items": params.n_items,
+        "dim": params.dim,
+        "iterations": params.iterations,
+        "transport": config.transport,
+        "wire": params.wire,
+        "users_per_process": config.users_per_process,
+        "ring": {"bits": params.ring_bits, "fraction_bits": params.fraction_bits},
+        "privacy.unit": scheme.unit,
+        "privacy.claimed_epsilon": config.epsilon,
+    }
+
+
+def _from_views(case: Case, summary: Summary, views: dict[str, ViewResult]) -> dict[str, Any]:
+    """Figures that need every view; nothing if one is not here."""
+    if set(views) != set(case.parties) or not all(view.sound for view in views.values()):
+        return {}
+    users = [view.items for party, view in views.items() if user_index(party) >= 0]
+    rated = {item for items in users for item in items}
+    figures: dict[str, Any] = {
+        "ratings.train": sum(map(len, users)),
+        "items_without_raters": case.card.params.n_items - len(rated),
+    }
+    if summary.completed:
+        refused: Counter[str] = Counter()
+        for party in summary.views:
+            refused += views[party].rejected
+        figures["rejected"] = dict(refused)
+    return figures
+
+
+def _check_completed(case: Case, summary: Summary, views: dict[str, ViewResult], report: Report) -> None:
+    servers = [party for party in case.parties if user_index(party) < 0 and party in case.kept]
+    if summary.completed:
+        for party in servers:
+            if party not in summary.views:
+                report.find(SUMMARY, None, f"does not list the view of {party}")
+    elif views and set(views) == case.kept and all(view.signed and view.sound for view in views.values()):
+        report.find(SUMMARY, None, "says that the run did not complete, though every view has its end and signature")
+
+
+def _at(document: Any, path: str) -> Any:
+    for key in path.split("."):
+        document = document.get(key) if isinstance(document, dict) else None
+    return document
+
+
+def _paths(document: dict[str, Any]) -> list[str]:
+    """The keys of a summary, and under the tables that are checked in part theirs."""
+    paths: list[str] = []
+    for key, value in document.items():
+        parts = key in ("ratings", "privacy", "abort") and isinstance(value, dict)
+        paths += [f"{key}.{part}" for part in value] if parts else [key]
+    return [path for path in paths if path != "abort"]  # without an abort there is nothing to check
+
+
+def _brief(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 60 else text[:57] + "…"
+
+
+# --- the model -------------------------------------------------------------------------------------------------------
+
+
+def _read_model(case: Case, summary: Summary, report: Report) -> str | None:
+    """The digest of the item factors; None if there are none or they cannot be read."""
+    path = case.folder / MODEL
+    if not path.is_file():
+        return None
+    params = case.card.params
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            factors = np.load(path, mmap_mode="r", allow_pickle=False)
+        if factors.dtype != np.dtype("<f8") or factors.shape != (params.n_items, params.dim):
+            raise ValueError(f"{factors.dtype} of shape {factors.shape}")
+        if factors.offset + factors.nbytes != path.stat().st_size:
+            raise ValueError("something stands behind the factors")
+    except Exception as error:  # numpy's reader of headers raises what its tokenizer raises
+        report.find(MODEL, None, f"is damaged ({type(error).__name__}: {error})")
+        return None
+    return result_digest(factors).hex()
+
+
+def _check_model(
+    case: Case, summary: Summary, views: dict[str, ViewResult], model: str | None, report: Report
+) -> None:
+    there = (case.folder / MODEL).is_file()
+    recommender = views.get(RECOMMENDER)
+    ended = recommender.end if recommender and recommender.sound else None
+    if not there and summary.completed:
+        report.find(MODEL, None, "is missing")
+    elif not there and ended is not None:
+        report.notes.append(f"{MODEL} is missing, though the recommender had come to its end.")
+    if model is not None and ended is not None and model != ended.hex():
+        report.find(MODEL, None, f"is not the result that {case.file(RECOMMENDER)} ends with")
+    if model is not None and recommender is not None and recommender.sound and ended is None:
+        report.find(MODEL, None, f"is there, though {case.file(RECOMMENDER)} has no end")
+    claimed = summary.document.get("item_factors_sha256")
+    made = ended.hex() if ended is not None else model
+    if summary.there and (claimed is not None or summary.completed) and made is not None and claimed != made:
+        report.find(SUMMARY, None, f"says item_factors_sha256 = {_brief(claimed)}, which is {_brief(made)}")

@@ -1,0 +1,152 @@
+"""What two views say of the same frames: the kth that B took from A is the kth that A sent to B, bytes and head.
+
+A frame ends with the head of its sender's view just before it was sent. So whoever builds a view anew, with a chain and
+a signature that fit, still contradicts the views of everyone to whom it had spoken since.
+
+Of each frame 69 bytes are remembered, until the other side has been read: a small part of what a view keeps of it.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+
+from protocol.codec import NO_HEAD
+from sim.evidence import Case, Report
+
+_ENTRY = struct.Struct("<32s32s?I")
+
+Edge = tuple[str, str]  # sender, receiver
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    digest: bytes
+    head: bytes | None  # of the sender's view before it; None: only the digest was kept
+    record: int  # that holds it
+
+    def pack(self) -> bytes:
+        return _ENTRY.pack(self.digest, self.head or NO_HEAD, self.head is not None, self.record)
+
+
+@dataclass(frozen=True, slots=True)
+class _Dispute:
+    sent: int | None  # the record of the sender's view; None: it has none
+    receiver: str
+    received: int
+
+
+class Exchange:
+    def __init__(self, case: Case, report: Report) -> None:
+        self._case = case
+        self._report = report
+        self._frames: dict[Edge, bytearray] = {}  # as the side that was read first has them
+        self._awaiting: defaultdict[str, list[Edge]] = defaultdict(list)  # by the party that is the other side
+        self._met: Counter[Edge] = Counter()  # how many of them the other side has too
+        self._settled: set[Edge] = set()  # a difference was found: what follows it says nothing new
+        self._read: dict[str, bool] = {}  # parties whose views are through; whether all of it could be used
+        self._agreed: dict[str, int] = {}  # by sender, the latest record before which others know its head
+        self._other_heads: dict[str, _Dispute] = {}  # by sender, the earliest
+        self._unknown: dict[str, _Dispute] = {}
+
+    def sent(self, sender: str, receiver: str, frame: Frame) -> None:
+        edge = (sender, receiver)
+        if receiver not in self._case.kept:
+            return
+        if receiver not in self._read:
+            self._remember(edge, frame, receiver)
+        elif theirs := self._next(edge):
+            self._compare(edge, frame, theirs)
+
+    def received(self, sender: str, receiver: str, frame: Frame) -> None:
+        edge = (sender, receiver)
+        if sender not in self._case.kept:
+            if frame.head not in (None, NO_HEAD):
+                words = f"carries the head of a view of {sender}, of which run.toml says that none was kept"
+                self._find_once(edge, receiver, frame.record, words)
+        elif sender not in self._read:
+            self._remember(edge, frame, sender)
+        elif theirs := self._next(edge):
+            self._compare(edge, theirs, frame)
+        elif self._read[sender]:
+            self._unknown.setdefault(sender, _Dispute(None, receiver, frame.record))
+
+    def close(self, party: str, usable: bool) -> None:
+        """This view is through. Not usable: where it ends is not where the party ended, so nothing is missing there."""
+        for edge in self._awaiting.pop(party, ()):
+            if usable and edge[0] == party:
+                self._find_unknown(edge)
+            del self._frames[edge]
+        self._read[party] = usable
+
+    def conclude(self, records: dict[str, int]) -> None:
+        """After all views; `records` is how many each has."""
+        for party, edges in self._awaiting.items():  # their views are not there
+            for edge in edges:
+                if edge[0] == party:
+                    self._find_unknown(edge)
+        for sender, dispute in self._other_heads.items():
+            self._find_other_head(sender, dispute)
+        for sender, dispute in self._unknown.items():
+            words = f"is missing, though {self._place(dispute)} holds a frame of this party"
+            if sender in records:
+                words = f"is missing: {self._place(dispute)} holds a frame that this view does not know"
+            self._report.find(self._case.file(sender), records.get(sender), words)
+
+    # --- frame by frame ----------------------------------------------------------------------------------------------
+
+    def _remember(self, edge: Edge, frame: Frame, other: str) -> None:
+        if edge not in self._frames:
+            self._frames[edge] = bytearray()
+            self._awaiting[other].append(edge)
+        self._frames[edge] += frame.pack()
+
+    def _next(self, edge: Edge) -> Frame | None:
+        """What the other side has of this edge beyond what was compared."""
+        frames, at = self._frames.get(edge, b""), _ENTRY.size * self._met[edge]
+        if at >= len(frames):
+            return None
+        digest, head, known, record = _ENTRY.unpack_from(frames, at)
+        self._met[edge] += 1
+        return Frame(digest, head if known else None, record)
+
+    def _compare(self, edge: Edge, sent: Frame, received: Frame) -> None:
+        sender, receiver = edge
+        if edge in self._settled:
+            return
+        if sent.digest != received.digest:
+            words = f"is not the frame that {self._case.file(sender)}, record {sent.record}, says was sent"
+            self._find_once(edge, receiver, received.record, words)
+        elif received.head is None:
+            return
+        elif received.head == sent.head:
+            self._agreed[sender] = max(sent.record, self._agreed.get(sender, 0))
+        else:
+            self._settled.add(edge)
+            before = self._other_heads.get(sender)
+            if before is None or before.sent is None or sent.record < before.sent:
+                self._other_heads[sender] = _Dispute(sent.record, receiver, received.record)
+
+    def _find_unknown(self, edge: Edge) -> None:
+        """What the receiver has beyond all that the sender says it sent."""
+        if left := self._next(edge):
+            self._unknown.setdefault(edge[0], _Dispute(None, edge[1], left.record))
+
+    def _find_once(self, edge: Edge, holder: str, record: int, words: str) -> None:
+        if edge not in self._settled:
+            self._settled.add(edge)
+            self._report.find(self._case.file(holder), record, words)
+
+    def _find_other_head(self, sender: str, dispute: _Dispute) -> None:
+        """Records before the latest agreed one are as they were, so what was altered stands between the two."""
+        words = f"left with another head than this view has before it (see {self._place(dispute)})"
+        assert dispute.sent is not None
+        first, last = self._agreed.get(sender, 0), dispute.sent - 1
+        if first <= last:
+            which = f"record {last}" if first == last else f"one of the records {first} to {last}"
+            words += f": {which} was altered afterwards"
+        self._report.find(self._case.file(sender), dispute.sent, words)
+
+    def _place(self, dispute: _Dispute) -> str:
+        return f"{self._case.file(dispute.receiver)}, record {dispute.received}"

@@ -1,0 +1,205 @@
+"""`keyhole replay`: every role once more, from its own view alone; byte for byte the same, or the first that is not.
+
+A seat is made from what the view says its party brought; frames and events are handed in as they were recorded; all
+that the role then writes and sends must give the chain of the file. A view is read as it is replayed, never whole.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import msgpack
+import numpy as np
+
+from protocol.errors import BadInput
+from protocol.party import Outgoing, Party
+from protocol.roles import UserInput
+from protocol.seating import Seat, seat_party
+from protocol.view import END, EVENT, HASH_BYTES, SENT, TYPES, Broken, Differs, Record, WholeRecords
+from sim import claims
+from sim.evidence import Case, Report, is_input_of, is_well_formed, open_case
+from sim.folder import describe_platform, view_file
+from sim.viewcheck import BUFFER, OFTEN, OnBytes, is_beginning
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Where a view and its role part."""
+
+    record: int
+    kind: str | None
+    recorded: str | None  # digest of what the view has there
+    derived: str | None  # and of what the role does
+    what: str
+    broken: bool = True  # False: the file is whole, and its role does something else; another platform may explain that
+
+
+class _Other(Exception):
+    def __init__(self, difference: Difference) -> None:
+        super().__init__(difference.what)
+        self.difference = difference
+
+
+class Rerun:
+    """One party, from its view."""
+
+    def __init__(self, case: Case, party: str, must_end: bool) -> None:
+        self._case = case
+        self._party = party
+        self._must_end = must_end
+        self._latest: Record | None = None
+        self.records = 0  # that were the same
+        self.frames = 0  # that it sent, again
+        self.ended = False
+        self.difference: Difference | None = None
+
+    def read(self, stream: BinaryIO, on_bytes: OnBytes) -> None:
+        try:
+            self._replay(self._follow(stream, on_bytes))
+        except _Other as other:
+            self.difference = other.difference
+        except Differs as differs:
+            self.difference = self._differs(differs)
+        except Broken as broken:
+            words = str(broken).removeprefix(f"record {self.records} ")
+            if self._must_end or not is_beginning(stream):
+                self.difference = Difference(self.records, None, None, None, words)
+        except Exception as error:  # what a role once took, it cannot fail on: somebody put this into the view
+            words = f"is nothing that this role can do ({type(error).__name__}: {error})"
+            self.difference = self._at_latest(words)
+
+    def _follow(self, stream: BinaryIO, on_bytes: OnBytes) -> Iterator[Record]:
+        """The whole records of the file; one that was handed on is the same as soon as the next is asked for."""
+        at = 0
+        for record in WholeRecords(stream):
+            self._latest = record
+            if not is_well_formed(record):
+                raise _Other(self._at_latest("does not have the fields of its type"))
+            yield record
+            self.records = record.number + 1
+            if self.records % OFTEN == 0:
+                at, before = stream.tell(), at
+                on_bytes(at - before)
+        on_bytes(stream.seek(0, os.SEEK_END) - at)
+
+    def _replay(self, records: Iterator[Record]) -> None:
+        header, inputs = next(records, None), next(records, None)
+        left: list[bytes] = []
+        if header is not None and (words := self._case.header_fault(self._party, header.fields)):
+            raise _Other(Difference(0, "header", header.head.hex(), None, words))
+        if header is not None and inputs is not None:
+            party = self._seat(header, inputs)
+            left = party.replay(records, self._count).records
+            self.ended = party.done and not left
+        if self._must_end and not self.ended:
+            kind, derived = _of_bytes(left[0]) if left else ("end", None)
+            raise _Other(Difference(self.records, kind, None, derived, "is missing: the view stops before its end"))
+
+    def _seat(self, header: Record, record: Record) -> Party:
+        inputs = record.fields[0]
+        if not is_input_of(self._party, inputs):
+            raise _Other(self._at_latest("is not what such a party brings"))
+        own = None
+        if "items" in inputs:
+            ratings = np.frombuffer(inputs["ratings"], "<f8").astype(np.float64)
+            own = UserInput(np.frombuffer(inputs["items"], "<u4").astype(np.uint32), ratings)
+        seat = Seat(self._party, inputs["tape_seed"], own, self._case.signer(self._party))
+        party, opening = seat_party(self._case.card, seat, with_view=True)
+        if opening[-HASH_BYTES:] != record.head:
+            raise _Other(Difference(1, "input", record.head.hex(), opening[-HASH_BYTES:].hex(), "is written otherwise"))
+        return party
+
+    def _count(self, sent: Outgoing) -> None:
+        self.frames += 1
+
+    def _differs(self, differs: Differs) -> Difference:
+        assert self._latest is not None
+        kind, recorded = _of(self._latest)
+        derived_kind, derived = _of_bytes(differs.derived) if differs.derived else (None, None)
+        words = str(differs).removeprefix(f"record {differs.number} ")
+        if derived_kind not in (None, kind):
+            words += f", which is {derived_kind}"
+        if recorded == derived:  # the same frame in a record that is otherwise another
+            recorded, derived = self._latest.head.hex(), differs.derived[-HASH_BYTES:].hex()
+        return Difference(differs.number, kind, recorded, derived, words, broken=False)
+
+    def _at_latest(self, words: str) -> Difference:
+        latest = self._latest
+        if latest is None:
+            return Difference(0, None, None, None, words)
+        return Difference(latest.number, TYPES[latest.type], latest.head.hex(), None, words)
+
+
+def _of_bytes(data: bytes) -> tuple[str, str]:
+    """Of a record as it would stand in the file: length, body, hash."""
+    type_, *fields = msgpack.unpackb(data[4:-HASH_BYTES])
+    return _of(Record(0, type_, fields, data[-HASH_BYTES:]))
+
+
+def _of(record: Record) -> tuple[str, str]:
+    """(kind, digest): of the frame that was sent, of the result, or of the record."""
+    if record.type == SENT:
+        return record.fields[1], record.fields[4].hex()
+    if record.type == END:
+        return TYPES[END], record.fields[0].hex()
+    return record.fields[0] if record.type == EVENT else TYPES[record.type], record.head.hex()
+
+
+# --- the run ---------------------------------------------------------------------------------------------------------
+
+
+def replay(folder: Path, party: str | None = None, on_bytes: OnBytes = lambda count: None) -> dict[str, Any]:
+    """What `keyhole replay --json` prints; `BadInput` if the folder is no run or keeps no such view."""
+    case = open_case(folder)
+    summary = claims.read_summary(case, Report())  # what is wrong with it is not asked here
+    rows = []
+    for name in _parties(case, party):
+        rerun = Rerun(case, name, summary.completed and name in summary.views)
+        with case.path(name).open("rb", BUFFER) as stream:
+            rerun.read(stream, on_bytes)
+        rows.append(_row(name, rerun))
+    return {
+        "run": str(folder),
+        "identical": all(row["identical"] for row in rows),
+        "platform": "same" if case.platform == describe_platform() else "other",
+        "parties": rows,
+    }
+
+
+def _parties(case: Case, party: str | None) -> list[str]:
+    if party is not None:
+        view_file(case.folder, party)
+        if party not in case.party_set:
+            raise BadInput(f"{case.folder} has no party {party}: the names are in {case.folder}/views.")
+        return [party]
+    there = [name for name in case.parties if case.path(name).is_file()]
+    if not there:
+        raise BadInput(f"{case.folder} has no views, so there is nothing to replay: see --views of keyhole run.")
+    return there
+
+
+def _row(party: str, rerun: Rerun) -> dict[str, Any]:
+    found = rerun.difference
+    first = None
+    if found is not None:
+        first = {
+            "party": party,
+            "record": found.record,
+            "kind": found.kind,
+            "recorded": found.recorded,
+            "derived": found.derived,
+            "what": found.what,
+        }
+    return {
+        "party": party,
+        "records": rerun.records,
+        "frames": rerun.frames,
+        "ended": rerun.ended,
+        "identical": found is None,
+        "broken": found is not None and found.broken,
+        "first_difference": first,
+    }

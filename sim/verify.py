@@ -1,0 +1,117 @@
+"""`keyhole verify`: is a run folder what the parties wrote? Every view is read once, record by record, never whole.
+
+Each view by itself (`sim/viewcheck.py`). All of them together: every frame stands in two views (`sim/exchange.py`).
+Then what summary and model claim (`sim/claims.py`). Whoever rewrites every file to fit the others has another anchor.
+"""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+from typing import Any
+
+from protocol.errors import BadInput, Reason
+from protocol.roles import user_index
+from protocol.view import HASH_BYTES
+from sim import claims
+from sim.evidence import Case, Report, open_case
+from sim.exchange import Exchange
+from sim.summary import anchor_of
+from sim.viewcheck import BUFFER, Demand, OnBytes, ViewCheck
+
+_PRIVATE = 0o600
+
+
+def verify(folder: Path, anchor: str | None = None, on_bytes: OnBytes = lambda count: None) -> dict[str, Any]:
+    """What `keyhole verify --json` prints; `BadInput` if the folder is no run."""
+    wanted = None if anchor is None else _read_anchor(anchor)
+    case, report = open_case(folder), Report()
+    case.check_run_toml(report)
+    summary = claims.read_summary(case, report)
+    exchange = Exchange(case, report)
+    checks = {}
+    for party in case.parties:
+        if party in case.kept and (check := _check_view(case, party, summary, exchange, report, on_bytes)):
+            checks[party] = check
+    exchange.conclude({party: check.records for party, check in checks.items()})
+    _check_files(case, report)
+    results = {
+        party: claims.ViewResult(check.end, check.signed, check.sound, check.rejected, check.items)
+        for party, check in checks.items()
+    }
+    not_covered = claims.check(case, summary, results, report)
+    found = _anchor(checks, summary)
+    matches = None if wanted is None else found == wanted
+    if matches is False:
+        words = f"have the anchor {found or 'none'}, not {wanted}: these are not the views of the run that printed it"
+        report.find("views", None, words)
+    return {
+        "run": str(folder),
+        "verified": not report.findings,
+        "views": len(checks),
+        "records": sum(check.records for check in checks.values()),
+        "findings": [{"file": one.file, "record": one.record, "what": one.what} for one in report.findings],
+        "notes": report.notes,
+        "not_covered": not_covered,
+        "anchor": found,
+        "anchor_matches": matches,
+    }
+
+
+def _check_view(
+    case: Case, party: str, summary: claims.Summary, exchange: Exchange, report: Report, on_bytes: OnBytes
+) -> ViewCheck | None:
+    demand, path = _demand(party, summary, report, case), case.path(party)
+    if not path.is_file():
+        if demand.ended or demand.records is not None:
+            exchange.close(party, usable=False)
+            report.find(case.file(party), None, "is missing, though run.toml says that this party kept a view")
+        else:
+            report.notes.append(f"{case.file(party)} is missing: the party had not begun, or its view is elsewhere.")
+        return None
+    check = ViewCheck(case, party, demand, exchange, report)
+    try:
+        with path.open("rb", BUFFER) as stream:
+            check.read(stream, on_bytes)
+    except OSError as error:
+        exchange.close(party, usable=False)
+        report.find(case.file(party), None, f"cannot be read: {error.strerror}")
+        return None
+    return check
+
+
+def _demand(party: str, summary: claims.Summary, report: Report, case: Case) -> Demand:
+    if party in summary.views:
+        return Demand(summary.completed, *summary.views[party], disk_full=summary.abort == Reason.DISK_FULL.name)
+    if summary.completed and user_index(party) >= 0:
+        report.notes.append(f"{case.file(party)} is not in summary.json: the run went on to its end without this user.")
+        return Demand()
+    return Demand(summary.completed)
+
+
+def _check_files(case: Case, report: Report) -> None:
+    """No view too many, and none that others can read."""
+    views = {case.path(party): case.file(party) for party in case.parties if party in case.kept}
+    for path in sorted((case.folder / "views").rglob("*.view")):
+        if path not in views:
+            report.find(str(path.relative_to(case.folder)), None, "is no view that this run keeps")
+    for name in ("run.toml", "summary.json", *views.values()):
+        path = case.folder / name
+        mode = stat.S_IMODE(path.stat().st_mode) if path.is_file() else _PRIVATE
+        if mode != _PRIVATE:
+            report.find(name, None, f"has mode {mode:03o} and must have {_PRIVATE:o}: only its owner may read it")
+
+
+def _read_anchor(text: str) -> str:
+    anchor = text.strip().lower()
+    if len(anchor) != 2 * HASH_BYTES or set(anchor) - set("0123456789abcdef"):
+        raise BadInput("--anchor takes the 64 hexadecimal digits that keyhole run printed as the anchor.")
+    return anchor
+
+
+def _anchor(checks: dict[str, ViewCheck], summary: claims.Summary) -> str | None:
+    """Of the files as they are: of those in the summary, or of all if there is none. None if one cannot be read."""
+    parties = list(summary.views) if summary.there else list(checks)
+    if not all(party in checks and checks[party].whole for party in parties):
+        return None
+    return anchor_of({party: (checks[party].records, checks[party].head) for party in parties})

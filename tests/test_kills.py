@@ -1,0 +1,134 @@
+"""Real processes that end at a planned moment, by SIGKILL: every role × every step × {before journal, after it, after sending}.
+
+Three kills share a run, one of each role. With KEYHOLE_LONG set every kill has a run of its own, for both wires and
+two schemes, at the first and at a later step of its kind.
+"""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support_runs import long
+
+from actors.faults import PHASES, Crash, Faults
+from actors.launch import Launch, Staff
+from actors.outcome import Outcome
+from sim.config import RunConfig
+from sim.inprocess import InProcess
+from sim.plan import Plan, make_plan
+from sim.run import make_roster
+
+DEADLINE = 20.0  # never reached: a deadline would change who contributes
+SERVER_STEPS = {
+    "dynamic": {
+        "recommender": "start Hello Join Due Present SealedTotal Contributors MaskedTotal Absent",
+        "third_party": "start Hello OpenCommitment BlindedShare OpenSum MaskedGradient Agreed Finish",
+    },
+    "masked": {
+        "recommender": "start Hello Join Contributors MaskedTotal",
+        "third_party": "start Hello OpenSum MaskedGradient Agreed Finish",
+    },
+}
+USER_STEPS = {
+    ("dynamic", "compact"): "start Churn Hello Welcome Commit ItemFactors Finish",
+    ("dynamic", "paper"): "start Churn Hello CommitInFull ItemFactorsWithPieces Finish",
+    ("masked", "compact"): "start Hello Welcome ItemFactors Finish",
+    ("masked", "paper"): "start Hello WelcomeInFull ItemFactorsInFull Finish",
+}
+ONCE = {"start", "Welcome", "WelcomeInFull", "Commit", "CommitInFull", "OpenCommitment", "SealedTotal", "Finish", "Churn"}
+
+Kill = tuple[str, str]  # party, kind of the step
+
+
+@functools.cache
+def plan_of(scheme: str, wire: str = "compact") -> Plan:
+    flags = {"join": 0.3, "leave": 0.1} if scheme == "dynamic" else {}
+    return make_plan(
+        RunConfig(scheme=scheme, data="synthetic:7x6:.6", dim=2, iterations=6, seed=4, wire=wire, **flags)
+    )
+
+
+@functools.cache
+def undisturbed(scheme: str, wire: str = "compact") -> bytes:
+    plan = plan_of(scheme, wire)
+    churn = plan.churn()
+    factors = InProcess(plan.card, plan.seats(), events_for=churn.events if churn else None).run().item_factors
+    assert factors is not None
+    return factors.tobytes()
+
+
+def steps(scheme: str, wire: str = "compact") -> dict[str, list[str]]:
+    """What each role takes in; the user is one that is there from the beginning."""
+    churn = plan_of(scheme, wire).churn()
+    user = int(np.flatnonzero(churn.online(0))[0]) if churn else 0
+    kinds = SERVER_STEPS[scheme] | {f"user:{user}": USER_STEPS[scheme, wire]}
+    return {party: text.split() for party, text in kinds.items()}
+
+
+def run_with(plan: Plan, folder: Path, crashes: list[Crash], transport: str = "tcp", pack: int = 1) -> Outcome:
+    secrets, roster = make_roster(plan)
+    churn = plan.churn()
+    folder.mkdir()
+    staff = Staff(folder, plan.views, DEADLINE, transport, pack, faults=Faults(crashes=tuple(crashes)))
+    return Launch(roster, secrets, staff, None, churn.events if churn else None).run()
+
+
+def columns() -> list[tuple[str, tuple[Kill, ...]]]:
+    """One step of every role in each; the shorter lists begin again, so that every step has its turn."""
+    kinds = steps("dynamic")
+    most = max(map(len, kinds.values()))
+    rows = [tuple((party, own[at % len(own)]) for party, own in kinds.items()) for at in range(most)]
+    return [(phase, row) for phase in PHASES for row in rows]
+
+
+def check(outcome: Outcome, kills: int, scheme: str, wire: str = "compact") -> None:
+    assert outcome.abort is None
+    assert outcome.restarts == kills, "every planned kill fired, and nothing else ended"
+    assert set(outcome.rejected) <= {"REPLAYED", "GAP"}  # frames that came twice, or before one that was lost
+    assert outcome.item_factors.tobytes() == undisturbed(scheme, wire)
+
+
+@pytest.mark.parametrize(("phase", "kills"), columns(), ids=lambda value: value if isinstance(value, str) else "")
+def test_a_process_of_each_role_may_end_at_any_step(tmp_path, phase, kills):
+    outcome = run_with(plan_of("dynamic"), tmp_path / "run", [Crash(*kill, 0, phase) for kill in kills])
+    check(outcome, len(kills), "dynamic")
+
+
+def test_the_same_process_may_end_again_and_again(tmp_path):
+    """In each life at another step; over ipc, with users in packs."""
+    crashes = [
+        Crash(party, kind, 0, PHASES[at % 3], incarnation=at)
+        for party, kinds in steps("dynamic").items()
+        for at, kind in enumerate(["start", *(kind for kind in kinds if kind not in ONCE)])
+    ]
+    outcome = run_with(plan_of("dynamic"), tmp_path / "run", crashes, "ipc", pack=3)
+    assert outcome.abort is None and outcome.restarts >= 5
+    assert outcome.item_factors.tobytes() == undisturbed("dynamic")
+
+
+def single_kills() -> list[tuple[str, str, Crash]]:
+    kills = []
+    for scheme, wire in USER_STEPS:
+        for party, kinds in steps(scheme, wire).items():
+            for kind in kinds:
+                for phase in PHASES:
+                    kills.append((scheme, wire, Crash(party, kind, 0, phase)))
+                    if kind not in ONCE and not (kind == "Hello" and party.startswith("user:")) and kind != "Absent":
+                        kills.append((scheme, wire, Crash(party, kind, 1, phase)))
+    return kills
+
+
+@long
+def test_every_kill_in_a_run_of_its_own(tmp_path):
+    fired = 0
+    kills = single_kills()
+    for number, (scheme, wire, crash) in enumerate(kills):
+        outcome = run_with(plan_of(scheme, wire), tmp_path / str(number), [crash])
+        assert outcome.abort is None, (scheme, wire, crash, outcome.abort)
+        assert outcome.item_factors.tobytes() == undisturbed(scheme, wire), (scheme, wire, crash)
+        fired += outcome.restarts
+    print(f"{fired} of {len(kills)} planned kills fired; every run completed with identical factors")
+    assert fired >= 0.95 * len(kills)

@@ -1,0 +1,197 @@
+"""A whole run that was stopped, by Ctrl-C or by SIGKILL of everything, goes on to the same factors."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from protocol.errors import BadInput
+from protocol.view import Broken, read_records
+from sim import api
+from sim.config import RunConfig
+from sim.run import resume, run
+
+ROOT = Path(__file__).parent.parent
+SMALL = {"data": "synthetic:12x9:.5", "dim": 3, "iterations": 30, "seed": 6}
+DYNAMIC = {**SMALL, "scheme": "dynamic", "join": 0.2, "leave": 0.1}
+PATIENCE = 60.0
+
+
+def start(folder: Path, *verb: str, **flags: object) -> subprocess.Popen[str]:
+    options = [f"--{name.replace('_', '-')}={value}" for name, value in flags.items()]
+    where = ["--out", str(folder)] if verb == ("run",) else [str(folder)]
+    command = [sys.executable, "-m", "sim", *verb, *where, *options, "--json"]
+    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def lines(folder: Path) -> list[dict]:
+    path = folder / "iterations.jsonl"
+    return [json.loads(line) for line in path.read_text().split("\n")[:-1]] if path.is_file() else []
+
+
+def await_lines(process: subprocess.Popen[str], folder: Path, count: int) -> None:
+    until = time.monotonic() + PATIENCE
+    while len(lines(folder)) < count:
+        assert process.poll() is None and time.monotonic() < until, process.communicate()
+        time.sleep(0.005)
+
+
+def await_file(process: subprocess.Popen[str], path: Path) -> None:
+    until = time.monotonic() + PATIENCE
+    while not path.exists():
+        assert process.poll() is None and time.monotonic() < until, process.communicate()
+        time.sleep(0.005)
+
+
+def family(process: subprocess.Popen[str]) -> list[psutil.Process]:
+    return [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
+
+
+def kill_everything(process: subprocess.Popen[str]) -> None:
+    for member in family(process):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            member.kill()
+    process.communicate()
+
+
+def finish(process: subprocess.Popen[str]) -> dict:
+    output, errors = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0, errors
+    return json.loads(output)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory) -> dict:
+    return run(RunConfig(**DYNAMIC), out=tmp_path_factory.mktemp("undisturbed") / "run")
+
+
+def check_same(summary: dict, undisturbed: dict, folder: Path) -> None:
+    assert summary["completed"] and summary["abort"] is None
+    assert summary["item_factors_sha256"] == undisturbed["item_factors_sha256"]
+    assert [line["iteration"] for line in lines(folder)] == list(range(SMALL["iterations"]))
+    assert summary["bytes"]["per_iteration"] == undisturbed["bytes"]["per_iteration"]
+    assert summary["dropouts"] == undisturbed["dropouts"]
+    for figure in ("train_mae", "test_rmse", "mae_increase"):
+        assert summary["accuracy"][figure] == undisturbed["accuracy"][figure]
+    assert set(summary["rejected"]) <= {"REPLAYED", "GAP"}
+
+
+def test_a_run_that_is_killed_again_and_again_ends_with_the_same_factors(tmp_path, undisturbed):
+    folder, draw = tmp_path / "run", random.Random(1)
+    process = start(folder, "run", **DYNAMIC)
+    await_file(process, folder / "views" / "recommender.view")
+    for count in (0, 4, 11, 12, 25):
+        await_lines(process, folder, count)
+        time.sleep(0.02 * draw.random())
+        kill_everything(process)
+        process = start(folder, "resume")
+    check_same(finish(process), undisturbed, folder)
+
+
+def test_ctrl_c_leaves_a_run_that_can_be_resumed(tmp_path, undisturbed):
+    folder = tmp_path / "run"
+    process = start(folder, "run", **DYNAMIC)
+    await_lines(process, folder, 5)
+    children = family(process)[1:]
+    process.send_signal(signal.SIGINT)
+    output, errors = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 5
+    summary = json.loads(output)
+    assert summary["abort"]["reason"] == "INTERRUPTED" and not summary["completed"]
+    assert f"keyhole resume {folder}" in errors
+    assert not any(child.is_running() for child in children)
+    for party, entry in summary["views"].items():  # where each view stood
+        with open(folder / "views" / f"{party.replace(':', '-')}.view", "rb") as stream:
+            *_, last = read_records(stream)
+        assert (last.number + 1, last.head.hex()) == (entry["records"], entry["head"])
+    assert len(summary["views"]) == 14
+    check_same(finish(start(folder, "resume")), undisturbed, folder)
+
+
+@pytest.mark.parametrize("transport", ["ipc", "inprocess"])
+@pytest.mark.parametrize("scheme", ["masked", "direct", "plain", "trusted", "dynamic"])
+def test_every_scheme_and_transport_resumes(tmp_path, scheme, transport):
+    config = RunConfig(**SMALL | {"scheme": scheme, "transport": transport})
+    whole = run(config, out=tmp_path / "whole")
+
+    def stop(line: dict) -> None:
+        if line["iteration"] == min(7, SMALL["iterations"] - 1):
+            raise KeyboardInterrupt
+
+    stopped = run(config, out=tmp_path / "run", on_line=stop)
+    assert stopped["completed"] == (scheme == "trusted")  # which has no iterations to stop after
+    (tmp_path / "run" / "summary.json").unlink()
+    summary = resume(tmp_path / "run")
+    assert summary["completed"] and summary["item_factors_sha256"] == whole["item_factors_sha256"]
+    assert summary["bytes"]["per_iteration"] == whole["bytes"]["per_iteration"]
+    assert [line["iteration"] for line in lines(tmp_path / "run")] == [line["iteration"] for line in lines(tmp_path / "whole")]
+
+
+def test_a_completed_run_is_only_shown(tmp_path):
+    summary = run(RunConfig(**SMALL | {"iterations": 3}), out=tmp_path / "run")
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*") if path.name != "lock"}
+    (tmp_path / "run").rename(tmp_path / "moved")
+    assert api.resume(tmp_path / "moved") == summary | {"run": str(tmp_path / "moved")}
+    after = {path: path.stat().st_mtime_ns for path in (tmp_path / "moved").rglob("*") if path.name != "lock"}
+    assert sorted(after.values()) == sorted(before.values())
+
+
+def test_nobody_resumes_or_replaces_a_run_while_an_actor_lives(tmp_path, undisturbed):
+    """Even if the launcher is gone: a stopped actor holds the lock."""
+    folder = tmp_path / "run"
+    process = start(folder, "run", **DYNAMIC)
+    await_lines(process, folder, 3)
+    os.kill(family(process)[-1].pid, signal.SIGSTOP)
+    with pytest.raises(BadInput, match="still lives"):
+        resume(folder)
+    with pytest.raises(BadInput, match="still lives"):
+        run(RunConfig(**DYNAMIC), out=folder, force=True)
+    kill_everything(process)
+    check_same(resume(folder), undisturbed, folder)
+
+
+def test_when_the_launcher_is_killed_every_child_is_gone_within_two_seconds(tmp_path):
+    folder = tmp_path / "run"
+    process = start(folder, "run", **DYNAMIC | {"iterations": 100_000})
+    await_lines(process, folder, 3)
+    children = family(process)[1:]
+    assert len(children) == 1 + 2 + 12
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    _, alive = psutil.wait_procs(children, timeout=2.0)
+    assert alive == []
+
+
+def test_what_cannot_go_on_is_refused_in_words(tmp_path):
+    with pytest.raises(BadInput, match=r"no run\.toml"):
+        resume(tmp_path)
+    run(RunConfig(**SMALL | {"iterations": 2, "views": "servers"}), out=tmp_path / "few")
+    (tmp_path / "few" / "summary.json").unlink()
+    with pytest.raises(BadInput, match="cannot go on"):
+        resume(tmp_path / "few")
+
+
+def test_a_run_does_not_go_on_with_other_ratings(tmp_path):
+    ratings = tmp_path / "ratings.csv"
+    rows = [f"{user},{item},{1 + (user + item) % 5}" for user in range(6) for item in range(5) if (user + item) % 3]
+    ratings.write_text("user,item,rating\n" + "\n".join(rows) + "\n")
+    config = RunConfig(**SMALL | {"iterations": 3, "data": str(ratings), "transport": "inprocess"})
+    run(config, out=tmp_path / "run")
+    (tmp_path / "run" / "summary.json").unlink()
+    changed = rows[0][:-1] + ("1" if rows[0][-1] == "5" else "5")
+    ratings.write_text("user,item,rating\n" + "\n".join([changed, *rows[1:]]) + "\n")
+    with pytest.raises(Broken, match="other data"):
+        resume(tmp_path / "run")
+    ratings.write_text("user,item,rating\n" + "\n".join([*rows, "6,0,3"]) + "\n")
+    with pytest.raises(BadInput, match="not what it was"):
+        resume(tmp_path / "run")
