@@ -1,4 +1,4 @@
-"""What a host tells the launcher and the person about its parties: bytes, times, errors, refusals. Nothing of it is sent."""
+"""What a host tells the launcher and the person about its parties: bytes, times, errors, refusals."""
 
 from __future__ import annotations
 
@@ -94,9 +94,7 @@ class Figures:
         tally = self._meter.take(finished)
         if finished <= self._reported:
             return
-        invited = contributors = 0
-        if isinstance(role, FactorizingRecommender):
-            invited, contributors = role.n_invited, role.n_contributors
+        invited, contributors = turnout(role)
         self._report(
             {
                 "event": "iteration",
@@ -122,6 +120,11 @@ class Figures:
                 **(self._meter.take(_ALL).to_lists() if self._meter else {}),
             }
         )
+
+
+def turnout(role: Role) -> tuple[int, int]:
+    """(invited, contributors) of the latest iteration, where the recommender knows."""
+    return (role.n_invited, role.n_contributors) if isinstance(role, FactorizingRecommender) else (0, 0)
 
 
 def own_memory() -> int | None:

@@ -28,6 +28,7 @@ from actors.observer import Observer
 from actors.outcome import EventsFor
 from actors.patience import Patience
 from actors.transport import ClientEnd, Context, Gate, ServerEnd
+from protocol.errors import BadInput
 from protocol.messages import EVENTS, SETUP, Deadline, Event, Gone
 from protocol.party import Outgoing, Party, Step, read_event
 from protocol.roles import RECOMMENDER, user_name
@@ -38,6 +39,7 @@ End = ServerEnd | ClientEnd
 
 _BURST = 64  # frames of one socket before the others get a turn
 _TICK = 0.01  # seconds; the unit of a delay that was planned
+_PORT_SECONDS = 10.0  # in which the port of a server that was killed must be free again
 _MOST_DERIVED = 3  # times that one peer may have old frames derived again
 _LEAVE_SECONDS = 0.02  # in which frames that were handed over are on the wire
 
@@ -52,7 +54,7 @@ class Place:
     bind: dict[str, str] = field(default_factory=dict)  # server -> endpoint, where it differs from the roster's
     resume: frozenset[str] = frozenset()  # parties that go on from their views
     reported: int = SETUP - 1  # the launcher has the figures of the iterations up to this one
-    silence: float | None = None  # seconds after which a server is asked again; a quarter of the deadline
+    silence: float | None = None  # seconds after which a server is asked again; half of the deadline
     faults: Faults | None = None
     incarnation: int = 0  # how often these parties were started before
 
@@ -97,7 +99,7 @@ class Host:
         self._observer = observer
         self._later: list[tuple[float, int, Callable[[], Any]]] = []
         self._ticket = itertools.count()  # keeps equal times apart in the heap
-        wait = place.deadline / 4 if place.silence is None else place.silence
+        wait = place.deadline / 2 if place.silence is None else place.silence
         self._patience: Patience[tuple[_Hosted, str]] = Patience(wait)
         self._quit = False
         secrets = list(secrets)
@@ -154,10 +156,22 @@ class Host:
         keys = {key: party for party, key in roster.public_keys.items() if party not in ahead and party != name}
         endpoint = self._place.bind.get(name) or roster.endpoints[name]
         assert self._gate is not None
-        max_frame = roster.card.codec.max_frame
-        end = ServerEnd(self._context, self._gate, name, endpoint, secret.keys, keys, max_frame)
+        open_end = functools.partial(ServerEnd, self._context, self._gate, name, endpoint, secret.keys, keys)
+        end = self._retry(open_end, roster.card.codec.max_frame, _PORT_SECONDS if name in self._place.resume else 0.0)
         self._report({"event": "ready", "party": name, "endpoint": end.address.endpoint})
         return end
+
+    @staticmethod
+    def _retry(open_end: Callable[[int], ServerEnd], max_frame: int, patience: float) -> ServerEnd:
+        """The port of a server that was killed may be in use for a moment, by a client that knocks at it."""
+        until = time.monotonic() + patience
+        while True:
+            try:
+                return open_end(max_frame)
+            except BadInput:
+                if time.monotonic() >= until:
+                    raise
+                time.sleep(_TICK)
 
     def _follow(self, hosted: _Hosted, party: Party, records: Iterable[Record]) -> Iterator[Record]:
         """Look on while a party does again what its view says: the figures are those of the first time."""

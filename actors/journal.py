@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import errno
+import fcntl
 import itertools
 import os
 from collections.abc import Callable, Iterable
 
-from protocol.errors import Aborted, Reason
+from protocol.errors import Aborted, BadInput, Reason
 from protocol.messages import SETUP
 from protocol.party import Outgoing, Party, Step
 from protocol.roles import user_index
@@ -41,10 +42,18 @@ def if_full(error: OSError, path: str) -> Aborted | OSError:
 
 class Journal:
     def __init__(self, path: str, resume_at: int | None = None) -> None:
-        """A new file, or one that goes on at this offset (a record that a crash cut off goes)."""
+        """A new file, or one that goes on at this offset (a record that a crash cut off goes). It has one writer."""
         self._path = path
         flags = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
-        self._file = os.open(path, flags if resume_at is not None else flags | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            self._file = os.open(path, flags if resume_at is not None else flags | os.O_CREAT | os.O_EXCL, 0o600)
+        except OSError as error:
+            raise if_full(error, path) from error
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self._file)
+            raise BadInput(f"A process that lives is writing {path}: wait for it, or stop it.") from None
         if resume_at is not None:
             os.ftruncate(self._file, resume_at)
 
@@ -71,7 +80,7 @@ def open_journal(path: str, opening: bytes) -> Journal:
 
 
 def resume_party(card: Card, seat: Seat, path: str, follow: Follow | None = None) -> tuple[Party, Journal, Step]:
-    """The party as its view leaves it; the step holds what it had not written or sent yet. `follow` sees every record."""
+    """The party as its view leaves it; the step holds what it had not written or sent yet. `follow` sees all."""
     party, opening = seat_party(card, seat, with_view=True)
     with contextlib.suppress(FileNotFoundError):
         if not _opens_with(path, opening):
@@ -109,7 +118,7 @@ def derive_again(card: Card, seat: Seat, path: str, peer: str, first: int, end: 
 
 
 def _opens_with(path: str, opening: bytes) -> bool:
-    """False if the party ended while it wrote its first bytes; `Broken` if these are of another run or other ratings."""
+    """False if the party ended while it wrote its first bytes; `Broken` if they are of another run or data."""
     with open(path, "rb") as file:
         begun = file.read(len(opening))
     if begun != opening[: len(begun)]:

@@ -1,4 +1,4 @@
-"""When to ask a server again that has said nothing for long: a frame may be lost with the connection that carried it."""
+"""When to ask a server again that has said nothing for long: a frame may be lost with the connection it was on."""
 
 from __future__ import annotations
 

@@ -8,16 +8,15 @@ A connection that announces an identity all the same is none of ours: nothing th
 Who is turned away is counted by kind, from what libzmq tells about handshakes and from what is dropped here:
 
     UNKNOWN_KEY         a proper handshake, with a key that is in no roster or was revoked
-    NO_ENCRYPTION       another mechanism than CURVE: none at all, or a password
-    UNREADABLE          bytes that the server's key does not open: made for another server, or altered on the way
-    GARBAGE             no handshake that could be followed: other protocols, noise, or nothing for HANDSHAKE_MS
+    NO_HANDSHAKE        no encryption, a password, made for another server's key, another protocol, noise, or silence
     BORROWED_IDENTITY   a frame of a valid key over a connection that names itself
     REVOKED             a frame over a connection that was open when its key was revoked
 
-libzmq reports what ended a handshake without saying which connection it was, and says nothing at all where not even
-the greeting made sense. Such a connection is told by its end: it closed and no handshake had come to a result since it
-was accepted. If another's did in between, that one goes uncounted; a connection whose handshake succeeded is never
-counted as garbage.
+libzmq 4.3.5 could tell more about a handshake that fails (EVENT_HANDSHAKE_FAILED_PROTOCOL), but must not be asked: with
+that event on, a message that was altered on its way may leave its connection open and deaf for ever, since reporting it
+overwrites the errno by which the connection would be closed. So such a handshake is told by its end: the connection
+closed, and no handshake had come to a result since it was accepted. If another's did in between, that one goes
+uncounted; a connection whose handshake succeeded is never counted.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ HIGH_WATER = 10_000  # frames per peer; the protocols keep two or three on their
 SELF_CHECK_MS = 5000
 HANDSHAKE_MS = 15_000  # then a connection is closed; a thousand users at once need a few seconds on two cores
 _HANDSHAKE_BYTES = 1024  # more than any command of a CURVE handshake, which the limit on messages would cut off too
-_FAILED = zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+_FAILED = zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL  # by silence, or by its other end
 _RESULT = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_HANDSHAKE_FAILED_AUTH
 _WATCHED = zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED | _FAILED | _RESULT
 
@@ -114,29 +113,21 @@ class Knocks:
                 kinds.append(kind)
 
     def _kind(self, event: int, value: int) -> str | None:
-        failed, self._failed = self._failed, bool(event & _FAILED)
+        failed, self._failed = self._failed, event == _FAILED
         self._results += bool(event & _RESULT)
         if event == zmq.EVENT_HANDSHAKE_FAILED_AUTH:
             return "UNKNOWN_KEY"
-        if event == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL:
-            return _PROTOCOL_KINDS.get(value, "GARBAGE")
-        if event == zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL:
-            return "GARBAGE"
+        if event == _FAILED:
+            return "NO_HANDSHAKE"
         if event == zmq.EVENT_ACCEPTED:
             self._open[value] = self._results
         elif event == zmq.EVENT_DISCONNECTED and self._open.pop(value, None) == self._results and not failed:
-            return "GARBAGE"
+            return "NO_HANDSHAKE"
         return None
 
     def close(self, server: zmq.Socket[bytes]) -> None:
         server.disable_monitor()
         self.socket.close(0)
-
-
-_PROTOCOL_KINDS: dict[int, str] = {
-    zmq.PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH: "NO_ENCRYPTION",
-    zmq.PROTOCOL_ERROR_ZMTP_CRYPTOGRAPHIC: "UNREADABLE",
-}
 
 
 class ServerEnd:
@@ -251,6 +242,7 @@ class ClientEnd:
 
     def __init__(self, context: Context, server: str, address: Address, keys: KeyPair, max_frame: int) -> None:
         self.server = server
+        self._endpoint = address.endpoint
         self.socket = context.socket(zmq.DEALER)
         _limit(self.socket, max_frame)
         self.socket.setsockopt(zmq.CURVE_SERVERKEY, address.public_key)
@@ -267,7 +259,11 @@ class ClientEnd:
         return self.server, parts[0] if len(parts) == 1 else b""
 
     def send(self, party: str, frame: bytes) -> bool:
-        self.socket.send(frame)
+        try:
+            self.socket.send(frame, zmq.NOBLOCK)
+        except zmq.Again:  # libzmq gives a connection up for good over which something altered came
+            self.socket.connect(self._endpoint)
+            self.socket.send(frame)
         return True
 
     def close(self) -> None:

@@ -17,7 +17,7 @@ import os
 os.register_at_fork = lambda **_: None
 
 # libraries first: what is imported after them lies together in memory, and a process then dirties fewer pages of it
-import cryptography.hazmat.primitives.asymmetric.ed25519
+import cryptography.hazmat.primitives.asymmetric.ed25519  # noqa: F401
 import msgpack
 import numpy  # noqa: F401
 import psutil  # noqa: F401

@@ -141,7 +141,7 @@ class Party:
         """Become the party that wrote these records (those behind header and input, which it has written itself).
 
         Everything that the role does is done again and must give the same chain of records, or `Differs` names the
-        first that it does not. The step holds what the view does not have yet: records to be written, frames to be sent.
+        first that it does not. The step holds what the view does not have yet: records to be written, frames to send.
         """
         assert self.view is not None
         step = self.start()

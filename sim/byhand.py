@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 
 from actors import limits
 from actors.host import Host, Place
-from actors.journal import make_view_folders
+from actors.journal import make_view_folders, view_path
 from actors.keys import Roster, read_roster, read_secret, write_private, write_secret
 from actors.presence import everyone_stays, takes_presence
 from protocol.errors import BadInput
@@ -86,12 +87,9 @@ def act(
     folder = str((out or roster_file.parent).absolute())
     limits.check_files(roster.card.params.n_users, 2 * len(parties))
     make_view_folders(folder, parties)
-    try:
-        rule = everyone_stays(roster.card.params.n_users) if takes_presence(roster.card.scheme) else None
-        host = Host(roster, secrets, Place(folder, frozenset(parties), deadline), report, events_for=rule)
-    except FileExistsError as error:
-        raise BadInput(f"{error.filename} exists already: this party has run before, so prepare a new run.") from error
-    host.run()
+    before = frozenset(party for party in parties if os.path.exists(view_path(folder, party)))  # it goes on from there
+    rule = everyone_stays(roster.card.params.n_users) if takes_presence(roster.card.scheme) else None
+    Host(roster, secrets, Place(folder, frozenset(parties), deadline, resume=before), report, events_for=rule).run()
 
 
 def _last(roster: Roster) -> int:

@@ -12,6 +12,7 @@ import numpy as np
 
 from protocol.errors import Reason
 from protocol.party import result_digest
+from protocol.ring import Ids
 from protocol.roles import RECOMMENDER, user_index
 from sim.evidence import Case, Report
 from sim.folder import FORMAT, jsonable
@@ -36,9 +37,9 @@ _WORDS = {
     "restarts": "restarts",
     "gone": "which users were gone",
     "abort.sentence": "the sentence of the abort",
-    "rejected": "how many frames were refused (not all views are here)",
-    "ratings.train": "how many ratings were trained on (not all views are here)",
-    "items_without_raters": "how many items have no rater (not all views are here)",
+    "rejected": "how many frames were refused (it needs every view of a completed run)",
+    "ratings.train": "how many ratings were trained on (it needs every view of a completed run)",
+    "items_without_raters": "how many items have no rater (it needs every view of a completed run)",
 }
 _REST = ("settings of run.toml that reach no party (such as data or deadline)", "iterations.jsonl", "names.json")
 
@@ -60,7 +61,7 @@ class ViewResult:
     signed: bool
     sound: bool
     rejected: Counter[str]
-    items: list[int]  # that this user rated
+    items: Ids  # that this user rated
 
 
 def read_summary(case: Case, report: Report) -> Summary:
@@ -141,7 +142,7 @@ def _from_views(case: Case, summary: Summary, views: dict[str, ViewResult]) -> d
     if set(views) != set(case.parties) or not all(view.sound for view in views.values()):
         return {}
     users = [view.items for party, view in views.items() if user_index(party) >= 0]
-    rated = {item for items in users for item in items}
+    rated = {item for items in users for item in items.tolist()}
     figures: dict[str, Any] = {
         "ratings.train": sum(map(len, users)),
         "items_without_raters": case.card.params.n_items - len(rated),

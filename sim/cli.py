@@ -105,7 +105,7 @@ def configuration(
     no_rho: Annotated[bool | None, typer.Option("--no-rho", help="Leave the iteration noise out (direct).")] = None,
     on_death: Annotated[str | None, typer.Option(help="Of a user's process: restart or drop. (restart)")] = None,
     deadline: Annotated[float | None, typer.Option(help="Seconds that an iteration may wait for users. (60)")] = None,
-    faults: Annotated[str | None, typer.Option(metavar="SEED[:RATE]", help="Lose frames, end processes… (none)")] = None,
+    faults: Annotated[str | None, typer.Option(metavar="SEED[:RATE]", help="Lose frames, end processes.")] = None,
     views: Annotated[str | None, typer.Option(help="Kept for: full, servers, sample:K, none. (full)")] = None,
     test_fraction: Annotated[float | None, typer.Option(help="Of each user's ratings, held out. (.2)")] = None,
     seed: Annotated[int | None, typer.Option(help="Repeat a run; its masks are then not private. (fresh)")] = None,
@@ -324,7 +324,9 @@ def _tell(event: dict[str, Any]) -> None:
     """What a server that was started by hand says while it works."""
     if event["event"] == "ready":
         print(f"{event['party']} listens at {event['endpoint']}", file=sys.stderr)
-    elif event["event"] == "iteration":
+    elif event["event"] == "resumed":
+        print(f"{event['party']} goes on from its view, at iteration {event['iteration']}", file=sys.stderr)
+    elif event["event"] == "iteration" and event["seconds"] is not None:
         print(f"{event['party']} finished iteration {event['iteration']} in {event['seconds']:.3f} s", file=sys.stderr)
     elif event["event"] == "end":
         digest = f", item factors {event['result']}" if event.get("result") else ""

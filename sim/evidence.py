@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import fcntl
 import functools
+import os
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -119,6 +123,28 @@ class Case:
             if asked is not None and hasattr(params, name) and asked != getattr(params, name):
                 words = f"is not at one: {name} is {asked} under [run] and another under [params]"
                 report.find("run.toml", None, words)
+
+
+@contextlib.contextmanager
+def at_rest(folder: Path) -> Iterator[None]:
+    """While no process of the run writes: of two views that grow, one is always ahead of the other."""
+    try:
+        lock = os.open(folder / "lock", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:  # a copy of the files, or another's
+        yield
+        return
+    try:
+        _share(lock, folder)
+        yield
+    finally:
+        os.close(lock)
+
+
+def _share(lock: int, folder: Path) -> None:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise BadInput(f"A process of {folder} still lives: wait for it, or stop that run first.") from None
 
 
 def open_case(folder: Path) -> Case:

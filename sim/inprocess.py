@@ -15,7 +15,8 @@ import time
 from collections import deque
 from collections.abc import Container, Iterable, Iterator, Mapping
 
-from actors.journal import Journal, derive_again, make_view_folders, resume_party, view_path
+from actors.figures import turnout
+from actors.journal import Follow, Journal, derive_again, make_view_folders, resume_party, view_path
 from actors.meter import Meter
 from actors.observer import HeldOut, Observer
 from actors.outcome import EventsFor, IterationDone, OnIteration, Outcome
@@ -23,10 +24,10 @@ from actors.presence import everyone_stays, takes_presence
 from protocol.errors import Aborted, Bug
 from protocol.messages import SETUP, Deadline, Due, Event, Gone
 from protocol.party import Outgoing, Party, Step
-from protocol.roles import RECOMMENDER, FactorizingRecommender, user_index
+from protocol.roles import RECOMMENDER, user_index
 from protocol.schemes import Scheme
 from protocol.seating import Card, Seat, seat_party
-from protocol.view import EVENT, RECEIVED, Record
+from protocol.view import EVENT, RECEIVED, REJECTED, SENT, Record
 
 Edge = tuple[str, str]
 
@@ -85,6 +86,7 @@ class InProcess:
             self.parties[name], self._openings[name] = seat_party(card, seat, name in with_view)
         self._at = dict.fromkeys(self.parties, SETUP)  # the iteration that each party was in after its last step
         self._before_last = SETUP  # as the view of the recommender says
+        self._past: list[tuple[int, int, int]] = []  # iteration, invited, contributors
         self.outcome = Outcome(processes={"inprocess": 1})
         self._clock = self._started = time.perf_counter()
 
@@ -127,9 +129,10 @@ class InProcess:
     def _go_on(self) -> None:
         """After a break. Who keeps no view begins anew, and is told everything from the first iteration on."""
         fresh = [name for name in self.parties if name not in self._with_view]
-        steps = {name: self._revive(name) for name in self.parties if name in self._with_view}
+        steps = {name: self._revive(name, self._recount) for name in self.parties if name in self._with_view}
         recommender = self.parties[RECOMMENDER]
         now = max(recommender.role.iteration, 0)
+        self._report_past(unfinished=bool(steps.get(RECOMMENDER, Step()).records))
         self._begin(fresh)
         for iteration in range(now):
             self._happen(iteration, fresh)
@@ -142,10 +145,9 @@ class InProcess:
         for name in self.parties:
             self._ask_again(name)
 
-    def _revive(self, name: str) -> Step:
+    def _revive(self, name: str, follow: Follow | None = None) -> Step:
         """The party as its view leaves it, and what it owes."""
         self._openings.pop(name, None)
-        follow = self._follow if name == RECOMMENDER else None
         party, journal, step = resume_party(self._card, self._seats[name], self._path(name), follow)
         self.parties[name] = party
         self._keep(name, journal)
@@ -154,14 +156,34 @@ class InProcess:
         step.kind = "start"
         return step
 
-    def _follow(self, recommender: Party, records: Iterable[Record]) -> Iterator[Record]:
-        """Who has gone, and the iteration before the last step."""
+    def _recount(self, party: Party, records: Iterable[Record]) -> Iterator[Record]:
+        """What was sent and refused before the break, who has gone, and the iterations that were finished."""
         for record in records:
-            if record.type in (RECEIVED, EVENT):
-                self._before_last = recommender.role.iteration
-            if record.type == EVENT and record.fields[0] == Gone.__name__:
-                self._left.add(record.fields[1])
+            if record.type == SENT:
+                to, kind, iteration, size, _ = record.fields
+                self._meter.count(iteration, party.name, to, kind, size)
+            elif record.type == REJECTED:
+                self.outcome.rejected[record.fields[1]] += 1
+            elif party.name == RECOMMENDER and record.type in (RECEIVED, EVENT):
+                self._note_turn(party)
+                if record.type == EVENT and record.fields[0] == Gone.__name__:
+                    self._left.add(record.fields[1])
             yield record
+
+    def _note_turn(self, recommender: Party) -> None:
+        """Before an input: has the one before it finished an iteration?"""
+        if recommender.role.iteration != self._before_last:
+            self._past.append((self._before_last, *turnout(recommender.role)))
+            self._before_last = recommender.role.iteration
+
+    def _report_past(self, unfinished: bool) -> None:
+        """The iterations that were over before the break; one in the middle of its last step is over in a moment."""
+        if not unfinished:
+            self._note_turn(self.parties[RECOMMENDER])
+        for iteration, invited, contributors in self._past:
+            if iteration >= 0 and self._on_iteration:
+                tally = self._meter.take(iteration)
+                self._on_iteration(IterationDone(iteration, None, invited, contributors, tally))
 
     def _keep(self, name: str, journal: Journal) -> None:
         self._journals[name] = journal
@@ -281,12 +303,9 @@ class InProcess:
         if finished < 0:
             self.outcome.startup_seconds = now - self._started
             return
-        role = recommender.role
-        invited = contributors = 0
-        if isinstance(role, FactorizingRecommender):
-            invited, contributors = role.n_invited, role.n_contributors
         if self._on_iteration:
-            self._on_iteration(IterationDone(finished, seconds, invited, contributors, self._meter.take(finished)))
+            tally = self._meter.take(finished)
+            self._on_iteration(IterationDone(finished, seconds, *turnout(recommender.role), tally))
 
     def _close(self) -> None:
         for journal in self._journals.values():

@@ -21,7 +21,7 @@ from protocol.roles import UserInput
 from protocol.seating import Seat, seat_party
 from protocol.view import END, EVENT, HASH_BYTES, SENT, TYPES, Broken, Differs, Record, WholeRecords
 from sim import claims
-from sim.evidence import Case, Report, is_input_of, is_well_formed, open_case
+from sim.evidence import Case, Report, at_rest, is_input_of, is_well_formed, open_case
 from sim.folder import describe_platform, view_file
 from sim.viewcheck import BUFFER, OFTEN, OnBytes, is_beginning
 
@@ -155,13 +155,14 @@ def _of(record: Record) -> tuple[str, str]:
 def replay(folder: Path, party: str | None = None, on_bytes: OnBytes = lambda count: None) -> dict[str, Any]:
     """What `keyhole replay --json` prints; `BadInput` if the folder is no run or keeps no such view."""
     case = open_case(folder)
-    summary = claims.read_summary(case, Report())  # what is wrong with it is not asked here
-    rows = []
-    for name in _parties(case, party):
-        rerun = Rerun(case, name, summary.completed and name in summary.views)
-        with case.path(name).open("rb", BUFFER) as stream:
-            rerun.read(stream, on_bytes)
-        rows.append(_row(name, rerun))
+    with at_rest(folder):
+        summary = claims.read_summary(case, Report())  # what is wrong with it is not asked here
+        rows = []
+        for name in _parties(case, party):
+            rerun = Rerun(case, name, summary.completed and name in summary.views)
+            with case.path(name).open("rb", BUFFER) as stream:
+                rerun.read(stream, on_bytes)
+            rows.append(_row(name, rerun))
     return {
         "run": str(folder),
         "identical": all(row["identical"] for row in rows),

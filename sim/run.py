@@ -1,4 +1,4 @@
-"""One run, from its configuration to its folder, with any driver; and one that was stopped, from its folder to its end."""
+"""One run, from its configuration to its folder, with any driver; one that was stopped, from its folder to its end."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def show_verification(found: dict[str, Any]) -> None:
         out.print(table)
         _count_the_rest(found["findings"])
     else:
-        out.print(f"{read}: chains, signatures, heads exchanged, model and summary fit.")
+        out.print(f"{read}, and everything that was checked fits.")
     for note in found["notes"][:MOST_ROWS]:
         out.print(f"Note: {note}", markup=False)
     _count_the_rest(found["notes"])

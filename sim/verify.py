@@ -14,7 +14,7 @@ from protocol.errors import BadInput, Reason
 from protocol.roles import user_index
 from protocol.view import HASH_BYTES
 from sim import claims
-from sim.evidence import Case, Report, open_case
+from sim.evidence import Case, Report, at_rest, open_case
 from sim.exchange import Exchange
 from sim.summary import anchor_of
 from sim.viewcheck import BUFFER, Demand, OnBytes, ViewCheck
@@ -23,23 +23,15 @@ _PRIVATE = 0o600
 
 
 def verify(folder: Path, anchor: str | None = None, on_bytes: OnBytes = lambda count: None) -> dict[str, Any]:
-    """What `keyhole verify --json` prints; `BadInput` if the folder is no run."""
+    """What `keyhole verify --json` prints; `BadInput` if the folder is no run, or one that still goes on."""
     wanted = None if anchor is None else _read_anchor(anchor)
     case, report = open_case(folder), Report()
-    case.check_run_toml(report)
-    summary = claims.read_summary(case, report)
-    exchange = Exchange(case, report)
-    checks = {}
-    for party in case.parties:
-        if party in case.kept and (check := _check_view(case, party, summary, exchange, report, on_bytes)):
-            checks[party] = check
-    exchange.conclude({party: check.records for party, check in checks.items()})
-    _check_files(case, report)
-    results = {
-        party: claims.ViewResult(check.end, check.signed, check.sound, check.rejected, check.items)
-        for party, check in checks.items()
-    }
-    not_covered = claims.check(case, summary, results, report)
+    with at_rest(folder):
+        case.check_run_toml(report)
+        summary = claims.read_summary(case, report)
+        checks = _check_views(case, summary, report, on_bytes)
+        _check_files(case, report)
+        not_covered = claims.check(case, summary, {party: check.result() for party, check in checks.items()}, report)
     found = _anchor(checks, summary)
     matches = None if wanted is None else found == wanted
     if matches is False:
@@ -56,6 +48,17 @@ def verify(folder: Path, anchor: str | None = None, on_bytes: OnBytes = lambda c
         "anchor": found,
         "anchor_matches": matches,
     }
+
+
+def _check_views(
+    case: Case, summary: claims.Summary, report: Report, on_bytes: OnBytes
+) -> dict[str, ViewCheck]:
+    exchange, checks = Exchange(case, report), {}
+    for party in case.parties:
+        if party in case.kept and (check := _check_view(case, party, summary, exchange, report, on_bytes)):
+            checks[party] = check
+    exchange.conclude({party: check.records for party, check in checks.items()})
+    return checks
 
 
 def _check_view(

@@ -13,6 +13,7 @@ import numpy as np
 
 from protocol.codec import head_in
 from protocol.errors import Reason
+from protocol.ring import Ids
 from protocol.signing import is_signed
 from protocol.view import (
     END,
@@ -29,6 +30,7 @@ from protocol.view import (
     Record,
     read_records,
 )
+from sim.claims import ViewResult
 from sim.evidence import Case, Report, is_input_of, is_well_formed
 from sim.exchange import Exchange, Frame
 
@@ -67,11 +69,14 @@ class ViewCheck:
         self.sound = True
         self.whole = True  # the chain holds to the end of the file
         self.rejected: Counter[str] = Counter()
-        self.items: list[int] = []  # that this user rated
+        self.items: Ids = np.empty(0, np.uint32)  # that this user rated
 
     @property
     def signed(self) -> bool:
         return self._last == SIGNED
+
+    def result(self) -> ViewResult:
+        return ViewResult(self.end, self.signed, self.sound, self.rejected, self.items)
 
     def read(self, stream: BinaryIO, on_bytes: OnBytes) -> None:
         at = 0
@@ -142,7 +147,7 @@ class ViewCheck:
         inputs = record.fields[0]
         if not is_input_of(self._party, inputs):
             return "is not what such a party brings"
-        self.items = np.frombuffer(inputs.get("items", b""), "<u4").tolist()
+        self.items = np.frombuffer(inputs.get("items", b""), "<u4").astype(np.uint32)
         fits = inputs["tape_seed"] == self._case.tape_seed(self._party)
         return None if fits else "has another tape seed than follows from the seed of the run"
 

@@ -270,7 +270,9 @@ def test_schemes_and_datasets_can_be_listed(tmp_path):
     assert "masked" in keyhole("schemes").stdout and "demo" in keyhole("datasets").stdout
 
 
-@pytest.mark.parametrize("command", ["run", "view", "schemes", "datasets", "fetch", "prepare", "actor"])
+@pytest.mark.parametrize(
+    "command", ["run", "resume", "view", "verify", "replay", "schemes", "datasets", "fetch", "prepare", "actor"]
+)
 def test_every_command_has_help_with_an_example(command):
     result = keyhole(command, "--help")
     assert result.exit_code == 0 and "Example: keyhole " + command in " ".join(result.stdout.split())
@@ -302,7 +304,38 @@ def test_three_terminals_give_what_one_command_gives(tmp_path, scheme):
     assert [actor.returncode for actor in actors] == [0, 0, 0, 0]
     assert f"item factors {expected}" in outputs[3]
     assert {path.name for path in (folder / "views").iterdir()} >= {"recommender.view", "user-5.view"}
-    refused(keyhole("actor", "user:0", *where), 2, "has run before")
+    again = keyhole("actor", "user:0", *where)  # it has done its part
+    assert again.exit_code == 0 and "user:0 is done" in again.stdout
+
+
+def test_an_actor_that_was_killed_is_started_again_by_hand_and_goes_on(tmp_path):
+    config = ("--data", "synthetic:6x5:.5", "--iterations", "60", "--dim", "2", "--seed", "3", "--scheme", "masked")
+    result = keyhole("run", *config, "--out", tmp_path / "run", "--transport", "inprocess", "--json")
+    expected = json.loads(result.stdout)["item_factors_sha256"]
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    folder = tmp_path / "hand"
+    assert keyhole("prepare", *config, "--out", folder, "--port", port).exit_code == 0
+    where = ["--roster", str(folder / "roster.json"), "--keys", str(folder / "keys"), "--deadline", "4"]
+    command, pipe = [sys.executable, "-m", "sim", "actor"], subprocess.PIPE
+
+    def start(party: str) -> subprocess.Popen[str]:
+        environment = os.environ | ENVIRONMENT
+        return subprocess.Popen([*command, party, *where], stdout=pipe, stderr=pipe, text=True, env=environment)
+
+    actors = {party: start(party) for party in ("recommender", "third_party", "users")}
+    for party in ("recommender", "third_party"):
+        for line in actors[party].stderr:
+            if "finished iteration" in line:
+                break
+        refused(keyhole("actor", "users", *where), 2, "A process that lives")
+        actors[party].kill()
+        actors[party].communicate()
+        actors[party] = start(party)
+    outputs = {party: actor.communicate(timeout=60) for party, actor in actors.items()}
+    assert f"item factors {expected}" in outputs["recommender"][0], outputs
+    assert "goes on from its view" in outputs["third_party"][1]
 
 
 def test_keys_that_others_can_read_are_refused(tmp_path):

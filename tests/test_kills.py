@@ -1,4 +1,4 @@
-"""Real processes that end at a planned moment, by SIGKILL: every role × every step × {before journal, after it, after sending}.
+"""Real processes, killed at a planned moment: every role × every step × {before the journal, after it, after sending}.
 
 Three kills share a run, one of each role. With KEYHOLE_LONG set every kill has a run of its own, for both wires and
 two schemes, at the first and at a later step of its kind.
@@ -38,7 +38,8 @@ USER_STEPS = {
     ("masked", "compact"): "start Hello Welcome ItemFactors Finish",
     ("masked", "paper"): "start Hello WelcomeInFull ItemFactorsInFull Finish",
 }
-ONCE = {"start", "Welcome", "WelcomeInFull", "Commit", "CommitInFull", "OpenCommitment", "SealedTotal", "Finish", "Churn"}
+ONCE = {"start", "Welcome", "WelcomeInFull", "Commit", "CommitInFull", "OpenCommitment", "SealedTotal"}
+ONCE |= {"Finish", "Churn"}
 
 Kill = tuple[str, str]  # party, kind of the step
 

@@ -68,8 +68,8 @@ def check_flat(watch: Watch, most_bytes: float) -> None:
     for name, samples in watch.samples.items():
         grown, fewest, most = watch.growth(name)
         print(
-            f"{name}: {samples[-1][0] / MEGABYTE:.1f} MiB at the end, {grown / MEGABYTE:+.2f} MiB from the second quarter "
-            f"to the last; {fewest} to {most} open files"
+            f"{name}: {samples[-1][0] / MEGABYTE:.1f} MiB at the end, {grown / MEGABYTE:+.2f} MiB from the second "
+            f"quarter to the last; {fewest} to {most} open files"
         )
         assert grown < most_bytes, name
         assert most - fewest <= 2, name

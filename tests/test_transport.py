@@ -90,8 +90,8 @@ def test_a_client_does_not_talk_to_a_server_with_another_key(context, served):
     client.socket.close(0)
 
 
-def test_a_borrowed_identity_changes_neither_the_sender_nor_the_way_back(context, served):
-    """user:1 calls itself user:0 at the ZeroMQ level; the server goes by the key."""
+def test_a_connection_that_names_itself_gets_nothing_through_and_takes_nobodys_way_back(context, served):
+    """user:1 calls itself user:0 at the ZeroMQ level; the server goes by the key, and none of ours has a name."""
     server, keys = served
     honest = ClientEnd(context, "server", server.address, keys["user:0"], 1000)
     honest.send("server", b"hello")
@@ -105,12 +105,26 @@ def test_a_borrowed_identity_changes_neither_the_sender_nor_the_way_back(context
     )
     thief.connect(server.address.endpoint)
     thief.send(b"I am user:0")
-    assert receive(server) == ("user:1", b"I am user:0")
-    server.send("user:0", b"for user:0 alone")
+    assert receive(server, 0.5) is None
+    assert server.refusals() == ["BORROWED_IDENTITY"]
+    assert server.send("user:0", b"for user:0 alone")
     assert receive(honest) == ("server", b"for user:0 alone")
+    assert not server.send("user:1", b"nobody is at user:1")
     assert not thief.poll(200)
     thief.close(0)
     honest.close()
+
+
+def test_a_party_that_has_not_spoken_cannot_be_reached_yet(context, served):
+    """As after a restart of the server: the party will speak, and ask for what it lacks."""
+    server, keys = served
+    client = ClientEnd(context, "server", server.address, keys["user:0"], 1000)
+    assert not server.send("user:0", b"too early")
+    client.send("server", b"hello")
+    assert receive(server) == ("user:0", b"hello")
+    assert server.send("user:0", b"now")
+    assert receive(client) == ("server", b"now")
+    client.close()
 
 
 def test_a_party_that_comes_back_is_reached_at_its_new_connection(context, served):
