@@ -379,7 +379,9 @@ class Host:
             self._tick(hosted, Deadline(iteration))
 
     def _crash_here(self, hosted: _Hosted, step: Step, phase: str) -> None:
-        if hosted.mischief and step.rejected is None and hosted.mischief.crashes(step.kind or "start", phase):
+        if not hosted.mischief or not hosted.journal:  # without a view it could not come back
+            return
+        if step.rejected is None and hosted.mischief.crashes(step.kind or "start", phase):
             if phase == PHASES[2]:
                 time.sleep(_LEAVE_SECONDS)
             os.kill(os.getpid(), signal.SIGKILL)

@@ -262,6 +262,7 @@ class ClientEnd:
         try:
             self.socket.send(frame, zmq.NOBLOCK)
         except zmq.Again:  # libzmq gives a connection up for good over which something altered came
+            self.socket.disconnect(self._endpoint)
             self.socket.connect(self._endpoint)
             self.socket.send(frame)
         return True

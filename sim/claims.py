@@ -208,9 +208,7 @@ def _read_model(case: Case, summary: Summary, report: Report) -> str | None:
     return result_digest(factors).hex()
 
 
-def _check_model(
-    case: Case, summary: Summary, views: dict[str, ViewResult], model: str | None, report: Report
-) -> None:
+def _check_model(case: Case, summary: Summary, views: dict[str, ViewResult], model: str | None, report: Report) -> None:
     there = (case.folder / MODEL).is_file()
     recommender = views.get(RECOMMENDER)
     ended = recommender.end if recommender and recommender.sound else None

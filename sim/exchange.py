@@ -18,6 +18,7 @@ from sim.evidence import Case, Report
 _ENTRY = struct.Struct("<32s32s?I")
 
 Edge = tuple[str, str]  # sender, receiver
+Place = tuple[str, int]  # the record of a party's view
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +31,6 @@ class Frame:
         return _ENTRY.pack(self.digest, self.head or NO_HEAD, self.head is not None, self.record)
 
 
-@dataclass(frozen=True, slots=True)
-class _Dispute:
-    sent: int | None  # the record of the sender's view; None: it has none
-    receiver: str
-    received: int
-
-
 class Exchange:
     def __init__(self, case: Case, report: Report) -> None:
         self._case = case
@@ -47,8 +41,8 @@ class Exchange:
         self._settled: set[Edge] = set()  # a difference was found: what follows it says nothing new
         self._read: dict[str, bool] = {}  # parties whose views are through; whether all of it could be used
         self._agreed: dict[str, int] = {}  # by sender, the latest record before which others know its head
-        self._other_heads: dict[str, _Dispute] = {}  # by sender, the earliest
-        self._unknown: dict[str, _Dispute] = {}
+        self._other_heads: dict[str, tuple[int, Place]] = {}  # by sender: its record, who holds it
+        self._unknown: dict[str, Place] = {}  # by sender, a frame of which it has no record
 
     def sent(self, sender: str, receiver: str, frame: Frame) -> None:
         edge = (sender, receiver)
@@ -70,7 +64,7 @@ class Exchange:
         elif theirs := self._next(edge):
             self._compare(edge, theirs, frame)
         elif self._read[sender]:
-            self._unknown.setdefault(sender, _Dispute(None, receiver, frame.record))
+            self._unknown.setdefault(sender, (receiver, frame.record))
 
     def close(self, party: str, usable: bool) -> None:
         """This view is through. Not usable: where it ends is not where the party ended, so nothing is missing there."""
@@ -86,12 +80,12 @@ class Exchange:
             for edge in edges:
                 if edge[0] == party:
                     self._find_unknown(edge)
-        for sender, dispute in self._other_heads.items():
-            self._find_other_head(sender, dispute)
-        for sender, dispute in self._unknown.items():
-            words = f"is missing, though {self._place(dispute)} holds a frame of this party"
+        for sender, (sent, holder) in self._other_heads.items():
+            self._find_other_head(sender, sent, holder)
+        for sender, holder in self._unknown.items():
+            words = f"is missing, though {self._name(holder)} holds a frame of this party"
             if sender in records:
-                words = f"is missing: {self._place(dispute)} holds a frame that this view does not know"
+                words = f"is missing: {self._name(holder)} holds a frame that this view does not know"
             self._report.find(self._case.file(sender), records.get(sender), words)
 
     # --- frame by frame ----------------------------------------------------------------------------------------------
@@ -124,29 +118,27 @@ class Exchange:
             self._agreed[sender] = max(sent.record, self._agreed.get(sender, 0))
         else:
             self._settled.add(edge)
-            before = self._other_heads.get(sender)
-            if before is None or before.sent is None or sent.record < before.sent:
-                self._other_heads[sender] = _Dispute(sent.record, receiver, received.record)
+            if sender not in self._other_heads or sent.record < self._other_heads[sender][0]:
+                self._other_heads[sender] = sent.record, (receiver, received.record)
 
     def _find_unknown(self, edge: Edge) -> None:
         """What the receiver has beyond all that the sender says it sent."""
         if left := self._next(edge):
-            self._unknown.setdefault(edge[0], _Dispute(None, edge[1], left.record))
+            self._unknown.setdefault(edge[0], (edge[1], left.record))
 
     def _find_once(self, edge: Edge, holder: str, record: int, words: str) -> None:
         if edge not in self._settled:
             self._settled.add(edge)
             self._report.find(self._case.file(holder), record, words)
 
-    def _find_other_head(self, sender: str, dispute: _Dispute) -> None:
+    def _find_other_head(self, sender: str, sent: int, holder: Place) -> None:
         """Records before the latest agreed one are as they were, so what was altered stands between the two."""
-        words = f"left with another head than this view has before it (see {self._place(dispute)})"
-        assert dispute.sent is not None
-        first, last = self._agreed.get(sender, 0), dispute.sent - 1
+        words = f"left with another head than this view has before it (see {self._name(holder)})"
+        first, last = self._agreed.get(sender, 0), sent - 1
         if first <= last:
             which = f"record {last}" if first == last else f"one of the records {first} to {last}"
             words += f": {which} was altered afterwards"
-        self._report.find(self._case.file(sender), dispute.sent, words)
+        self._report.find(self._case.file(sender), sent, words)
 
-    def _place(self, dispute: _Dispute) -> str:
-        return f"{self._case.file(dispute.receiver)}, record {dispute.received}"
+    def _name(self, place: Place) -> str:
+        return f"{self._case.file(place[0])}, record {place[1]}"

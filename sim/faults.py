@@ -7,16 +7,17 @@ which then ends at any byte. The party comes back from its view, asks its server
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import heapq
 import itertools
 import math
 import random
 import tempfile
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from actors.faults import PHASES, Faults, Mischief
+from actors.faults import PHASES, DiskFull, Faults, Mischief
 from actors.journal import Journal
 from protocol.errors import Aborted, BadInput, Reason
 from protocol.messages import Event, Gone
@@ -26,6 +27,7 @@ from protocol.seating import Card, Seat
 from sim.inprocess import Edge, InProcess, servers_of
 
 DEFAULT_RATE, HIGHEST_RATE = 0.05, 0.5
+EARLY_RECORDS = (5, 40)
 MOST_SILENCE = 50  # rounds of asking that bring nothing before a deadline: that changes who contributes
 BEFORE_JOURNAL, AFTER_JOURNAL, AFTER_SEND = PHASES
 
@@ -43,6 +45,15 @@ def parse_faults(text: str) -> Faults:
             f"(7, or 7:.1), not {text!r}."
         )
     return Faults(int(seed), chosen)
+
+
+def with_a_full_disk(faults: Faults, parties: Sequence[str]) -> Faults:
+    """With the probability of the rate, one of the parties finds its disk full, once, early in the run."""
+    draw = random.Random(f"{faults.seed} disk")
+    if draw.random() >= faults.rate:
+        return faults
+    full = DiskFull(draw.choice(parties), draw.randrange(*EARLY_RECORDS), draw.randrange(100))
+    return dataclasses.replace(faults, full=(full,))
 
 
 class _Crashed(Exception):

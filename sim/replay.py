@@ -19,7 +19,7 @@ from protocol.errors import BadInput
 from protocol.party import Outgoing, Party
 from protocol.roles import UserInput
 from protocol.seating import Seat, seat_party
-from protocol.view import END, EVENT, HASH_BYTES, SENT, TYPES, Broken, Differs, Record, WholeRecords
+from protocol.view import END, EVENT, HASH_BYTES, HEADER, INPUT, SENT, TYPES, Broken, Differs, Record, WholeRecords
 from sim import claims
 from sim.evidence import Case, Report, at_rest, is_input_of, is_well_formed, open_case
 from sim.folder import describe_platform, view_file
@@ -89,19 +89,21 @@ class Rerun:
     def _replay(self, records: Iterator[Record]) -> None:
         header, inputs = next(records, None), next(records, None)
         left: list[bytes] = []
-        if header is not None and (words := self._case.header_fault(self._party, header.fields)):
-            raise _Other(Difference(0, "header", header.head.hex(), None, words))
+        if header is not None:
+            fault = self._case.header_fault(self._party, header.fields) if header.type == HEADER else "is no header"
+            if fault:
+                raise _Other(Difference(0, TYPES[header.type], header.head.hex(), None, fault))
         if header is not None and inputs is not None:
-            party = self._seat(header, inputs)
+            party = self._seat(inputs)
             left = party.replay(records, self._count).records
             self.ended = party.done and not left
         if self._must_end and not self.ended:
             kind, derived = _of_bytes(left[0]) if left else ("end", None)
             raise _Other(Difference(self.records, kind, None, derived, "is missing: the view stops before its end"))
 
-    def _seat(self, header: Record, record: Record) -> Party:
+    def _seat(self, record: Record) -> Party:
         inputs = record.fields[0]
-        if not is_input_of(self._party, inputs):
+        if record.type != INPUT or not is_input_of(self._party, inputs):
             raise _Other(self._at_latest("is not what such a party brings"))
         own = None
         if "items" in inputs:

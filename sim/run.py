@@ -23,7 +23,7 @@ from protocol.roles import RECOMMENDER, user_name
 from protocol.view import EVENT, WholeRecords
 from sim.baseline import plain_accuracy
 from sim.config import RunConfig, read_config
-from sim.faults import FaultyInProcess, parse_faults
+from sim.faults import FaultyInProcess, parse_faults, with_a_full_disk
 from sim.folder import locked, new_folder, read_run, read_summary, write_names, write_run, write_summary
 from sim.inprocess import InProcess
 from sim.plan import Plan, make_plan
@@ -56,6 +56,8 @@ def run(
     started = time.perf_counter()
     faults = parse_faults(config.faults) if config.faults else None
     plan = make_plan(config)
+    if faults and plan.views:
+        faults = with_a_full_disk(faults, sorted(plan.views))
     check_limits(plan, out or Path())
     folder = new_folder(out, plan.card.scheme.name, force)
     with locked(folder) as lock:

@@ -50,9 +50,7 @@ def verify(folder: Path, anchor: str | None = None, on_bytes: OnBytes = lambda c
     }
 
 
-def _check_views(
-    case: Case, summary: claims.Summary, report: Report, on_bytes: OnBytes
-) -> dict[str, ViewCheck]:
+def _check_views(case: Case, summary: claims.Summary, report: Report, on_bytes: OnBytes) -> dict[str, ViewCheck]:
     exchange, checks = Exchange(case, report), {}
     for party in case.parties:
         if party in case.kept and (check := _check_view(case, party, summary, exchange, report, on_bytes)):

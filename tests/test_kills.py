@@ -6,6 +6,7 @@ two schemes, at the first and at a later step of its kind.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from pathlib import Path
 
@@ -17,9 +18,10 @@ from actors.faults import PHASES, Crash, Faults
 from actors.launch import Launch, Staff
 from actors.outcome import Outcome
 from sim.config import RunConfig
+from sim.faults import with_a_full_disk
 from sim.inprocess import InProcess
 from sim.plan import Plan, make_plan
-from sim.run import make_roster
+from sim.run import make_roster, resume, run
 
 DEADLINE = 20.0  # never reached: a deadline would change who contributes
 SERVER_STEPS = {
@@ -69,11 +71,18 @@ def steps(scheme: str, wire: str = "compact") -> dict[str, list[str]]:
     return {party: text.split() for party, text in kinds.items()}
 
 
-def run_with(plan: Plan, folder: Path, crashes: list[Crash], transport: str = "tcp", pack: int = 1) -> Outcome:
+def run_with(
+    plan: Plan,
+    folder: Path,
+    crashes: list[Crash],
+    transport: str = "tcp",
+    pack: int = 1,
+    faults: Faults | None = None,
+) -> Outcome:
     secrets, roster = make_roster(plan)
     churn = plan.churn()
     folder.mkdir()
-    staff = Staff(folder, plan.views, DEADLINE, transport, pack, faults=Faults(crashes=tuple(crashes)))
+    staff = Staff(folder, plan.views, DEADLINE, transport, pack, faults=faults or Faults(crashes=tuple(crashes)))
     return Launch(roster, secrets, staff, None, churn.events if churn else None).run()
 
 
@@ -108,6 +117,33 @@ def test_the_same_process_may_end_again_and_again(tmp_path):
     outcome = run_with(plan_of("dynamic"), tmp_path / "run", crashes, "ipc", pack=3)
     assert outcome.abort is None and outcome.restarts >= 5
     assert outcome.item_factors.tobytes() == undisturbed("dynamic")
+
+
+@pytest.mark.parametrize("seed", [1, 3])
+def test_a_run_with_faults_of_every_kind_ends_with_the_same_factors(tmp_path, seed):
+    """Frames lost, doubled, late, damaged and out of turn, and processes that end, all at once."""
+    outcome = run_with(plan_of("dynamic"), tmp_path / "run", [], faults=Faults(seed, 0.3))
+    assert outcome.abort is None and outcome.restarts > 0
+    assert {"GAP", "MALFORMED", "REPLAYED"} <= set(outcome.rejected)
+    assert not {"CONFLICT", "WRONG_ITERATION"} & set(outcome.rejected)
+    assert outcome.item_factors.tobytes() == undisturbed("dynamic")
+
+
+def test_a_full_disk_ends_the_run_with_a_reason_and_the_run_goes_on_from_there(tmp_path):
+    """A user's and a server's, in the middle of a record; every process has ended, and nothing else is in the way."""
+    config = RunConfig(scheme="dynamic", data="synthetic:7x6:.6", dim=2, iterations=6, seed=4, join=0.3, leave=0.1)
+    seeds = {}
+    for seed in range(200):
+        full = with_a_full_disk(Faults(seed, 0.2), sorted(plan_of("dynamic").views)).full
+        if full and full[0].party.partition(":")[0] not in seeds:
+            seeds[full[0].party.partition(":")[0]] = (seed, full[0].party)
+    for role in ("recommender", "third_party", "user"):
+        seed, party = seeds[role]
+        stopped = run(dataclasses.replace(config, faults=f"{seed}:.2"), out=tmp_path / role)
+        assert stopped["abort"]["reason"] == "DISK_FULL" and party.replace(":", "-") in stopped["abort"]["sentence"]
+        summary = resume(tmp_path / role)
+        assert summary["completed"]
+        assert np.load(tmp_path / role / "model" / "item_factors.npy").tobytes() == undisturbed("dynamic")
 
 
 def single_kills() -> list[tuple[str, str, Crash]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import io
 import struct
@@ -17,8 +18,8 @@ from support_wire import NO_HEAD, framed
 
 from actors.journal import view_path
 from protocol.errors import Reason
-from protocol.messages import Deadline, ItemFactors
-from protocol.party import Party, Step, result_digest
+from protocol.messages import Churn, Deadline, Due, Gone, ItemFactors
+from protocol.party import Party, Step, read_event, result_digest
 from protocol.roles import RECOMMENDER, THIRD_PARTY, UserInput
 from protocol.seating import Card, Seat, seat_party
 from protocol.view import END, EVENT, INPUT, RECEIVED, REJECTED, SENT, read_records
@@ -210,6 +211,20 @@ def test_the_third_party_asks_for_a_deadline_when_it_opens():
     fresh, _ = seat_party(card, seats[1], with_view=False)
     assert fresh.receive(RECOMMENDER, framed(0, 0, 2, card.run_id, card.params_digest)).timers == []
     assert fresh.receive(RECOMMENDER, opening).timers == [0]
+
+
+@pytest.mark.parametrize("event", [Deadline(-2), Churn(3, True), Churn(0, False), Due(1, (0, 7)), Due(0, ()), Gone(5)])
+def test_an_event_is_read_back_from_its_record(event):
+    kind, *fields = msgpack.unpackb(msgpack.packb([type(event).__name__, *dataclasses.astuple(event)]))
+    assert read_event(kind, *fields) == event
+    for place in range(len(fields)):
+        for wrong in (None, "0", 1.0, b"", [[0]], ["x"], [True], *([True] if isinstance(fields[place], int) else [0])):
+            if type(wrong) is not type(fields[place]) or isinstance(wrong, list):
+                with pytest.raises(ValueError, match=kind):
+                    read_event(kind, *fields[:place], wrong, *fields[place + 1 :])
+    for other in (fields[:-1], [*fields, 0]):
+        with pytest.raises(ValueError, match=kind):
+            read_event(kind, *other)
 
 
 # --- the end -----------------------------------------------------------------------------------------------------

@@ -158,6 +158,8 @@ def test_the_view_of_another_run_is_not_replayed_as_this_one(folder, tmp_path):
 
 
 ODD_RECORDS = {
+    "no header": (0, [END, bytes(32)]),
+    "no input": (1, [END, bytes(32)]),
     "no ratings": (1, [1, {"tape_seed": bytes(32), "items": b"", "ratings": b""}]),
     "items out of range": (1, [1, {"tape_seed": bytes(32), "items": b"\xff" * 4, "ratings": bytes(8)}]),
     "half a rating": (1, [1, {"tape_seed": bytes(32), "items": bytes(4), "ratings": bytes(4)}]),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 
 import numpy as np
 import pytest
@@ -106,6 +107,24 @@ def test_sending_counts_per_receiver_and_apart_from_receiving():
     session.sent(PEER)
     session.sent(PEER)
     assert (session.next_to(PEER), session.next_to("third_party")) == (2, 0)
+    hear(session, 3)
+
+
+def test_it_says_how_many_frames_of_a_peer_have_used_up_their_number():
+    session = after(3)
+    assert (session.received_from(PEER), session.received_from("user:1")) == (3, 0)
+    refusal(session, 7)
+    refusal(session, 2)
+    assert session.received_from(PEER) == 3
+
+
+def test_a_frame_of_which_only_the_digest_is_known_counts_like_the_frame():
+    """As it stands in the record of a refusal, from which a session is made anew."""
+    session = after(2)
+    session.note(PEER, hashlib.sha256(b"frame 2").digest())
+    assert session.received_from(PEER) == 3
+    assert refusal(session, 2, frame=b"frame 2") is Reason.REPLAYED
+    assert refusal(session, 2, frame=b"frame 3") is Reason.CONFLICT
     hear(session, 3)
 
 

@@ -208,7 +208,7 @@ def test_what_is_altered_in_run_toml_contradicts_the_rest(folder, old, new, word
         ("[run]", "[run"),
         ("[params]", "[parameters]"),
         ("n_users = 3", 'n_users = "3"'),
-        ("n_users = 3", "n_users = 4000000000"),
+        ("n_users = 3", "n_users = 10000001"),
         ("n_users = 3", "n_users = -1"),
         ('nonce = "', 'nonce = "x'),
         ("simulation = true", 'simulation = "yes"'),

@@ -10,12 +10,13 @@ import hashlib
 import multiprocessing
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
 import zmq
-from support_proxy import DOWN, UP, FlippingProxy, only, sometimes
+from support_proxy import DOWN, UP, Choose, FlippingProxy, only, sometimes
 
 from actors.launch import Launch, Staff
 from actors.nursery import Nursery
@@ -37,8 +38,8 @@ def text(which: str, client: int, number: int) -> bytes:
     return hashlib.sha256(f"{which} of {client}, round {number}".encode()).digest() + bytes(number % 300)
 
 
-def texts(which: str) -> Counter[bytes]:
-    return Counter(text(which, client, number) for client in range(CLIENTS) for number in range(ROUNDS))
+def texts(which: str, rounds: int) -> Counter[bytes]:
+    return Counter(text(which, client, number) for client in range(CLIENTS) for number in range(rounds))
 
 
 # --- the processes at both ends of the wire --------------------------------------------------------------------------
@@ -89,11 +90,11 @@ def dial(context: zmq.Context, address: Address, keys: KeyPair | None) -> zmq.So
     return client
 
 
-def converse(pipe: Connection, number: int, address: Address, keys: KeyPair | None) -> None:
+def converse(pipe: Connection, number: int, rounds: int, address: Address, keys: KeyPair | None) -> None:
     """In each round a new connection: a frame and its echo, then a second frame, whose echo may come or not."""
     context = zmq.Context()
     received: Counter[bytes] = Counter()
-    for turn in range(ROUNDS):
+    for turn in range(rounds):
         client = dial(context, address, keys)
         monitor = client.get_monitor_socket(zmq.EVENT_DISCONNECTED)
         client.send(text("first", number, turn))
@@ -110,11 +111,15 @@ def converse(pipe: Connection, number: int, address: Address, keys: KeyPair | No
     pipe.send(received)
 
 
-Ends = tuple[Counter[bytes], Counter[str], Counter[bytes]]
+@dataclass(frozen=True)
+class Heard:
+    altered: Counter[str]  # by the proxy
+    server: Counter[bytes]
+    refused: Counter[str]  # by the server
+    clients: Counter[bytes]
 
 
-def talk_through(make_proxy: Callable[[str], FlippingProxy], encrypted: bool) -> tuple[FlippingProxy, Ends]:
-    """(the proxy, (what the server received, what it refused, what the clients received))."""
+def talk_through(choose: Choose, rounds: int, encrypted: bool) -> Heard:
     keys = [make_key_pair() for _ in range(CLIENTS)]
     server_keys = make_key_pair()
     roster = {pair.public: f"user:{number}" for number, pair in enumerate(keys)}
@@ -129,9 +134,11 @@ def talk_through(make_proxy: Callable[[str], FlippingProxy], encrypted: bool) ->
         return ours
 
     server = start(serve, server_keys if encrypted else None, roster)
-    proxy = make_proxy(server.recv())
+    proxy = FlippingProxy(server.recv(), choose)
     address = Address(proxy.endpoint, server_keys.public)
-    clients = [start(converse, number, address, pair if encrypted else None) for number, pair in enumerate(keys)]
+    clients = [
+        start(converse, number, rounds, address, pair if encrypted else None) for number, pair in enumerate(keys)
+    ]
     received: Counter[bytes] = Counter()
     for client in clients:
         received.update(client.recv())
@@ -141,31 +148,53 @@ def talk_through(make_proxy: Callable[[str], FlippingProxy], encrypted: bool) ->
         process.join(PATIENCE_MS / 1000)
         assert process.exitcode == 0
     proxy.close()
-    return proxy, (arrived, refused, received)
+    return Heard(proxy.altered, arrived, refused, received)
 
 
 @pytest.mark.parametrize("direction", [UP, DOWN])
 def test_no_altered_frame_is_delivered_and_every_other_one_is(direction):
-    proxy, (arrived, refused, received) = talk_through(
-        lambda server: FlippingProxy(server, only(direction, 1)), encrypted=True
-    )
-    assert proxy.altered == {direction: CLIENTS * ROUNDS}
-    assert received == texts("first")
-    assert arrived == (texts("first") if direction == UP else texts("first") + texts("second"))
-    assert refused == {}  # these are no strangers
+    """The server closes an altered frame's connection at once, although it watches connections."""
+    heard = talk_through(only(direction, 1), ROUNDS, encrypted=True)
+    first, second = texts("first", ROUNDS), texts("second", ROUNDS)
+    assert heard.altered == {direction: CLIENTS * ROUNDS}
+    assert heard.clients == first
+    assert heard.server == (first if direction == UP else first + second)
+    assert heard.refused == {}  # these are no strangers
 
 
 @pytest.mark.parametrize("direction", [UP, DOWN])
 def test_without_encryption_the_same_proxy_has_its_altered_frames_delivered(direction):
     """So it does alter them, and the test above can fail."""
-    proxy, (arrived, _, received) = talk_through(
-        lambda server: FlippingProxy(server, only(direction, 1)), encrypted=False
-    )
-    total = CLIENTS * ROUNDS
-    assert proxy.altered == {direction: total}
-    sound = texts("first") + texts("second")
-    assert (received - sound).total() == total
-    assert (arrived - sound).total() == (total if direction == UP else 0)
+    rounds = 50
+    heard = talk_through(only(direction, 1), rounds, encrypted=False)
+    sound, total = texts("first", rounds) + texts("second", rounds), CLIENTS * rounds
+    assert heard.altered == {direction: total}
+    assert (heard.clients - sound).total() == total
+    assert (heard.server - sound).total() == (total if direction == UP else 0)
+
+
+def test_a_client_dials_again_after_something_altered_came():
+    """libzmq gives such a connection up for good; the next frame of the client opens another."""
+    context = zmq.Context()
+    gate, keys = Gate(context), make_key_pair()
+    server = ServerEnd(context, gate, "server", "tcp://127.0.0.1:*", make_key_pair(), {keys.public: "user:0"}, 1000)
+    proxy = FlippingProxy(server.address.endpoint, only(DOWN, 1))
+    client = ClientEnd(context, "server", Address(proxy.endpoint, server.address.public_key), keys, 1000)
+    for turn in range(5):
+        client.send("server", b"question %d" % turn)
+        assert server.socket.poll(PATIENCE_MS)
+        assert server.receive() == ("user:0", b"question %d" % turn)
+        server.send("user:0", b"answer %d" % turn)
+        assert client.socket.poll(PATIENCE_MS)
+        assert client.receive() == ("server", b"answer %d" % turn)
+        server.send("user:0", b"altered on its way")
+        assert not client.socket.poll(300)
+    assert proxy.altered == {DOWN: 5}
+    client.close()
+    server.close()
+    gate.close()
+    context.term()
+    proxy.close()
 
 
 # --- a whole run -----------------------------------------------------------------------------------------------------
