@@ -1,0 +1,270 @@
+"""Take one guard away at a time, and see that a test fails: `python tests/guards.py` (about five minutes, on 2 cores).
+
+Each entry is one change to one file in a copy of the project, and the tests that must notice it.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+
+
+@dataclass(frozen=True)
+class Guard:
+    what: str
+    file: str
+    guard: str  # as it stands in the file, once
+    without: str
+    tests: str  # arguments of pytest
+
+
+GUARDS = [
+    Guard(
+        "a frame must be canonical",
+        "protocol/codec.py",
+        "        if msgpack.packb(body) != packed:\n            raise Rejected(Reason.NOT_CANONICAL)\n",
+        "",
+        "tests/test_codec.py",
+    ),
+    Guard(
+        "the size is checked before parsing",
+        "protocol/codec.py",
+        "        if len(frame) > self.max_frame:\n            raise Rejected(Reason.OVERSIZED)\n",
+        "",
+        "tests/test_codec.py",
+    ),
+    Guard(
+        "a number too far is a gap",
+        "protocol/session.py",
+        "        if sequence > expected:\n            raise Rejected(Reason.GAP)\n",
+        "",
+        "tests/test_session.py tests/test_refusals.py",
+    ),
+    Guard(
+        "other bytes under one number are a conflict",
+        "protocol/session.py",
+        "Reason.CONFLICT if known is not None and known != frame_digest(frame) else Reason.REPLAYED",
+        "Reason.REPLAYED",
+        "tests/test_session.py",
+    ),
+    Guard(
+        "the first frame is a Hello of this run",
+        "protocol/session.py",
+        "        if sequence == 0 and not self._same_run(message):\n            raise Rejected(Reason.VERSION)\n",
+        "",
+        "tests/test_session.py tests/test_vectors.py",
+    ),
+    Guard(
+        "an iteration is closed once",
+        "protocol/masked_sum.py",
+        "require(iteration == self.iteration < self._iterations and self.closing is None, Reason.WRONG_ITERATION)",
+        "require(iteration == self.iteration < self._iterations, Reason.WRONG_ITERATION)",
+        "tests/test_masked_sum.py tests/test_refusals.py",
+    ),
+    Guard(
+        "one answer per user and iteration",
+        "protocol/masked_sum.py",
+        "        require(user not in self._parts, Reason.DUPLICATE)\n",
+        "",
+        "tests/test_masked_sum.py tests/test_refusals.py",
+    ),
+    Guard(
+        "nobody alone commits to an item's noise",
+        "protocol/commitment.py",
+        "        require(everywhere(opening.counts >= 2), Reason.OUT_OF_RANGE)",
+        "        pass",
+        "tests/test_commitment.py",
+    ),
+    Guard(
+        "a user answers an iteration once",
+        "protocol/schemes/factorizing.py",
+        "require(iteration > self.iteration and iteration < self.params.iterations, Reason.WRONG_ITERATION)",
+        "require(iteration < self.params.iterations, Reason.WRONG_ITERATION)",
+        "tests/test_refusals.py",
+    ),
+    Guard(
+        "what is due is said once",
+        "protocol/schemes/dynamic_recommender.py",
+        " and event.iteration > self.told:",
+        ":",
+        "tests/test_again.py tests/test_replay_party.py tests/test_churn.py",
+    ),
+    Guard(
+        "a record must fit the chain",
+        "protocol/view.py",
+        "        if head != stored:\n            raise Broken(f\"record {number} does not fit the hash chain\")\n",
+        "",
+        "tests/test_view.py",
+    ),
+    Guard(
+        "what is done again must give the same chain",
+        "protocol/party.py",
+        "            if derived[-HASH_BYTES:] != record.head:",
+        "            if False:",
+        "tests/test_replay_party.py",
+    ),
+    Guard(
+        "a frame carries the head of its sender's view",
+        "protocol/party.py",
+        "        return self.view.head if self.view else NO_HEAD",
+        "        return NO_HEAD",
+        "tests/test_replay_party.py tests/test_verify.py",
+    ),
+    Guard(
+        "write before you speak",
+        "sim/inprocess.py",
+        "        self._write(party.name, step)\n        if step.abort is not None:\n            raise step.abort\n",
+        "        if step.abort is not None:\n            raise step.abort\n        self._send(party.name, step)\n"
+        "        step.sends = []\n        self._write(party.name, step)\n",
+        "tests/test_crashes.py",
+    ),
+    Guard(
+        "a full disk is a reason",
+        "actors/journal.py",
+        "if error.errno in _FULL else error",
+        "if False else error",
+        "tests/test_crashes.py",
+    ),
+    Guard(
+        "a view begun with other data does not go on",
+        "actors/journal.py",
+        "    if begun != opening[: len(begun)]:",
+        "    if False:",
+        "tests/test_resume.py -k other_ratings",
+    ),
+    Guard(
+        "a view has one writer",
+        "actors/journal.py",
+        "            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)\n",
+        "            pass\n",
+        "tests/test_cli.py -k by_hand",
+    ),
+    Guard(
+        "a view is private",
+        "actors/journal.py",
+        "flags | os.O_CREAT | os.O_EXCL, 0o600)",
+        "flags | os.O_CREAT | os.O_EXCL, 0o644)",
+        "tests/test_view.py tests/test_secrets.py",
+    ),
+    Guard(
+        "a key folder that others can read is refused",
+        "actors/keys.py",
+        "    if mode & (stat.S_IRWXG | stat.S_IRWXO):",
+        "    if False:",
+        "tests/test_cli.py -k others_can_read",
+    ),
+    Guard(
+        "nobody resumes a run while an actor lives",
+        "sim/folder.py",
+        "        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)\n",
+        "        pass\n",
+        "tests/test_resume.py -k while_an_actor_lives",
+    ),
+    Guard(
+        "the servers let in the keys of the roster only",
+        "actors/transport.py",
+        "        return key in self._allowed.get(domain, ())",
+        "        return True",
+        "tests/test_transport.py",
+    ),
+    Guard(
+        "a server that lets strangers in does not start",
+        "actors/transport.py",
+        "    if not refused:\n        raise Bug(",
+        "    if False:\n        raise Bug(",
+        "tests/test_transport.py",
+    ),
+    Guard(
+        "a connection that names itself is refused",
+        "actors/transport.py",
+        "        if frame.get(\"Identity\"):",
+        "        if False:",
+        "tests/test_transport.py tests/test_strangers.py",
+    ),
+    Guard(
+        "the key of a user that has gone is refused",
+        "actors/transport.py",
+        "        self._allowed[server] -= {key}",
+        "        pass",
+        "tests/test_transport.py tests/test_strangers.py",
+    ),
+    Guard(
+        "the transport drops what is too large",
+        "actors/transport.py",
+        "    socket.setsockopt(zmq.MAXMSGSIZE, max(max_frame + CURVE_OVERHEAD, _HANDSHAKE_BYTES))\n",
+        "",
+        "tests/test_transport.py",
+    ),
+    Guard(
+        "a frame's head is that of its sender's view",
+        "sim/exchange.py",
+        "        elif received.head == sent.head:",
+        "        elif received.head:",
+        "tests/test_verify.py tests/test_verify_cut.py",
+    ),
+    Guard(
+        "a view ends where the summary says",
+        "sim/viewcheck.py",
+        "        elif known is not None and self._known_head != self._demand.head:",
+        "        elif False:",
+        "tests/test_verify.py tests/test_verify_cut.py tests/test_verify_claims.py",
+    ),
+    Guard(
+        "a finished view is signed by its party",
+        "sim/viewcheck.py",
+        "return None if is_signed(",
+        "return None if True or is_signed(",
+        "tests/test_verify.py tests/test_verify_cut.py tests/test_verify_claims.py",
+    ),
+    Guard(
+        "a restarted server is asked again",
+        "actors/launch.py",
+        "            self._nursery.tell_all([\"Restarted\", event[\"party\"]])",
+        "            pass",
+        "tests/test_kills.py -k any_step -x",
+    ),
+]
+
+
+def notices(guard: Guard) -> str:
+    """"" if a test fails without this guard, else what is wrong with the entry."""
+    with tempfile.TemporaryDirectory(prefix="keyhole-guard-") as folder:
+        copy = Path(folder) / "copy"
+        shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".git", ".venv", "runs", "__pycache__", "*.egg-info"))
+        path = copy / guard.file
+        text = path.read_text("utf-8")
+        if text.count(guard.guard) != 1:
+            return f"the guard stands {text.count(guard.guard)} times in {guard.file}: bring this list up to date"
+        path.write_text(text.replace(guard.guard, guard.without), "utf-8")
+        command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *guard.tests.split()]
+        environment = os.environ | {"PYTHONPATH": str(copy)}
+        try:
+            done = subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True, timeout=900)
+        except subprocess.TimeoutExpired:
+            return ""  # it hangs where it passed
+    if done.returncode == 1:
+        return ""
+    return "no test fails" if done.returncode == 0 else f"pytest ended with {done.returncode}: {done.stdout[-300:]}"
+
+
+def main() -> int:
+    wrong = 0
+    chosen = [guard for guard in GUARDS if not sys.argv[1:] or any(word in guard.what for word in sys.argv[1:])]
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        for guard, answer in zip(chosen, pool.map(notices, chosen), strict=True):
+            print(f"{'noticed' if not answer else 'NOT NOTICED'}  {guard.what}{answer and ': ' + answer}", flush=True)
+            wrong += bool(answer)
+    print(f"{len(chosen) - wrong} of {len(chosen)} guards are missed by a test when they are gone")
+    return int(wrong > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
