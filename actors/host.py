@@ -72,6 +72,7 @@ class _Hosted:
     before: int = SETUP  # the iteration that the first step finds
     first: Step | None = None  # after a restart: what the view says is still to be done
     derived: dict[str, int] = field(default_factory=dict)
+    servers: list[tuple[_Hosted, str]] = field(default_factory=list)  # whom it asks when it hears nothing
 
     def listens(self) -> bool:
         """A user that is done wants nothing more; a server may still be asked for its last frames."""
@@ -206,10 +207,11 @@ class Host:
 
     def _begin(self, hosted: _Hosted) -> None:
         self._settle(hosted, hosted.before, hosted.first or hosted.party.start())
-        for server in hosted.client_ends if hosted.listens() else ():
-            self._patience.watch((hosted, server))
+        hosted.servers = [(hosted, server) for server in hosted.client_ends]
+        for server in hosted.servers if hosted.listens() else ():
+            self._patience.watch(server)
             if hosted.first:
-                self._patience.urge((hosted, server))
+                self._patience.urge(server)
         if hosted.first:
             self._report({"event": "resumed", "party": hosted.party.name, "iteration": hosted.party.role.iteration})
 
@@ -246,8 +248,8 @@ class Host:
             self._note_refusals(hosted)
 
     def _handle(self, hosted: _Hosted, sender: str, frame: bytes) -> None:
-        if sender in hosted.client_ends:
-            self._patience.heard((hosted, sender))
+        if sender in hosted.client_ends and hosted.listens():
+            self._patience.heard((hosted, sender), hosted.servers)
         before = hosted.party.role.iteration
         step = hosted.party.receive(sender, frame)
         hosted.figures.received(sender, step, len(frame))
@@ -306,8 +308,8 @@ class Host:
             hosted.journal.close()
         if party.result is not None:
             save_factors(self._place.run_folder, party.result)
-        for server in hosted.client_ends if not hosted.listens() else ():
-            self._patience.forget((hosted, server))
+        for server in hosted.servers if not hosted.listens() else ():
+            self._patience.forget(server)
         hosted.figures.ended(party, memory)
 
     # --- what is no frame --------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from typing import Generic, TypeVar
 
 _RETRY = 0.5  # seconds, for a server that was started again
@@ -18,21 +18,29 @@ class Patience(Generic[Peer]):
     def __init__(self, wait: float) -> None:
         self._wait = wait
         self._due: dict[Peer, tuple[float, float]] = {}  # when to ask, and how long to wait after that
+        self._urged: set[Peer] = set()
         self._look = 0.0  # nothing is due before: hearing from a peer only puts it off
 
     def watch(self, peer: Peer) -> None:
-        self.heard(peer)
-        self._look = min(self._look, self._due[peer][0]) if self._look else self._due[peer][0]
-
-    def heard(self, peer: Peer) -> None:
         self._due[peer] = (time.monotonic() + self._wait, self._wait)
+        self._look = 0.0
+
+    def heard(self, peer: Peer, kin: Iterable[Peer]) -> None:
+        """From one server, which shows that the others are not waiting for something either."""
+        self._urged.discard(peer)
+        due = (time.monotonic() + self._wait, self._wait)
+        for each in kin:
+            if each not in self._urged:
+                self._due[each] = due
 
     def urge(self, peer: Peer) -> None:
         """Ask at once, and soon again until it answers."""
+        self._urged.add(peer)
         self._due[peer] = (0.0, min(_RETRY, self._wait))
         self._look = 0.0
 
     def forget(self, peer: Peer) -> None:
+        self._urged.discard(peer)
         self._due.pop(peer, None)
 
     def seconds(self) -> float | None:

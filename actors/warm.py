@@ -79,6 +79,7 @@ def _exchange(card: Card, names: list[str]) -> None:
     while waiting:
         sender, receiver, frame = waiting.popleft()
         patience.watch(sender)
+        patience.heard(sender, [sender])
         before = parties[receiver].role.iteration
         step = parties[receiver].receive(sender, frame)
         figures[receiver].received(sender, step, len(frame))

@@ -91,7 +91,11 @@ class Impostor:
         self._client = context.socket(zmq.DEALER)
         self._client.identity = name
         dial(address, keys)(self._client)
+        monitor = self._client.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED)
         self._client.connect(address.endpoint)
+        assert monitor.poll(PATIENCE_MS), "its key is valid"
+        self._client.disable_monitor()
+        monitor.close(0)
 
     def speak(self, frame: bytes) -> None:
         self._client.send(frame)
@@ -100,7 +104,7 @@ class Impostor:
         return bool(self._client.poll(0))
 
     def close(self) -> None:
-        self._client.close(0)
+        self._client.close(PATIENCE_MS)
 
 
 def raw(address: Address) -> socket.socket:

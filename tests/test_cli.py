@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import resource
+import signal
 import socket
 import subprocess
 import sys
@@ -329,6 +330,7 @@ def test_an_actor_that_was_killed_is_started_again_by_hand_and_goes_on(tmp_path)
         for line in actors[party].stderr:
             if "finished iteration" in line:
                 break
+        actors[party].send_signal(signal.SIGSTOP)  # the run must not end before the next line has looked at it
         refused(keyhole("actor", "users", *where), 2, "A process that lives")
         actors[party].kill()
         actors[party].communicate()

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from support_runs import long
 
-from actors.faults import PHASES, Crash, Faults
+from actors.faults import PHASES, Crash, DiskFull, Faults
 from actors.launch import Launch, Staff
 from actors.outcome import Outcome
 from sim.config import RunConfig
@@ -129,21 +129,21 @@ def test_a_run_with_faults_of_every_kind_ends_with_the_same_factors(tmp_path, se
     assert outcome.item_factors.tobytes() == undisturbed("dynamic")
 
 
-def test_a_full_disk_ends_the_run_with_a_reason_and_the_run_goes_on_from_there(tmp_path):
-    """A user's and a server's, in the middle of a record; every process has ended, and nothing else is in the way."""
+@pytest.mark.parametrize("disk", [DiskFull("recommender", 20, 30), DiskFull("third_party", 25), DiskFull("user:0", 6, 50)])
+def test_a_full_disk_ends_the_run_with_a_reason_and_the_run_goes_on_from_there(tmp_path, monkeypatch, disk):
+    """At a server and at a user, between two records and in the middle of one."""
+    monkeypatch.setattr("sim.run.with_a_full_disk", lambda faults, parties: Faults(full=(disk,)))
     config = RunConfig(scheme="dynamic", data="synthetic:7x6:.6", dim=2, iterations=6, seed=4, join=0.3, leave=0.1)
-    seeds = {}
-    for seed in range(200):
-        full = with_a_full_disk(Faults(seed, 0.2), sorted(plan_of("dynamic").views)).full
-        if full and full[0].party.partition(":")[0] not in seeds:
-            seeds[full[0].party.partition(":")[0]] = (seed, full[0].party)
-    for role in ("recommender", "third_party", "user"):
-        seed, party = seeds[role]
-        stopped = run(dataclasses.replace(config, faults=f"{seed}:.2"), out=tmp_path / role)
-        assert stopped["abort"]["reason"] == "DISK_FULL" and party.replace(":", "-") in stopped["abort"]["sentence"]
-        summary = resume(tmp_path / role)
-        assert summary["completed"]
-        assert np.load(tmp_path / role / "model" / "item_factors.npy").tobytes() == undisturbed("dynamic")
+    stopped = run(dataclasses.replace(config, faults="1:0"), out=tmp_path / "run")
+    assert stopped["abort"]["reason"] == "DISK_FULL" and disk.party.replace(":", "-") in stopped["abort"]["sentence"]
+    assert resume(tmp_path / "run")["completed"]
+    assert np.load(tmp_path / "run" / "model" / "item_factors.npy").tobytes() == undisturbed("dynamic")
+
+
+def test_by_chance_a_disk_is_full_once_in_a_run():
+    drawn = [with_a_full_disk(Faults(seed, 0.2), ["recommender", "user:0"]).full for seed in range(500)]
+    assert 60 <= sum(map(len, drawn)) <= 140 and {len(full) for full in drawn} == {0, 1}
+    assert {full[0].party for full in drawn if full} == {"recommender", "user:0"}
 
 
 def single_kills() -> list[tuple[str, str, Crash]]:

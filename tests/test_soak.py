@@ -58,7 +58,7 @@ def soak(folder: Path, iterations: int, every: int) -> Watch:
     staff = Staff(folder, plan.views, 60.0, users_per_process=50)
     watch.launch = Launch(roster, secrets, staff, watch, plan.churn().events)
     outcome = watch.launch.run()
-    assert outcome.abort is None and not outcome.rejected and outcome.restarts == 0
+    assert outcome.abort is None and set(outcome.rejected) <= {"REPLAYED"} and outcome.restarts == 0
     same = InProcess(plan.card, plan.seats(), events_for=plan.churn().events).run()
     assert outcome.item_factors.tobytes() == same.item_factors.tobytes()
     return watch

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 import time
 from collections import Counter
@@ -10,8 +11,15 @@ from collections import Counter
 import pytest
 import support_strangers as strangers
 import zmq
+from test_deaths import in_process, losses
 
-from actors.transport import ClientEnd, Gate, ServerEnd, make_key_pair
+from actors.launch import Launch
+from actors.transport import Address, ClientEnd, Gate, ServerEnd, make_key_pair
+from protocol.party import result_digest
+from protocol.view import EVENT, read_records
+from sim.config import RunConfig
+from sim.plan import make_plan
+from sim.run import run
 
 ATTEMPTS = 200  # of each kind
 PATIENCE = 10.0
@@ -231,3 +239,110 @@ def test_servers_and_their_monitors_close_without_a_trace(tmp_path):
     for number in range(1, 6):
         life(number)
     assert len(os.listdir("/proc/self/fd")) <= before
+
+
+# --- a run that goes on while strangers knock ------------------------------------------------------------------------
+
+SHARE = 20  # attempts of each kind at each server per iteration
+BUSY = range(4, 14)  # the iterations after which they come: 200 attempts
+SPARED = "user:1"  # lends its keys to impostors
+DROPPED = "user:3"  # its process is killed and its key revoked
+
+
+class Besieged(Launch):
+    """Keeps itself, so that strangers find its servers."""
+
+    def run(self):
+        Besieged.current = self
+        return super().run()
+
+
+class Crowd:
+    """After every iteration some strangers of each kind, one after the other, while the next iteration goes on."""
+
+    def __init__(self) -> None:
+        self._context = zmq.Context()
+        self._context.max_sockets = 4096
+        self._impostors: list[strangers.Impostor] = []
+        self.came: Counter[str] = Counter()  # at each server
+
+    def __call__(self, line: dict) -> None:
+        if line["iteration"] == 0:
+            [pid] = [pid for pid, parties in Besieged.current._alive.items() if parties == [DROPPED]]
+            os.kill(pid, signal.SIGKILL)
+        if line["iteration"] < min(BUSY):
+            time.sleep(0.2)  # until its death is known to everyone
+            return
+        assert Besieged.current.outcome.gone == [DROPPED]
+        if line["iteration"] in BUSY:
+            for _ in range(SHARE):
+                for server in ("recommender", "third_party"):
+                    self._knock(server)
+                self._count()
+
+    def _knock(self, server: str) -> None:
+        launch = Besieged.current
+        address = Address(launch._endpoints[server], launch._roster.public_keys[server])
+        spared, revoked = (launch._secrets[name].keys for name in (SPARED, DROPPED))
+        impostor = strangers.Impostor(self._context, address, spared, b"user:0 %d" % len(self._impostors))
+        impostor.speak(b"I am user:0")
+        self._impostors.append(impostor)
+        strangers.unknown_key(self._context, address)
+        strangers.no_encryption(self._context, address)
+        strangers.password(self._context, address)
+        strangers.wrong_server_key(spared)(self._context, address)
+        strangers.revoked_key(revoked)(self._context, address)
+        for garbage in strangers.GARBAGE.values():
+            garbage(self._context, address)
+
+    def _count(self) -> None:
+        handshakes = {"UNKNOWN_KEY": 2, "NO_HANDSHAKE": 3 + len(strangers.GARBAGE)}
+        self.came.update(handshakes | {"BORROWED_IDENTITY": 1})
+
+    def leave(self) -> None:
+        for impostor in self._impostors:
+            impostor.close()
+        self._context.term()
+
+
+def refused_in(folder, server: str) -> dict[str, list[int]]:
+    """By kind, the counts at which the view of a server mentions them."""
+    counts: dict[str, list[int]] = {}
+    with open(folder / "views" / f"{server}.view", "rb") as stream:
+        for record in read_records(stream):
+            if record.type == EVENT and record.fields[0] == "Refused":
+                counts.setdefault(record.fields[1], []).append(record.fields[2])
+    return counts
+
+
+def digest_of(outcome) -> str:
+    return result_digest(outcome.item_factors).hex()
+
+
+def test_a_run_goes_on_while_strangers_of_every_kind_knock(tmp_path, monkeypatch):
+    """Nothing of theirs gets in, they are counted and stand in the views, and the factors are right."""
+    monkeypatch.setattr("sim.run.Launch", Besieged)
+    config = RunConfig(
+        scheme="dynamic",
+        data="synthetic:14x10:.5",
+        dim=3,
+        iterations=max(BUSY) + 3,
+        seed=5,
+        join=0.1,
+        leave=0.05,
+        on_death="drop",
+        options={"dropout_allowance": 0.5},
+    )
+    crowd = Crowd()
+    summary = run(config, out=tmp_path / "run", on_line=crowd)
+    crowd.leave()
+    assert summary["completed"] and summary["gone"] == [DROPPED]
+    assert summary["rejected"] == {}, "no role ever saw a frame of theirs"
+    assert crowd.came["UNKNOWN_KEY"] == 2 * SHARE * len(BUSY) == 400
+    assert summary["strangers"] == {kind: 2 * count for kind, count in crowd.came.items()}
+    for server in ("recommender", "third_party"):
+        powers = {kind: [2**n for n in range(count.bit_length())] for kind, count in crowd.came.items()}
+        assert refused_in(tmp_path / "run", server) == powers
+    plan = make_plan(config)
+    silent, gone = losses(plan, tmp_path / "run")
+    assert summary["item_factors_sha256"] == digest_of(in_process(plan, silent=silent, gone=gone))

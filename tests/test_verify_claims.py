@@ -6,6 +6,7 @@ import copy
 import io
 import json
 import os
+import pickle
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -118,6 +119,24 @@ def test_a_view_that_is_taken_out_of_the_summary_is_missed(folder, party):
     assert "summary.json" in [file for file, _, _ in findings(folder)]
 
 
+@pytest.mark.parametrize("party", ["recommender", "third_party"])
+def test_a_completed_run_lists_its_servers_whatever_its_anchor_says(folder, party):
+    edit_summary(folder, lambda summary: summary["views"].pop(party))
+    adapt_summary(folder)
+    assert ("summary.json", None, f"does not list the view of {party}") in findings(folder)
+
+
+def test_a_completed_run_has_no_abort(folder):
+    edit_summary(folder, lambda summary: summary.update(abort={"reason": "STALLED", "sentence": "…"}))
+    assert "completed and abort contradict each other" in the_finding(folder)[2]
+
+
+def test_a_summary_lists_only_views_that_were_kept(tmp_path):
+    folder = small_folder(tmp_path / "run", views="servers")
+    edit_summary(folder, lambda summary: summary["views"].update({"user:0": {"records": 3, "head": "00" * 32}}))
+    assert the_finding(folder)[2] == "lists a view of user:0, of which run.toml says that none was kept"
+
+
 def test_a_summary_that_knows_less_than_the_view_is_contradicted(folder):
     records = split(view_of(folder, "user:1").read_bytes())
 
@@ -172,7 +191,10 @@ def test_a_model_that_is_no_array_of_factors_is_a_finding(folder):
         saved(factors, np.savez),
         saved(factors.astype(np.float32)),
         saved(factors.T),
+        saved(factors.reshape(-1)),
+        saved(factors.astype(">f8")),
         saved(np.array([Harmful()], object), allow_pickle=True),
+        pickle.dumps(Harmful()),
     ):
         path.write_bytes(data)
         assert the_finding(folder)[0] == "model/item_factors.npy"

@@ -103,17 +103,28 @@ def test_a_party_that_had_not_begun_is_no_finding(folder):
     assert "user-1.view is missing" in notes and "user-2.view, record 0, is cut off before its first record" in notes
 
 
-def test_a_tape_seed_that_is_not_of_this_run_is_named_before_anyone_has_spoken(folder):
+def test_what_no_party_brings_is_named_before_anyone_has_spoken(folder):
     (folder / "summary.json").unlink()
     (folder / "model" / "item_factors.npy").unlink()
     for party in ("recommender", "third_party", "user:0", "user:1", "user:2"):
         rebuild(folder, party, bodies(folder, party)[:2])
     assert findings(folder) == []
-    header, inputs = bodies(folder, "user:1")
-    inputs[1]["tape_seed"] = bytes(32)
-    rebuild(folder, "user:1", [header, inputs])
-    words = "has another tape seed than follows from the seed of the run"
-    assert the_finding(folder) == ("views/user-1.view", 1, words)
+    for party, key, value, words in (
+        ("user:1", "tape_seed", bytes(32), "has another tape seed than follows from the seed of the run"),
+        ("user:1", "ratings", bytes(8), "is not what such a party brings"),  # of two items
+        ("user:1", "items", bytes(7), "is not what such a party brings"),
+        ("recommender", "items", bytes(4), "is not what such a party brings"),
+    ):
+        header, inputs = bodies(folder, party)
+        rebuild(folder, party, [header, [1, inputs[1] | {key: value}]])
+        assert the_finding(folder) == (name_of(party), 1, words)
+        rebuild(folder, party, [header, inputs])
+
+
+def test_a_model_without_an_end_of_the_recommender_is_a_finding(folder):
+    (folder / "summary.json").unlink()
+    rebuild(folder, "recommender", bodies(folder, "recommender")[:-2])
+    assert the_finding(folder) == ("model/item_factors.npy", None, "is there, though views/recommender.view has no end")
 
 
 @pytest.fixture(scope="module")
