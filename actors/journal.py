@@ -9,6 +9,7 @@ import fcntl
 import itertools
 import os
 from collections.abc import Callable, Iterable
+from typing import BinaryIO
 
 from protocol.errors import Aborted, BadInput, Reason
 from protocol.messages import SETUP
@@ -91,7 +92,16 @@ def resume_party(card: Card, seat: Seat, path: str, follow: Follow | None = None
         whole = WholeRecords(file)
         records: Iterable[Record] = itertools.islice(whole, 2, None)
         step = party.replay(follow(party, records) if follow else records)
+        _set_aside(path, file, whole.end)
     return party, Journal(path, whole.end), step
+
+
+def _set_aside(path: str, file: BinaryIO, end: int) -> None:
+    """A record that was cut off leaves the view, but nothing is thrown away: its length may have been damaged later."""
+    file.seek(end)
+    if rest := file.read():
+        with open(os.open(f"{path}.cut", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "wb") as aside:
+            aside.write(rest)
 
 
 def view_end(path: str) -> tuple[int, bytes] | None:

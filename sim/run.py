@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from typing import Any
 from actors import limits
 from actors.faults import Faults
 from actors.figures import save_factors
-from actors.journal import view_path
+from actors.journal import if_full, view_path
 from actors.keys import Roster, Secret
 from actors.launch import Launch, Staff
 from actors.observer import Observer
@@ -97,13 +98,19 @@ def _carry_out(
 
     try:
         outcome, observer = _drive(plan, folder, course, log, on_iteration)
+    except OSError as error:
+        raise if_full(error, str(folder)) from error
     finally:
-        log.close()
+        with contextlib.suppress(OSError):  # a disk that is full has said so
+            log.close()
     completed = outcome.abort is None
     plain = plain_accuracy(plan.card.params, plan.data, plan.run_seed, plan.churn()) if completed else None
     seconds = time.perf_counter() - started
     summary = summarise(plan, folder, outcome, log, observer.accuracy(), plain, seconds)
-    write_summary(folder, summary)
+    try:
+        write_summary(folder, summary)
+    except OSError as error:
+        raise if_full(error, str(folder)) from error
     return summary
 
 

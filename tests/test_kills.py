@@ -129,7 +129,10 @@ def test_a_run_with_faults_of_every_kind_ends_with_the_same_factors(tmp_path, se
     assert outcome.item_factors.tobytes() == undisturbed("dynamic")
 
 
-@pytest.mark.parametrize("disk", [DiskFull("recommender", 20, 30), DiskFull("third_party", 25), DiskFull("user:0", 6, 50)])
+DISKS = [DiskFull("recommender", 20, 30), DiskFull("third_party", 25), DiskFull("user:0", 6, 50)]
+
+
+@pytest.mark.parametrize("disk", DISKS)
 def test_a_full_disk_ends_the_run_with_a_reason_and_the_run_goes_on_from_there(tmp_path, monkeypatch, disk):
     """At a server and at a user, between two records and in the middle of one."""
     monkeypatch.setattr("sim.run.with_a_full_disk", lambda faults, parties: Faults(full=(disk,)))

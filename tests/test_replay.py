@@ -157,29 +157,30 @@ def test_the_view_of_another_run_is_not_replayed_as_this_one(folder, tmp_path):
     assert (first["record"], first["what"]) == (0, "names another run than run.toml")
 
 
+_FAILS = "is nothing that this role can do"
 ODD_RECORDS = {
-    "no header": (0, [END, bytes(32)]),
-    "no input": (1, [END, bytes(32)]),
-    "no ratings": (1, [1, {"tape_seed": bytes(32), "items": b"", "ratings": b""}]),
-    "items out of range": (1, [1, {"tape_seed": bytes(32), "items": b"\xff" * 4, "ratings": bytes(8)}]),
-    "half a rating": (1, [1, {"tape_seed": bytes(32), "items": bytes(4), "ratings": bytes(4)}]),
-    "a short tape seed": (1, [1, {"tape_seed": b"x", "items": bytes(4), "ratings": bytes(8)}]),
-    "other types": (2, [SENT, 1, 2, 3, 4, 5]),
-    "an event with too much in it": (2, [EVENT, "Deadline", 1, 2, 3]),
-    "an event of text": (2, [EVENT, "Deadline", "soon"]),
-    "a frame of nothing": (4, [RECEIVED, "recommender", b""]),
-    "a frame of nobody": (4, [RECEIVED, "nobody", b"\x93\x00\x00\x00" + bytes(32)]),
-    "a header in the middle": (5, [0, bytes(32), "user:0", "masked", bytes(32), True, bytes(32)]),
+    "no header": (0, [END, bytes(32)], "is no header"),
+    "no input": (1, [END, bytes(32)], "is not what such a party brings"),
+    "no ratings": (1, [1, {"tape_seed": bytes(32), "items": b"", "ratings": b""}], ""),
+    "items out of range": (1, [1, {"tape_seed": bytes(32), "items": b"\xff" * 4, "ratings": bytes(8)}], ""),
+    "half a rating": (1, [1, {"tape_seed": bytes(32), "items": bytes(4), "ratings": bytes(4)}], "is not what such a"),
+    "a short tape seed": (1, [1, {"tape_seed": b"x", "items": bytes(4), "ratings": bytes(8)}], _FAILS),
+    "other types": (2, [SENT, 1, 2, 3, 4, 5], "does not have the fields of its type"),
+    "an event with too much in it": (4, [EVENT, "Deadline", 1, 2, 3], "is no event that can happen"),
+    "an event of text": (4, [EVENT, "Deadline", "soon"], ""),
+    "a frame that is all head": (4, [RECEIVED, "recommender", bytes(32)], "does not have the fields of its type"),
+    "a frame of nobody": (4, [RECEIVED, "nobody", b"\x93\x00\x00\x00" + bytes(32)], "which is rejected"),
+    "a header in the middle": (5, [0, bytes(32), "user:0", "masked", bytes(32), True, bytes(32)], ""),
 }
 
 
 @pytest.mark.parametrize("name", ODD_RECORDS)
 def test_whatever_is_put_into_a_view_ends_in_words(folder, name):
-    number, body = ODD_RECORDS[name]
+    number, body, words = ODD_RECORDS[name]
     contents = bodies(folder, "user:0")
     view_of(folder, "user:0").write_bytes(joined(rechained([*contents[:number], body, *contents[number + 1 :]])))
     first = difference(folder, "user:0")
-    assert number <= first["record"] <= number + 2 and first["what"]
+    assert number <= first["record"] <= number + 3 and first["what"] and words in first["what"]
 
 
 # --- damage, cuts, other platforms ------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import random
@@ -15,7 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from protocol.errors import BadInput
+from protocol.errors import Aborted, BadInput
 from protocol.view import Broken, read_records
 from sim import api
 from sim.config import RunConfig
@@ -180,6 +181,37 @@ def test_what_cannot_go_on_is_refused_in_words(tmp_path):
     (tmp_path / "few" / "summary.json").unlink()
     with pytest.raises(BadInput, match="cannot go on"):
         resume(tmp_path / "few")
+
+
+def stopped(folder: Path, at: int) -> dict:
+    def stop(line: dict) -> None:
+        if line["iteration"] == at:
+            raise KeyboardInterrupt
+
+    return run(RunConfig(**DYNAMIC, transport="inprocess"), out=folder, on_line=stop)
+
+
+def test_a_record_that_was_cut_off_is_set_aside_and_not_thrown_away(tmp_path, undisturbed):
+    assert not stopped(tmp_path / "run", 9)["completed"]
+    path = tmp_path / "run" / "views" / "user-0.view"
+    with path.open("ab") as view:
+        view.write(b"\x50\x00\x00\x00torn")
+    check_same(resume(tmp_path / "run"), undisturbed, tmp_path / "run")
+    aside = tmp_path / "run" / "views" / "user-0.view.cut"
+    assert aside.read_bytes() == b"\x50\x00\x00\x00torn" and aside.stat().st_mode & 0o777 == 0o600
+    assert api.verify(tmp_path / "run")["verified"]
+
+
+@pytest.mark.parametrize("what", ["sim.summary.IterationLog.add", "sim.run.write_summary"])
+def test_a_disk_that_is_full_for_the_launcher_has_its_reason_too(tmp_path, monkeypatch, undisturbed, what):
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(what, fail)
+        with pytest.raises(Aborted, match="DISK_FULL.*No space left"):
+            run(RunConfig(**DYNAMIC, transport="inprocess"), out=tmp_path / "run")
+    check_same(resume(tmp_path / "run"), undisturbed, tmp_path / "run")
 
 
 def test_a_run_does_not_go_on_with_other_ratings(tmp_path):
