@@ -111,8 +111,9 @@ class Launch:
             self._happen(0)
             self._start_servers()
             self._start_users()
-            while (self._waiting or self._alive) and not self._overdue():
+            while self._waiting or self._alive:
                 self._pump(_SILENCE)
+                self._check_the_last()
                 if not self._waiting and not self._quitting:
                     self._quitting = True
                     self._nursery.tell_all(["Quit"])
@@ -200,11 +201,13 @@ class Launch:
         if time.monotonic() > self._news + patience:
             raise Aborted(Reason.STALLED, f"for {patience:.0f} s")
 
-    def _overdue(self) -> bool:
-        """The servers are done, and a user has not taken note within the time that an iteration may take."""
+    def _check_the_last(self) -> None:
+        """The servers are done; has everyone else taken note within the time that an iteration may take?"""
         if self._waiting.isdisjoint(self._servers) and self._servers_done is None:
             self._servers_done = time.monotonic()
-        return self._servers_done is not None and time.monotonic() > self._servers_done + self._staff.deadline
+        if self._servers_done is not None and time.monotonic() > self._servers_done + self._staff.deadline:
+            late = ", ".join(sorted(self._waiting)[:3]) or "a process"
+            raise Aborted(Reason.STALLED, f"the servers are done and {late} has not ended")
 
     def _exited(self, pid: int, code: int) -> None:
         parties = self._alive.pop(pid, ["?"])

@@ -183,6 +183,21 @@ def test_what_cannot_go_on_is_refused_in_words(tmp_path):
         resume(tmp_path / "few")
 
 
+def test_users_that_had_gone_for_good_stay_away(tmp_path):
+    folder = tmp_path / "run"
+    process = start(folder, "run", **DYNAMIC | {"iterations": 400, "on_death": "drop"})
+    await_lines(process, folder, 5)
+    for user in family(process)[-2:]:
+        user.kill()
+    await_lines(process, folder, len(lines(folder)) + 10)
+    kill_everything(process)
+    summary = resume(folder)
+    assert summary["completed"] and summary["gone"] == ["user:10", "user:11"]
+    assert summary["users"] == 12 and len(summary["views"]) == 12  # two servers and ten users
+    found = api.verify(folder)
+    assert found["verified"] and any("user-11" in note for note in found["notes"])
+
+
 def stopped(folder: Path, at: int) -> dict:
     def stop(line: dict) -> None:
         if line["iteration"] == at:
@@ -209,7 +224,7 @@ def test_a_disk_that_is_full_for_the_launcher_has_its_reason_too(tmp_path, monke
 
     with monkeypatch.context() as patch:
         patch.setattr(what, fail)
-        with pytest.raises(Aborted, match="DISK_FULL.*No space left"):
+        with pytest.raises(Aborted, match=r"DISK_FULL.*No space left"):
             run(RunConfig(**DYNAMIC, transport="inprocess"), out=tmp_path / "run")
     check_same(resume(tmp_path / "run"), undisturbed, tmp_path / "run")
 
