@@ -27,7 +27,7 @@ _WORDS = [
 
 
 @dataclass(frozen=True, slots=True)
-class True_:
+class TrueFrame:
     """A frame that was sent in the run."""
 
     sender: str
@@ -40,14 +40,14 @@ class True_:
         return self.frame[-HEAD:]
 
 
-def true_frame(sender: str, receiver: str, frame: bytes) -> True_:
+def true_frame(sender: str, receiver: str, frame: bytes) -> TrueFrame:
     parts = read(frame)
     assert parts is not None, "a true frame is in the shortest form"
-    return True_(sender, receiver, frame, parts)
+    return TrueFrame(sender, receiver, frame, parts)
 
 
 class Mutator:
-    def __init__(self, seed: int, pool: list[True_], kinds: int, max_frame: int) -> None:
+    def __init__(self, seed: int, pool: list[TrueFrame], kinds: int, max_frame: int) -> None:
         self._random = random.Random(seed)
         self._pool = pool
         self._kinds = kinds
@@ -80,7 +80,7 @@ class Mutator:
     def below(self, bound: int) -> int:
         return int(self._random.random() * bound)
 
-    def mutate(self, base: True_, number: int) -> bytes:
+    def mutate(self, base: TrueFrame, number: int) -> bytes:
         """`number` is the one that the receiver expects; with it a frame of another time gets past the session."""
         if self.below(8) < 3:
             frame = base.frame

@@ -126,6 +126,13 @@ def test_a_vanished_user_costs_its_contribution_and_nothing_else(tmp_path, wire)
     assert outcome.item_factors.tobytes() == same.item_factors.tobytes()
 
 
+def test_nobody_waits_for_a_vanished_user_of_masked(tmp_path):
+    """The iteration in which it goes and all that follow are closed when everyone else has answered."""
+    plan = plan_of("masked", options={"dropout_allowance": 0.5})
+    outcome = run_with_deaths(plan, tmp_path / "run", "drop", Killer(seed=2, every=8, most=2), deadline=3600.0)
+    assert outcome.abort is None and len(outcome.gone) == 2
+
+
 def test_without_a_view_a_user_cannot_come_back_and_the_run_says_so(tmp_path):
     plan = plan_of("masked", views="servers")
     outcome = run_with_deaths(plan, tmp_path / "run", "restart", Killer(seed=3, every=1, most=1))

@@ -291,11 +291,10 @@ class DynamicThirdParty(ThirdParty):
 
     def tick(self, event: Event) -> Effects:
         if isinstance(event, Gone):
-            self.holder.lose(event.user)
             self.seal.lose(event.user)
             if self.seal.complete:
+                self.holder.lose(event.user)
                 return self._seal()
-            return self._close() if self.holder.complete and self.holder.closing is None else []
         if isinstance(event, Deadline) and event.iteration < 0:
             waiting = self.seal.opening is not None and event.iteration == self.iteration
             return self._seal() if waiting else []

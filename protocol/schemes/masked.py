@@ -31,6 +31,7 @@ from protocol.messages import (
     Deadline,
     Event,
     Finish,
+    Gone,
     Hello,
     ItemFactors,
     ItemFactorsInFull,
@@ -370,10 +371,12 @@ class ThirdParty(Role):
         return [Done()]
 
     def tick(self, event: Event) -> Effects:
-        if not isinstance(event, Deadline) or event.iteration != self.iteration:
-            return []
         waiting = self.holder.opening is not None and self.holder.closing is None
-        return self._close() if waiting else []
+        if isinstance(event, Gone):
+            self.holder.lose(event.user)
+            return self._close() if waiting and self.holder.complete else []
+        due = isinstance(event, Deadline) and event.iteration == self.iteration
+        return self._close() if waiting and due else []
 
     def _close(self) -> Effects:
         return [Send(RECOMMENDER, self.holder.close())]

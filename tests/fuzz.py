@@ -1,0 +1,322 @@
+"""Hostile frames at every moment of small runs of every scheme and wire form:
+
+    python -m tests.fuzz --frames 1000000 --seed 1
+
+Each party is brought to each moment of its run and given mutated frames. It must refuse or accept; nothing else may
+happen. What is refused changes nothing but, where the frame was understood, the count of its sender's frames. What is
+accepted must be acceptable by `support_acceptable`, which asks none of the code that is tried here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import dataclasses
+import hashlib
+import multiprocessing
+import sys
+import time
+import traceback
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))  # where the other supports of the tests are
+
+from support import small_run
+from support_acceptable import Moment, Reader, Said, hello_of
+from support_mutate import Mutator, TrueFrame, true_frame
+from support_snapshot import snapshot
+from support_wire import KINDS
+
+from protocol.party import Party
+from protocol.seating import Card, Seat, seat_party
+from sim.churn import ChurnPlan
+from sim.inprocess import InProcess
+
+SETUPS = [(scheme, "compact") for scheme in KINDS] + [("masked", "paper"), ("dynamic", "paper")]
+USERS, ITEMS, DIM, ITERATIONS = 4, 5, 2, 3
+BATCH = 50  # refused frames between two looks at everything that the party holds
+STRANGERS = (f"user:{USERS}", "nobody")
+_SHARED = ("setting", "params", "tape")  # of a role: they have no state
+_ABORTS = {
+    "Contributors": {"DISAGREEMENT"},
+    "Agreed": {"DISAGREEMENT"},
+    "Join": {"OUT_OF_RANGE"},  # more raters of an item than the ring was chosen for
+    "MaskedTotal": {"DIVERGED"},
+    "NoisyGradient": {"DIVERGED"},
+}
+
+
+@dataclass(slots=True)
+class Input:
+    """What reached a party in the true run, and what it said to that."""
+
+    sender: str  # "" for an event
+    what: Any  # a frame, or an event
+    said: list[tuple[str, bytes]] = field(default_factory=list)
+
+
+class Rehearsal:
+    """A small run without faults, as each of its parties met it."""
+
+    def __init__(self, scheme: str, wire: str, order: int) -> None:
+        self.scheme, self.wire = scheme, wire
+        settings = {"n_users": USERS, "n_items": ITEMS, "dim": DIM, "iterations": ITERATIONS, "wire": wire}
+        self.card, seats = small_run(scheme, **settings)
+        self.seats = {seat.party: seat for seat in seats}
+        self.met: dict[str, list[Input]] = {name: [] for name in self.seats}
+        self.first: dict[str, list[tuple[str, bytes]]] = {}
+        churn = ChurnPlan(USERS, 0.5, 0.3, bytes(range(32)))
+        events = churn.events if scheme == "dynamic" else None
+        run = InProcess(self.card, seats, with_view=frozenset(self.seats), order=order, events_for=events)
+        for name, party in run.parties.items():
+            self._listen(name, party)
+        outcome = run.run()
+        assert outcome.abort is None and not outcome.rejected
+        params = self.card.params
+        self.reader = Reader(scheme, params.dim, params.ring_bits, self.card.scheme.max_frame(params))
+        sent = [(name, *out) for name, inputs in self.met.items() for met in inputs for out in met.said]
+        sent += [(name, *out) for name, outs in self.first.items() for out in outs]
+        self.pool = [true_frame(*one) for one in sent]
+
+    def _listen(self, name: str, party: Party) -> None:
+        start, receive, tick = party.start, party.receive, party.tick
+
+        def outs(step: Any) -> list[tuple[str, bytes]]:
+            return [(out.to, out.frame) for out in step.sends]
+
+        def heard_start() -> Any:
+            step = start()
+            self.first[name] = outs(step)
+            return step
+
+        def heard_frame(sender: str, frame: bytes) -> Any:
+            step = receive(sender, frame)
+            self.met[name].append(Input(sender, frame, outs(step)))
+            return step
+
+        def heard_event(event: Any) -> Any:
+            step = tick(event)
+            self.met[name].append(Input("", event, outs(step)))
+            return step
+
+        party.start, party.receive, party.tick = heard_start, heard_frame, heard_event  # type: ignore[method-assign]
+
+    def moments(self) -> Iterator[tuple[str, int]]:
+        """(party, how many inputs it has met); two users stand for all."""
+        for name, inputs in self.met.items():
+            if name not in ("user:2", "user:3"):
+                yield from ((name, at) for at in range(len(inputs) + 1))
+
+
+@dataclass(slots=True)
+class Tally:
+    frames: int = 0
+    accepted: int = 0
+    aborted: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
+    findings: list[str] = field(default_factory=list)
+    findings_in_all: int = 0
+
+    def note(self, finding: str) -> None:
+        self.findings_in_all += 1
+        if len(self.findings) < 20:
+            self.findings.append(finding)
+
+    def __iadd__(self, other: Tally) -> Tally:
+        self.frames += other.frames
+        self.accepted += other.accepted
+        self.aborted += other.aborted
+        self.refused += other.refused
+        self.findings += other.findings
+        self.findings_in_all += other.findings_in_all
+        return self
+
+
+class Target:
+    """A party at a moment of its run, with everything that is known about it there."""
+
+    def __init__(self, rehearsal: Rehearsal, name: str, at: int) -> None:
+        card = dataclasses.replace(rehearsal.card)  # of its own, so that nothing is remembered for others
+        self.rehearsal, self.name, self.at = rehearsal, name, at
+        self.moment = self._moment(card, rehearsal.seats[name])
+        self._pristine, _ = seat_party(card, rehearsal.seats[name], with_view=True)
+        self._pristine.start()
+        for met in rehearsal.met[name][:at]:
+            self._pristine.receive(met.sender, met.what) if met.sender else self._pristine.tick(met.what)
+        self._shared = {id(shared): shared for shared in (card, card.codec, card.setting, card.params)}
+        self.party = self.fresh()
+        self.state = state_of(self.party)
+        self.due = self._due()
+
+    def _moment(self, card: Card, seat: Seat) -> Moment:
+        hello = hello_of(card.run_id, card.params_digest)
+        items = () if seat.inputs is None else tuple(seat.inputs.items.tolist())
+        moment = Moment(self.name, card.scheme.name, card.params, hello, items)
+        told = list(self.rehearsal.first[self.name])
+        for met in self.rehearsal.met[self.name][: self.at]:
+            if met.sender:
+                moment.numbers[met.sender] += 1
+                self._hear(moment.heard, met.sender, met.what)
+            told += met.said
+        for to, frame in told:
+            self._hear(moment.told, to, frame)
+        moment.done = self.at == len(self.rehearsal.met[self.name])
+        return moment
+
+    def _hear(self, where: list[Said], peer: str, frame: bytes) -> None:
+        understood = self.rehearsal.reader.understand(peer, frame)
+        assert understood is not None, "the true run is understood"
+        if understood[1].kind != "Hello":
+            where.append(understood[1])
+
+    def _due(self) -> list[TrueFrame]:
+        """The next frame of each sender."""
+        following: dict[str, TrueFrame] = {}
+        for met in self.rehearsal.met[self.name][self.at :]:
+            if met.sender and met.sender not in following:
+                following[met.sender] = true_frame(met.sender, self.name, met.what)
+        return list(following.values())
+
+    def fresh(self) -> Party:
+        return copy.deepcopy(self._pristine, dict(self._shared))
+
+    def restore(self) -> None:
+        self.party = self.fresh()
+
+    def __str__(self) -> str:
+        return f"{self.rehearsal.scheme} {self.rehearsal.wire}, {self.name} after {self.at} inputs"
+
+
+def state_of(party: Party) -> Any:
+    """Everything that a refused frame must leave alone. The head of the view moves, and a GAP is asked about once."""
+    role = {name: value for name, value in vars(party.role).items() if name not in _SHARED}
+    session = party._session
+    received = sorted((peer, count) for peer, count in session._received.items() if count)
+    digests = sorted((peer, tuple(kept)) for peer, kept in session._digests.items() if kept)
+    sent = sorted((peer, count) for peer, count in session._sent.items() if count)
+    kept = (party._kept, list(party._kept_order), party._kept_bytes)
+    return snapshot([role, received, digests, sent, kept, party.done, party.result])
+
+
+class Attack:
+    """Frames at one target."""
+
+    def __init__(self, target: Target, mutator: Mutator, tally: Tally) -> None:
+        self._target = target
+        self._mutator = mutator
+        self._tally = tally
+        self._since: list[tuple[str, bytes]] = []  # refused since the last look
+        self._pool = target.rehearsal.pool
+        self._mine = [true for true in self._pool if true.receiver == target.name]
+        self._names = [*target.rehearsal.seats, *STRANGERS]
+
+    def run(self, frames: int) -> None:
+        for _ in range(frames):
+            self.hand(*self._next())
+        self._look()
+
+    def _next(self) -> tuple[str, bytes]:
+        below, target = self._mutator.below, self._target
+        which = below(10)
+        if which < 6 and target.due:
+            base = target.due[below(len(target.due))]
+        else:
+            pool = self._mine if which < 9 and self._mine else self._pool
+            base = pool[below(len(pool))]
+        sender = base.sender if below(10) else self._names[below(len(self._names))]
+        return sender, self._mutator.mutate(base, target.moment.numbers[sender])
+
+    def hand(self, sender: str, frame: bytes) -> None:
+        target, tally = self._target, self._tally
+        tally.frames += 1
+        received = target.party._session.received_from(sender)
+        try:
+            step = target.party.receive(sender, frame)
+        except Exception:
+            self._find(sender, frame, traceback.format_exc(limit=-3))
+            target.restore()
+            return
+        understood = target.rehearsal.reader.understand(sender, frame)
+        if step.rejected is None:
+            self._accepted(sender, frame, understood, step)
+            return
+        tally.refused[step.rejected.name] += 1
+        used = target.party._session.received_from(sender) - received
+        if used != (understood is not None and target.moment.uses_a_number(sender, *understood)):
+            self._find(sender, frame, f"refused ({step.rejected.name}) with {used} numbers used")
+        if len(step.sends) > (step.rejected.name == "GAP") or len(step.records) != (not target.party.done):
+            self._find(sender, frame, "refused, and yet it caused something")
+        if used:
+            self._take_back(sender, frame)
+        self._since.append((sender, frame))
+        if len(self._since) >= BATCH:
+            self._look()
+
+    def _take_back(self, sender: str, frame: bytes) -> None:
+        """A refused frame that was understood has used its number: that, and nothing else, is undone here."""
+        session = self._target.party._session
+        session._received[sender] -= 1
+        if session._digests[sender].pop() != hashlib.sha256(frame).digest():
+            self._find(sender, frame, "another digest is remembered than that of the frame")
+
+    def _look(self) -> None:
+        target = self._target
+        if state_of(target.party) != target.state:
+            target.restore()
+            for sender, frame in self._since:  # once more, one by one
+                target.party.receive(sender, frame)
+                changed = state_of(target.party)
+                target.restore()
+                if changed != target.state and not self._only_its_number(sender, frame, changed):
+                    self._find(sender, frame, "refused, and yet it changed the party")
+        self._since = []
+
+    def _only_its_number(self, sender: str, frame: bytes, changed: Any) -> bool:
+        other = self._target.fresh()
+        other._session.accept(sender, frame)
+        return bool(state_of(other) == changed)
+
+    def _accepted(self, sender: str, frame: bytes, understood: tuple[int, Said] | None, step: Any) -> None:
+        target = self._target
+        self._look_before(step)
+        self._tally.accepted += 1
+        if understood is None:
+            self._find(sender, frame, "accepted what cannot be understood")
+        elif objection := target.moment.objection(sender, *understood):
+            self._find(sender, frame, f"accepted: {objection}")
+        elif understood[1].kind == "Again":
+            if state_of(target.party) != target.state:
+                self._find(sender, frame, "a question changed the party")
+        elif wrong := self._wrong_end(understood[1], step):
+            self._find(sender, frame, wrong)
+        target.restore()
+
+    def _look_before(self, step: Any) -> None:
+        """The frames before this one were refused; whether they left a trace can only be seen from a fresh copy."""
+        if self._since:
+            accepted, self._target.party = self._target.party, self._target.fresh()
+            for sender, frame in self._since:
+                before = self._target.party._session.received_from(sender)
+                self._target.party.receive(sender, frame)
+                if self._target.party._session.received_from(sender) > before:
+                    self._take_back(sender, frame)
+            self._look()
+            self._target.party = accepted
+
+    def _wrong_end(self, said: Said, step: Any) -> str | None:
+        moment = self._target.moment
+        agreed = said.kind != "Contributors" or moment.agrees(*said.fields)
+        if said.kind == "Agreed":
+            agreed = said.fields[1] == [told for told in moment.told if told.kind == "Contributors"][-1].fields[3]
+        if step.abort is None:
+            return None if agreed else "went on although the servers disagree"
+        self._tally.aborted += 1
+        known = step.abort.reason.name in _ABORTS.get(said.kind, ())
+        return None if known else f"{said.kind} ended the run: {step.abort}"
+
+    def _find(self, sender: str, frame: bytes, what: str) -> None:
+        self._tally.note(f"{self._target}, from {sender}: {what}\n    {frame.hex()}")
