@@ -31,7 +31,7 @@ from support_mutate import Mutator, TrueFrame, true_frame
 from support_snapshot import snapshot
 from support_wire import KINDS
 
-from protocol.party import Party
+from protocol.party import Party, Step
 from protocol.seating import Card, Seat, seat_party
 from sim.churn import ChurnPlan
 from sim.inprocess import InProcess
@@ -231,84 +231,69 @@ class Attack:
         return sender, self._mutator.mutate(base, target.moment.numbers[sender])
 
     def hand(self, sender: str, frame: bytes) -> None:
-        target, tally = self._target, self._tally
-        tally.frames += 1
-        received = target.party._session.received_from(sender)
+        target = self._target
+        self._tally.frames += 1
+        understood = target.rehearsal.reader.understand(sender, frame)
+        objection = target.moment.objection(sender, *understood) if understood else "it cannot be understood"
+        party = target.party if objection else target.fresh()  # one that may go on from here is a copy
         try:
-            step = target.party.receive(sender, frame)
+            step = party.receive(sender, frame)
         except Exception:
             self._find(sender, frame, traceback.format_exc(limit=-3))
             target.restore()
             return
-        understood = target.rehearsal.reader.understand(sender, frame)
-        if step.rejected is None:
-            self._accepted(sender, frame, understood, step)
+        if step.rejected is not None:
+            uses = understood is not None and target.moment.uses_a_number(sender, *understood)
+            self._refused(party, sender, frame, step, uses)
             return
-        tally.refused[step.rejected.name] += 1
-        used = target.party._session.received_from(sender) - received
-        if used != (understood is not None and target.moment.uses_a_number(sender, *understood)):
-            self._find(sender, frame, f"refused ({step.rejected.name}) with {used} numbers used")
-        if len(step.sends) > (step.rejected.name == "GAP") or len(step.records) != (not target.party.done):
-            self._find(sender, frame, "refused, and yet it caused something")
-        if used:
-            self._take_back(sender, frame)
-        self._since.append((sender, frame))
-        if len(self._since) >= BATCH:
-            self._look()
+        self._tally.accepted += 1
+        if objection:
+            self._find(sender, frame, f"accepted, although {objection}")
+            target.restore()
+        elif understood and (wrong := self._wrong_end(party, understood[1], step)):
+            self._find(sender, frame, wrong)
 
-    def _take_back(self, sender: str, frame: bytes) -> None:
-        """A refused frame that was understood has used its number: that, and nothing else, is undone here."""
-        session = self._target.party._session
-        session._received[sender] -= 1
-        if session._digests[sender].pop() != hashlib.sha256(frame).digest():
-            self._find(sender, frame, "another digest is remembered than that of the frame")
+    def _refused(self, party: Party, sender: str, frame: bytes, step: Step, uses_a_number: bool) -> None:
+        reason = step.rejected.name if step.rejected else ""
+        self._tally.refused[reason] += 1
+        session = party._session
+        used = session.received_from(sender) - self._target.moment.numbers[sender]
+        if used != uses_a_number:
+            self._find(sender, frame, f"refused ({reason}) with {used} numbers used")
+        if len(step.sends) > (reason == "GAP") or len(step.records) != (not party.done):
+            self._find(sender, frame, f"refused ({reason}), and yet it caused something")
+        if used > 0:  # that, and nothing else, is undone here
+            session._received[sender] -= used
+            if session._digests[sender].pop() != hashlib.sha256(frame).digest():
+                self._find(sender, frame, "another digest is remembered than that of the frame")
+        if party is self._target.party:
+            self._since.append((sender, frame))
+            if len(self._since) >= BATCH:
+                self._look()
+        elif state_of(party) != self._target.state:
+            self._find(sender, frame, f"refused ({reason}), and yet it changed the party")
 
     def _look(self) -> None:
-        target = self._target
-        if state_of(target.party) != target.state:
-            target.restore()
-            for sender, frame in self._since:  # once more, one by one
-                target.party.receive(sender, frame)
-                changed = state_of(target.party)
-                target.restore()
-                if changed != target.state and not self._only_its_number(sender, frame, changed):
-                    self._find(sender, frame, "refused, and yet it changed the party")
+        """Has anything changed since the last look? If so, which frame did it?"""
+        target, since = self._target, self._since
         self._since = []
-
-    def _only_its_number(self, sender: str, frame: bytes, changed: Any) -> bool:
-        other = self._target.fresh()
-        other._session.accept(sender, frame)
-        return bool(state_of(other) == changed)
-
-    def _accepted(self, sender: str, frame: bytes, understood: tuple[int, Said] | None, step: Any) -> None:
-        target = self._target
-        self._look_before(step)
-        self._tally.accepted += 1
-        if understood is None:
-            self._find(sender, frame, "accepted what cannot be understood")
-        elif objection := target.moment.objection(sender, *understood):
-            self._find(sender, frame, f"accepted: {objection}")
-        elif understood[1].kind == "Again":
-            if state_of(target.party) != target.state:
-                self._find(sender, frame, "a question changed the party")
-        elif wrong := self._wrong_end(understood[1], step):
-            self._find(sender, frame, wrong)
+        if state_of(target.party) == target.state:
+            return
+        for sender, frame in since:
+            target.restore()
+            target.party.receive(sender, frame)
+            unchanged = target.fresh()
+            if target.party._session.received_from(sender) > target.moment.numbers[sender]:
+                unchanged._session.accept(sender, frame)
+            if state_of(target.party) != state_of(unchanged):
+                self._find(sender, frame, "refused, and yet it changed the party")
         target.restore()
 
-    def _look_before(self, step: Any) -> None:
-        """The frames before this one were refused; whether they left a trace can only be seen from a fresh copy."""
-        if self._since:
-            accepted, self._target.party = self._target.party, self._target.fresh()
-            for sender, frame in self._since:
-                before = self._target.party._session.received_from(sender)
-                self._target.party.receive(sender, frame)
-                if self._target.party._session.received_from(sender) > before:
-                    self._take_back(sender, frame)
-            self._look()
-            self._target.party = accepted
-
-    def _wrong_end(self, said: Said, step: Any) -> str | None:
+    def _wrong_end(self, party: Party, said: Said, step: Step) -> str | None:
+        """What is wrong with what came of an acceptable frame."""
         moment = self._target.moment
+        if said.kind == "Again":
+            return None if state_of(party) == self._target.state else "a question changed the party"
         agreed = said.kind != "Contributors" or moment.agrees(*said.fields)
         if said.kind == "Agreed":
             agreed = said.fields[1] == [told for told in moment.told if told.kind == "Contributors"][-1].fields[3]
@@ -320,3 +305,49 @@ class Attack:
 
     def _find(self, sender: str, frame: bytes, what: str) -> None:
         self._tally.note(f"{self._target}, from {sender}: {what}\n    {frame.hex()}")
+
+
+def work(seed: int, frames: int, part: int, parts: int, setups: list[tuple[str, str]] = SETUPS) -> Tally:
+    """This part of the moments of all setups, with its share of the frames."""
+    tally = Tally()
+    places = []
+    for number, (scheme, wire) in enumerate(setups):
+        rehearsal = Rehearsal(scheme, wire, order=seed + number)
+        places += [(rehearsal, *moment) for moment in rehearsal.moments()]
+    mine = list(enumerate(places))[part::parts]
+    for turn, (number, (rehearsal, name, at)) in enumerate(mine):
+        share = frames * (turn + 1) // len(mine) - frames * turn // len(mine)
+        kinds, most = len(KINDS[rehearsal.scheme]) + 1, rehearsal.card.codec.max_frame
+        mutator = Mutator(seed * len(places) + number, rehearsal.pool, kinds, most)
+        Attack(Target(rehearsal, name, at), mutator, tally).run(share)
+    return tally
+
+
+def fuzz(frames: int, seed: int, processes: int) -> Tally:
+    shares = [(seed, frames * (n + 1) // processes - frames * n // processes, n, processes) for n in range(processes)]
+    total = Tally()
+    with multiprocessing.get_context("spawn").Pool(processes) as pool:
+        for tally in pool.starmap(work, shares):
+            total += tally
+    return total
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--frames", type=int, default=1_000_000)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--processes", type=int, default=2)
+    options = parser.parse_args()
+    started = time.perf_counter()
+    total = fuzz(options.frames, options.seed, options.processes)
+    for reason, count in total.refused.most_common():
+        print(f"{count:>9}  {reason}")
+    print(f"{total.accepted:>9}  accepted, and acceptable; {total.aborted} of them ended the run for a stated reason")
+    print(f"{total.frames:>9}  frames in {time.perf_counter() - started:.1f} s, {total.findings_in_all} findings")
+    for finding in total.findings:
+        print(finding)
+    return 1 if total.findings else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

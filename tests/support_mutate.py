@@ -164,7 +164,7 @@ class Mutator:
             return
         at = places[self.below(len(places))]
         if self.below(3):
-            parts[at] = max(0, parts[at] + (-2, -1, 1, 2)[self.below(4)])
+            parts[at] = min(max(0, parts[at] + (-2, -1, 1, 2)[self.below(4)]), HUGE[-1])
         else:
             parts[at] = (*HUGE, self.below(300))[self.below(len(HUGE) + 1)]
 

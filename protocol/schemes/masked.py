@@ -333,7 +333,7 @@ class MaskedRecommender(JoiningRecommender):
         return words
 
     def _finish_iteration(self, total: MaskedTotal) -> Effects:
-        require(self.agreed is not None, Reason.WRONG_KIND)
+        require(self.opened is not None and self.agreed is not None, Reason.WRONG_KIND)
         assert self.opened is not None and self.agreed is not None
         require(np.array_equal(total.items, self.released), Reason.UNKNOWN_ITEM)
         require(len(total.values) == len(total.items), Reason.WRONG_LENGTH)
