@@ -4,7 +4,8 @@
 
 Each party is brought to each moment of its run and given mutated frames. It must refuse or accept; nothing else may
 happen. What is refused changes nothing but, where the frame was understood, the count of its sender's frames. What is
-accepted must be acceptable by `support_acceptable`, which asks none of the code that is tried here.
+accepted must be acceptable by `support_acceptable`, which asks none of the code that is tried here; and the other way
+round.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import multiprocessing
 import sys
 import time
 import traceback
+import warnings
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -29,17 +31,18 @@ from support import small_run
 from support_acceptable import Moment, Reader, Said, hello_of
 from support_mutate import Mutator, TrueFrame, true_frame
 from support_snapshot import snapshot
-from support_wire import KINDS
+from support_wire import KINDS, framed
 
-from protocol.party import Party, Step
+from protocol.party import KEPT_FRAMES, Party, Step
 from protocol.seating import Card, Seat, seat_party
 from sim.churn import ChurnPlan
 from sim.inprocess import InProcess
 
 SETUPS = [(scheme, "compact") for scheme in KINDS] + [("masked", "paper"), ("dynamic", "paper")]
+LOSES = {1: frozenset({1})}  # in `dynamic` users come and go, and the process of user 1 ends in iteration 1
 USERS, ITEMS, DIM, ITERATIONS = 4, 5, 2, 3
 BATCH = 50  # refused frames between two looks at everything that the party holds
-STRANGERS = (f"user:{USERS}", "nobody")
+STRANGERS = (f"user:{USERS}", "nobody")  # the first one has introduced itself, the other has not
 _SHARED = ("setting", "params", "tape")  # of a role: they have no state
 _ABORTS = {
     "Contributors": {"DISAGREEMENT"},
@@ -65,13 +68,13 @@ class Rehearsal:
     def __init__(self, scheme: str, wire: str, order: int) -> None:
         self.scheme, self.wire = scheme, wire
         settings = {"n_users": USERS, "n_items": ITEMS, "dim": DIM, "iterations": ITERATIONS, "wire": wire}
-        self.card, seats = small_run(scheme, **settings)
+        changing = scheme == "dynamic"
+        self.card, seats = small_run(scheme, **settings, **({"dropout_allowance": 0.5} if changing else {}))
         self.seats = {seat.party: seat for seat in seats}
         self.met: dict[str, list[Input]] = {name: [] for name in self.seats}
         self.first: dict[str, list[tuple[str, bytes]]] = {}
-        churn = ChurnPlan(USERS, 0.5, 0.3, bytes(range(32)))
-        events = churn.events if scheme == "dynamic" else None
-        run = InProcess(self.card, seats, with_view=frozenset(self.seats), order=order, events_for=events)
+        events = {"events_for": ChurnPlan(USERS, 0.5, 0.3, bytes(range(32))).events, "gone": LOSES} if changing else {}
+        run = InProcess(self.card, seats, with_view=frozenset(self.seats), order=order, **events)
         for name, party in run.parties.items():
             self._listen(name, party)
         outcome = run.run()
@@ -80,7 +83,12 @@ class Rehearsal:
         self.reader = Reader(scheme, params.dim, params.ring_bits, self.card.scheme.max_frame(params))
         sent = [(name, *out) for name, inputs in self.met.items() for met in inputs for out in met.said]
         sent += [(name, *out) for name, outs in self.first.items() for out in outs]
+        sent += [(asker, asked, self._question(asker, asked)) for asker in self.seats for asked in self.seats]
         self.pool = [true_frame(*one) for one in sent]
+
+    def _question(self, asker: str, asked: str) -> bytes:
+        """In the true run nothing was lost, so nobody asked for anything again."""
+        return framed(len(KINDS[self.scheme]), 0, (len(asker) + len(asked)) % 3, 1)
 
     def _listen(self, name: str, party: Party) -> None:
         start, receive, tick = party.start, party.receive, party.tick
@@ -147,6 +155,7 @@ class Target:
         self._pristine.start()
         for met in rehearsal.met[name][:at]:
             self._pristine.receive(met.sender, met.what) if met.sender else self._pristine.tick(met.what)
+        self._introduce(card)
         self._shared = {id(shared): shared for shared in (card, card.codec, card.setting, card.params)}
         self.party = self.fresh()
         self.state = state_of(self.party)
@@ -164,8 +173,16 @@ class Target:
             told += met.said
         for to, frame in told:
             self._hear(moment.told, to, frame)
-        moment.done = self.at == len(self.rehearsal.met[self.name])
+        moment.done = any(said.kind in ("Finish", "Published") for said in moment.heard + moment.told)
         return moment
+
+    def _introduce(self, card: Card) -> None:
+        """Those who never speak to this party have said Hello, so that what they say next reaches the role."""
+        speakers = {met.sender for met in self.rehearsal.met[self.name]}
+        for peer in {*self.rehearsal.seats, STRANGERS[0]} - speakers if not self.moment.done else ():
+            step = self._pristine.receive(peer, framed(0, 0, *hello_of(card.run_id, card.params_digest)))
+            assert step.rejected is None
+            self.moment.numbers[peer] = 1
 
     def _hear(self, where: list[Said], peer: str, frame: bytes) -> None:
         understood = self.rehearsal.reader.understand(peer, frame)
@@ -180,6 +197,12 @@ class Target:
             if met.sender and met.sender not in following:
                 following[met.sender] = true_frame(met.sender, self.name, met.what)
         return list(following.values())
+
+    def sent_to(self, peer: str) -> list[bytes]:
+        """All frames of this party to that peer so far."""
+        met = self.rehearsal.met[self.name][: self.at]
+        sent = [*self.rehearsal.first[self.name], *(out for one in met for out in one.said)]
+        return [frame for to, frame in sent if to == peer]
 
     def fresh(self) -> Party:
         return copy.deepcopy(self._pristine, dict(self._shared))
@@ -270,8 +293,8 @@ class Attack:
             self._since.append((sender, frame))
             if len(self._since) >= BATCH:
                 self._look()
-        elif state_of(party) != self._target.state:
-            self._find(sender, frame, f"refused ({reason}), and yet it changed the party")
+        else:
+            self._find(sender, frame, f"refused ({reason}), although it is acceptable")
 
     def _look(self) -> None:
         """Has anything changed since the last look? If so, which frame did it?"""
@@ -293,7 +316,7 @@ class Attack:
         """What is wrong with what came of an acceptable frame."""
         moment = self._target.moment
         if said.kind == "Again":
-            return None if state_of(party) == self._target.state else "a question changed the party"
+            return self._wrong_answer(party, said, step)
         agreed = said.kind != "Contributors" or moment.agrees(*said.fields)
         if said.kind == "Agreed":
             agreed = said.fields[1] == [told for told in moment.told if told.kind == "Contributors"][-1].fields[3]
@@ -303,12 +326,21 @@ class Attack:
         known = step.abort.reason.name in _ABORTS.get(said.kind, ())
         return None if known else f"{said.kind} ended the run: {step.abort}"
 
+    def _wrong_answer(self, party: Party, asked: Said, step: Step) -> str | None:
+        """To "I have n frames of yours": those from number n on, as far as they are kept, byte for byte."""
+        sent = self._target.sent_to(asked.peer)
+        due = sent[max(asked.fields[0], len(sent) - KEPT_FRAMES) :]
+        if [out.frame for out in step.sends if out.kind == "resend"] != due:
+            return "did not send again what was asked for"
+        return None if state_of(party) == self._target.state else "a question changed the party"
+
     def _find(self, sender: str, frame: bytes, what: str) -> None:
         self._tally.note(f"{self._target}, from {sender}: {what}\n    {frame.hex()}")
 
 
 def work(seed: int, frames: int, part: int, parts: int, setups: list[tuple[str, str]] = SETUPS) -> Tally:
     """This part of the moments of all setups, with its share of the frames."""
+    warnings.simplefilter("error")  # an overflow is a finding
     tally = Tally()
     places = []
     for number, (scheme, wire) in enumerate(setups):

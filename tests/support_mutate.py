@@ -64,25 +64,23 @@ class Mutator:
             self._extreme,
         ]
         self._by_fields: list[Callable[[Parts], None]] = [
-            self._number,
-            self._number,
+            *(4 * [self._number]),
+            *(4 * [self._word]),
+            *(2 * [self._swap_words]),
+            *(2 * [self._resize]),
             self._swap_fields,
             self._borrow_field,
             self._drop_or_double_field,
             self._other_type,
-            self._word,
-            self._word,
-            self._resize,
-            self._swap_words,
             self._kind,
-        ]
+        ]  # those that leave more of a frame as it was get further
 
     def below(self, bound: int) -> int:
         return int(self._random.random() * bound)
 
     def mutate(self, base: TrueFrame, number: int) -> bytes:
         """`number` is the one that the receiver expects; with it a frame of another time gets past the session."""
-        if self.below(8) < 3:
+        if self.below(4) == 0:
             frame = base.frame
             for _ in range(1 + self.below(2)):
                 frame = self._by_bytes[self.below(len(self._by_bytes))](frame)
@@ -159,7 +157,7 @@ class Mutator:
         return [at for at in range(first, len(parts)) if type(parts[at]) is kind]
 
     def _number(self, parts: Parts) -> None:
-        places = self._places(parts, int, first=0)
+        places = self._places(parts, int, first=1)
         if not places:
             return
         at = places[self.below(len(places))]

@@ -193,7 +193,7 @@ def test_a_revoked_user_that_comes_back(context, server):
 
 
 def test_silent_connections_are_closed_after_a_while(context, gate, endpoint):
-    server = Server(context, gate, endpoint, handshake_ms=300)
+    server = Server(context, gate, endpoint, handshake_ms=1000)
     server.greet()
     silent = [strangers.raw(server.address) for _ in range(ATTEMPTS)]
     for connection in silent[::2]:
@@ -209,13 +209,14 @@ def test_silent_connections_are_closed_after_a_while(context, gate, endpoint):
 
 def test_a_flood_that_nobody_looks_at_does_not_stop_the_server(context, server):
     """libzmq waits for whoever reads what it tells about connections; here nobody reads for long."""
+    server.greet()
     for _ in range(2500):  # two events each: more than the 2000 that would fit
         strangers.leave_after(b"\x01\x00")(context, server.address)
     server.honest.send("server", b"hello")
     assert server.end.socket.poll(5000)
     assert server.end.receive() == ("user:0", b"hello")
-    server.serve_until(lambda: server.refused.total() >= 2400)
-    assert set(server.refused) == {"NO_HANDSHAKE"}
+    server.serve_until(lambda: server.refused.total() >= 2500)
+    assert server.refused == {"NO_HANDSHAKE": 2500}
 
 
 def test_servers_and_their_monitors_close_without_a_trace(tmp_path):
