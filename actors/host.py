@@ -28,7 +28,7 @@ from actors.observer import Observer
 from actors.outcome import EventsFor
 from actors.patience import Patience
 from actors.transport import ClientEnd, Context, Gate, ServerEnd
-from protocol.errors import BadInput
+from protocol.errors import Aborted, BadInput, Reason
 from protocol.messages import EVENTS, SETUP, Deadline, Event, Gone
 from protocol.party import Outgoing, Party, Step, read_event
 from protocol.roles import RECOMMENDER, user_name
@@ -40,7 +40,8 @@ End = ServerEnd | ClientEnd
 _BURST = 64  # frames of one socket before the others get a turn
 _TICK = 0.01  # seconds; the unit of a delay that was planned
 _PORT_SECONDS = 10.0  # in which the port of a server that was killed must be free again
-_MOST_DERIVED = 3  # times that one peer may have old frames derived again
+_MOST_DERIVED = 3  # times that one peer may have the same old frames derived again
+_LOOK_SECONDS = 0.2  # between two looks at who is still connected
 _LEAVE_SECONDS = 0.02  # in which frames that were handed over are on the wire
 
 
@@ -71,7 +72,7 @@ class _Hosted:
     mischief: Any = None  # planned faults, if there are any
     before: int = SETUP  # the iteration that the first step finds
     first: Step | None = None  # after a restart: what the view says is still to be done
-    derived: dict[str, int] = field(default_factory=dict)
+    derived: dict[str, tuple[int, int]] = field(default_factory=dict)  # by peer: first frame, how often in a row
     servers: list[tuple[_Hosted, str]] = field(default_factory=list)  # whom it asks when it hears nothing
 
     def listens(self) -> bool:
@@ -103,6 +104,7 @@ class Host:
         wait = place.deadline / 2 if place.silence is None else place.silence
         self._patience: Patience[tuple[_Hosted, str]] = Patience(wait)
         self._quit = False
+        self._done: float | None = None  # when the last of the parties was
         secrets = list(secrets)
         self._context: Context = zmq.Context()
         if len(secrets) > 100:
@@ -169,9 +171,9 @@ class Host:
         while True:
             try:
                 return open_end(max_frame)
-            except BadInput:
+            except BadInput as taken:
                 if time.monotonic() >= until:
-                    raise
+                    raise Aborted(Reason.PARTY_DIED, str(taken)) if patience else taken from None
                 time.sleep(_TICK)
 
     def _follow(self, hosted: _Hosted, party: Party, records: Iterable[Record]) -> Iterator[Record]:
@@ -179,6 +181,7 @@ class Host:
         hosted.party = party
         for record in records:
             if record.type not in (SENT, END, SIGNED) and party.role.iteration != hosted.before:
+                hosted.figures.watch(party.role, False)
                 hosted.figures.turned(party.role, hosted.before, party.role.iteration)
                 hosted.before = party.role.iteration
             yield record
@@ -213,12 +216,18 @@ class Host:
             if hosted.first:
                 self._patience.urge(server)
         if hosted.first:
+            hosted.figures.watch(hosted.party.role, hosted.party.done)
             self._report({"event": "resumed", "party": hosted.party.name, "iteration": hosted.party.role.iteration})
 
     def _finished(self) -> bool:
         if not all(hosted.party.done for hosted in self._hosted):
             return False
-        return self._quit or self._events is None or all(hosted.server_end is None for hosted in self._hosted)
+        servers = [hosted.server_end for hosted in self._hosted if hosted.server_end]
+        if self._events is not None or not servers:
+            return self._quit or not servers
+        if self._done is None:  # no launcher says when everyone is done: they close their connections then
+            self._done = time.monotonic()
+        return all(map(ServerEnd.is_left, servers)) or time.monotonic() > self._done + self._place.deadline
 
     def _close(self) -> None:
         """The last frames still leave."""
@@ -260,10 +269,11 @@ class Host:
     def _derive(self, hosted: _Hosted, peer: str, first: int, end: int) -> list[Outgoing]:
         """Frames that are not kept any more, from the view."""
         name = hosted.party.name
-        times = hosted.derived.get(peer, 0)
-        if name not in self._place.views or times >= _MOST_DERIVED:
+        before, times = hosted.derived.get(peer, (-1, 0))
+        times = times + 1 if before == first else 1  # a peer that gets on may ask as often as it must
+        hosted.derived[peer] = (first, times)
+        if name not in self._place.views or times > _MOST_DERIVED:
             return []
-        hosted.derived[peer] = times + 1
         path = view_path(self._place.run_folder, name)
         return derive_again(hosted.card, hosted.secret.seat, path, peer, first, end)
 
@@ -365,6 +375,8 @@ class Host:
         """Milliseconds until something is due; None waits for a frame."""
         silence = self._patience.seconds()
         waits = [] if silence is None else [silence]
+        if self._done is not None:
+            waits.append(_LOOK_SECONDS)
         if self._later:
             waits.append(max(0.0, self._later[0][0] - time.monotonic()))
         return int(1000 * min(waits)) + 1 if waits else None

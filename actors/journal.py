@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import errno
 import fcntl
@@ -42,12 +41,12 @@ def if_full(error: OSError, path: str) -> Aborted | OSError:
 
 
 class Journal:
-    def __init__(self, path: str, resume_at: int | None = None) -> None:
-        """A new file, or one that goes on at this offset (a record that a crash cut off goes). It has one writer."""
+    def __init__(self, path: str, again: bool = False) -> None:
+        """A new file, or one that goes on. It has one writer."""
         self._path = path
         flags = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
         try:
-            self._file = os.open(path, flags if resume_at is not None else flags | os.O_CREAT | os.O_EXCL, 0o600)
+            self._file = os.open(path, flags if again else flags | os.O_CREAT | os.O_EXCL, 0o600)
         except OSError as error:
             raise if_full(error, path) from error
         try:
@@ -55,8 +54,10 @@ class Journal:
         except BlockingIOError:
             os.close(self._file)
             raise BadInput(f"A process that lives is writing {path}: wait for it, or stop it.") from None
-        if resume_at is not None:
-            os.ftruncate(self._file, resume_at)
+
+    def cut(self, end: int) -> None:
+        """What a crash left behind this offset goes."""
+        os.ftruncate(self._file, end)
 
     def append(self, records: list[bytes]) -> None:
         data = memoryview(records[0] if len(records) == 1 else b"".join(records))
@@ -83,17 +84,24 @@ def open_journal(path: str, opening: bytes) -> Journal:
 def resume_party(card: Card, seat: Seat, path: str, follow: Follow | None = None) -> tuple[Party, Journal, Step]:
     """The party as its view leaves it; the step holds what it had not written or sent yet. `follow` sees all."""
     party, opening = seat_party(card, seat, with_view=True)
-    with contextlib.suppress(FileNotFoundError):
-        if not _opens_with(path, opening):
-            os.unlink(path)
-    if not os.path.exists(path):
+    try:
+        journal = Journal(path, again=True)  # before it is read: nobody else writes from here on
+    except FileNotFoundError:
         return party, open_journal(path, opening), party.start()
-    with open(path, "rb") as file:
-        whole = WholeRecords(file)
-        records: Iterable[Record] = itertools.islice(whole, 2, None)
-        step = party.replay(follow(party, records) if follow else records)
-        _set_aside(path, file, whole.end)
-    return party, Journal(path, whole.end), step
+    try:
+        if not _opens_with(path, opening):
+            journal.cut(0)
+            journal.append([opening])
+        with open(path, "rb") as file:
+            whole = WholeRecords(file)
+            records: Iterable[Record] = itertools.islice(whole, 2, None)
+            step = party.replay(follow(party, records) if follow else records)
+            _set_aside(path, file, whole.end)
+        journal.cut(whole.end)
+    except BaseException:
+        journal.close()
+        raise
+    return party, journal, step
 
 
 def _set_aside(path: str, file: BinaryIO, end: int) -> None:

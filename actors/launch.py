@@ -30,6 +30,7 @@ from actors.outcome import EventsFor, IterationDone, OnIteration, Outcome
 from protocol.errors import Aborted, BadInput, Bug, Reason
 from protocol.messages import SETUP, Due, Event, Gone
 from protocol.roles import RECOMMENDER, role_of, user_index
+from protocol.view import Broken
 
 _LONGEST_IPC_FOLDER = 80  # a unix socket path has at most 107 bytes
 _STARTUP_SECONDS = 120.0
@@ -37,6 +38,8 @@ _MOST_RESTARTS = 20  # of one party, unless it is made to fail on purpose
 _SILENCE = 0.2
 _ASK_SOON = 0.3  # seconds of silence after which a server is asked again, where frames are lost on purpose
 _STALLED_DEADLINES, _STALLED_SECONDS = 4, 60.0
+_LAST_SECONDS = 10.0  # in which the last users take note, at least
+_CLOSING_SECONDS = 10.0  # in which processes whose parties are all done close their connections
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +95,7 @@ class Launch:
         self._resumed: set[str] = set()
         self._servers_done: float | None = None
         self._quitting = False
+        self._orphans = 0  # processes that ended before they had a party
         self._users_per_process = max(1, staff.users_per_process)
         self.outcome = Outcome(gone=sorted(staff.gone, key=user_index))
         params = roster.card.params
@@ -108,10 +112,11 @@ class Launch:
         make_view_folders(str(self._staff.run_folder), self._staff.views)
         self._nursery = self._open_nursery()
         try:
+            self._nursery.prepare()
             self._happen(0)
             self._start_servers()
             self._start_users()
-            while self._waiting or self._alive:
+            while self._waiting or (self._alive and time.monotonic() < self._news + _CLOSING_SECONDS):
                 self._pump(_SILENCE)
                 self._check_the_last()
                 if not self._waiting and not self._quitting:
@@ -203,21 +208,29 @@ class Launch:
 
     def _check_the_last(self) -> None:
         """The servers are done; has everyone else taken note within the time that an iteration may take?"""
-        if self._waiting.isdisjoint(self._servers) and self._servers_done is None:
+        if not self._waiting or not self._waiting.isdisjoint(self._servers):
+            return
+        if self._servers_done is None:
             self._servers_done = time.monotonic()
-        if self._servers_done is not None and time.monotonic() > self._servers_done + self._staff.deadline:
-            late = ", ".join(sorted(self._waiting)[:3]) or "a process"
-            raise Aborted(Reason.STALLED, f"the servers are done and {late} has not ended")
+        if time.monotonic() > self._servers_done + max(self._staff.deadline, _LAST_SECONDS):
+            late = ", ".join(sorted(self._waiting)[:3])
+            raise Aborted(Reason.STALLED, f"the servers are done and {late} is not")
 
     def _exited(self, pid: int, code: int) -> None:
-        parties = self._alive.pop(pid, ["?"])
+        parties = self._alive.pop(pid, [])
+        if not parties:  # its order waits for the next process
+            self._orphans += 1
+            if self._orphans > _MOST_RESTARTS:
+                raise Aborted(Reason.PARTY_DIED, f"processes that had no party yet, exit code {code}")
+            self._nursery.fork(1)
+            return
         users = all(user_index(party) >= 0 for party in parties)
-        missing = [party for party in parties if party in self._waiting or party == "?"]
+        missing = [party for party in parties if party in self._waiting]
         if not missing and (users or not self._waiting):  # a server is needed until everyone has ended
             return
         if users and self._staff.on_death == "drop":
             self._drop(missing)
-        elif parties != ["?"] and self._can_resume(parties):
+        elif self._can_resume(parties):
             self._tries.update(parties)
             self.outcome.restarts += 1
             self._nursery.fork(1)
@@ -307,6 +320,9 @@ class Launch:
 
     def _on_refused(self, event: dict[str, Any]) -> None:
         raise BadInput(event["sentence"])
+
+    def _on_broken(self, event: dict[str, Any]) -> None:
+        raise Broken(f"{event['party']}: {event['sentence']}")
 
     def _on_bug(self, event: dict[str, Any]) -> None:
         raise Bug(f"{event['party']} failed; the traceback is in {event['file']}")

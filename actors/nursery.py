@@ -48,10 +48,23 @@ class Nursery:
             )
         for far in (far_control, far_orders, far_reports):
             far.close()
-        self._control.send({"order": "common", "path": sys.path, **common})
+        self._common = common
+
+    def prepare(self) -> None:
+        """Before the first fork: what every process is told."""
+        self._command({"order": "common", "path": sys.path, **self._common})
 
     def fork(self, count: int) -> None:
-        self._control.send({"order": "fork", "count": count})
+        self._command({"order": "fork", "count": count})
+
+    def _command(self, order: dict[str, Any]) -> None:
+        try:
+            self._control.send(order)
+        except (BrokenPipeError, ConnectionResetError):
+            raise self._ended() from None
+
+    def _ended(self) -> Aborted:
+        return Aborted(Reason.PARTY_DIED, "the process that starts the others")
 
     def order(self, parties: Sequence[str], details: dict[str, Any]) -> None:
         """The next idle process becomes the host of these parties."""
@@ -60,8 +73,12 @@ class Nursery:
         for old in self._channels(parties):
             old.close()
         self._lines |= dict.fromkeys(parties, channel)
-        send_file(self._orders, msgpack.packb({"parties": list(parties), **details}), far_line)
-        far_line.close()
+        try:
+            send_file(self._orders, msgpack.packb({"parties": list(parties), **details}), far_line)
+        except (BrokenPipeError, ConnectionResetError):
+            raise self._ended() from None
+        finally:
+            far_line.close()
 
     def tell(self, party: str, order: list[Any]) -> None:
         """Nothing happens if its process has not started or has ended; the one that comes next is told as well."""
@@ -83,7 +100,7 @@ class Nursery:
         ready, _, _ = select.select(sources, [], [], timeout)
         exits = self._control.receive() if self._control in ready else []
         if exits is None:
-            raise Aborted(Reason.PARTY_DIED, f"the process that starts the others; see {self._log}")
+            raise self._ended()
         reports = []
         while (report := self._mailbox.receive()) is not None:
             reports.append(report)

@@ -84,11 +84,13 @@ class Observer:
         errors = np.abs(ratings - np.minimum(np.maximum(predictions, low), high))
         return float(np.einsum("j->", errors)), float(np.einsum("j,j->", errors, errors))
 
-    def train_mae(self, iteration: int) -> float | None:
+    def train_mae(self, iteration: int, contributors: int) -> float | None:
         """Of V(t), U(t), over the users who took part in iteration t; None if the slots have moved on."""
         slots = self._live[iteration % _DEPTH]
         present = slots[slots[:, 0] == iteration + 1]
-        return float(present[:, 1].sum() / present[:, 3].sum()) if len(present) else None
+        if not len(present) or len(present) < contributors:
+            return None
+        return float(present[:, 1].sum() / present[:, 3].sum())
 
     def accuracy(self) -> Accuracy:
         """Of the final factors, over the users who have finished."""

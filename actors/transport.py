@@ -94,7 +94,7 @@ class Knocks:
         self.socket = context.socket(zmq.PAIR)
         self.socket.rcvhwm = 0  # no limit: at one, libzmq would stop serving connections until somebody reads here
         self._results = 0  # handshakes that succeeded, or were refused by key
-        self._open: dict[int, int] = {}  # file descriptor -> results when it was accepted
+        self.open: dict[int, int] = {}  # file descriptor -> results when it was accepted
         self._failed = False  # the event before was a failure: it belongs to the connection that closes next
 
     def watch(self, server: zmq.Socket[bytes], name: str) -> None:
@@ -120,8 +120,8 @@ class Knocks:
         if event == _FAILED:
             return "NO_HANDSHAKE"
         if event == zmq.EVENT_ACCEPTED:
-            self._open[value] = self._results
-        elif event == zmq.EVENT_DISCONNECTED and self._open.pop(value, None) == self._results and not failed:
+            self.open[value] = self._results
+        elif event == zmq.EVENT_DISCONNECTED and self.open.pop(value, None) == self._results and not failed:
             return "NO_HANDSHAKE"
         return None
 
@@ -206,8 +206,7 @@ class ServerEnd:
         if frame.get("Identity"):
             self._dropped.append("BORROWED_IDENTITY")
             return None
-        self._party_of.pop(self._route_to.get(party, b""), None)
-        self._party_of[route] = party
+        self._party_of[route] = party  # an old one keeps its entry: what is left in it must not become the way back
         self._route_to[party] = route
         return party
 
@@ -227,10 +226,15 @@ class ServerEnd:
     def revoke(self, party: str) -> None:
         """From now on its key is refused, and nothing is taken from or given to the connections that it has."""
         self._revoked.add(party)
-        self._party_of.pop(self._route_to.pop(party, b""), None)
+        self._route_to.pop(party, None)
+        self._party_of = {route: name for route, name in self._party_of.items() if name != party}
         for key, name in self._parties.items():
             if name == party:
                 self._gate.revoke(self._server, key)
+
+    def is_left(self) -> bool:
+        """Somebody had come, and nobody is connected any more."""
+        return bool(self._party_of) and not self._knocks.open
 
     def close(self) -> None:
         self._knocks.close(self.socket)

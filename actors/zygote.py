@@ -46,6 +46,7 @@ from actors.keys import Roster, Secret
 from actors.observer import Observer
 from actors.warm import warm_up
 from protocol.errors import Aborted, BadInput
+from protocol.view import Broken
 
 _PR_SET_PDEATHSIG = 1
 _prctl = ctypes.CDLL(None).prctl if sys.platform == "linux" else None  # looked up before the fork
@@ -65,6 +66,7 @@ class Zygote:
         self._mailbox = mailbox
         self._observer_fd = observer_fd
         self._children: set[int] = set()
+        self._pid = os.getpid()
         self._common: dict[str, Any] = {}
 
     def run(self) -> None:
@@ -120,12 +122,16 @@ class Zygote:
         try:
             if _prctl is not None:
                 _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # the kernel ends this process when the zygote ends
+            if os.getppid() != self._pid:  # it ended before the kernel was told
+                os._exit(code)
             self._control.close()
             order = receive_file(self._orders)
             self._orders.close()
             if order:
                 gc.enable()
                 code = run_actors(self._roster, self._common, *order, self._mailbox.send, self._observer)
+        except BaseException:
+            traceback.print_exc()  # into the log: nobody else is left to tell
         finally:
             os._exit(code)
 
@@ -161,6 +167,9 @@ def run_actors(
     except Aborted as abort:
         report({"event": "abort", "party": parties[0], "reason": abort.reason.name, "detail": abort.detail})
         return 5
+    except Broken as broken:
+        report({"event": "broken", "party": parties[0], "sentence": str(broken)})
+        return 4
     except BadInput as refusal:
         report({"event": "refused", "party": parties[0], "sentence": str(refusal)})
         return 2

@@ -21,7 +21,7 @@ from protocol.params import require
 from protocol.roles import user_name
 from protocol.schemes import find_scheme
 from sim.config import RunConfig
-from sim.folder import new_folder, write_run
+from sim.folder import locked, new_folder, write_run
 from sim.plan import make_plan
 from sim.run import make_roster
 
@@ -89,7 +89,8 @@ def act(
     make_view_folders(folder, parties)
     before = frozenset(party for party in parties if os.path.exists(view_path(folder, party)))  # it goes on from there
     rule = everyone_stays(roster.card.params.n_users) if takes_presence(roster.card.scheme) else None
-    Host(roster, secrets, Place(folder, frozenset(parties), deadline, resume=before), report, events_for=rule).run()
+    with locked(Path(folder), shared=True):
+        Host(roster, secrets, Place(folder, frozenset(parties), deadline, resume=before), report, events_for=rule).run()
 
 
 def _last(roster: Roster) -> int:

@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import json
 import os
+import shlex
 import signal
 import sys
 import tempfile
@@ -30,6 +31,7 @@ from sim.experiments import commands
 from sim.fetch import fetch as fetch_data
 from sim.folder import jsonable, read_run
 
+_STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 DONE, BUG, BAD_INPUT, UNVERIFIED, ABORTED = 0, 1, 2, 4, 5
 
 app = typer.Typer(
@@ -160,8 +162,9 @@ def resume(run: RunFolder, json_: AsJson = False) -> None:
 
 def _live(carry_out: Callable[..., dict[str, Any]], json_: bool) -> None:
     """A bar while it runs, then the summary."""
-    for signum in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(signum, _interrupt)
+    for signum in _STOPS:
+        if signal.getsignal(signum) is not signal.SIG_IGN:  # as under nohup
+            signal.signal(signum, _interrupt)
     live = show.Live(enabled=not json_)
     try:
         summary = carry_out(on_plan=lambda plan: live.start(plan.card.params.iterations), on_line=live.line)
@@ -173,10 +176,13 @@ def _live(carry_out: Callable[..., dict[str, Any]], json_: bool) -> None:
         show.show_summary(summary, read_run(Path(summary["run"]))[1].scheme)
     if not summary["completed"]:
         sentence = f"The run was aborted: {summary['abort']['sentence']}."
-        _fail(f"{sentence} Go on with keyhole resume {summary['run']}.", ABORTED)
+        _fail(f"{sentence} Go on with keyhole resume {shlex.quote(summary['run'])}.", ABORTED)
 
 
 def _interrupt(signum: int, frame: Any) -> NoReturn:
+    """Once: the processes are being stopped then, and the summary is written."""
+    for stop in _STOPS:
+        signal.signal(stop, signal.SIG_IGN)
     raise KeyboardInterrupt
 
 

@@ -76,6 +76,8 @@ def resolve(config: RunConfig) -> tuple[RunConfig, Scheme, bool]:
     for flag, value in given.items():
         takes = flag in scheme.flags or value in (None, False)
         require(takes, f"The scheme {scheme.name} does not take --{flag.replace('_', '-')}: leave it out.")
+    drops = config.on_death == "drop"
+    require(not drops or scheme.goes_on_without, f"{scheme.name} waits for every user: leave --on-death drop out.")
     taken = scheme.flags & set(given)
     filled = {flag: given[flag] if given[flag] is not None else FLAG_DEFAULTS[flag] for flag in taken}
     iterations = config.iterations

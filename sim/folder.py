@@ -65,15 +65,16 @@ def new_folder(out: Path | None, scheme: str, force: bool) -> Path:
 
 
 @contextlib.contextmanager
-def locked(folder: Path, patience: float = 0.0) -> Iterator[int]:
+def locked(folder: Path, patience: float = 0.0, shared: bool = False) -> Iterator[int]:
     """Alone in this run: the descriptor is handed on to every actor, so that the lock holds as long as one lives.
 
     `patience`: seconds to wait for the last actors of a launcher that was killed; they end by themselves.
+    `shared`: with other actors that were started by hand.
     """
     lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         until = time.monotonic() + patience
-        while not _take(lock):
+        while not _take(lock, fcntl.LOCK_SH if shared else fcntl.LOCK_EX):
             if time.monotonic() >= until:
                 raise BadInput(f"A process of {folder} still lives: wait for it, or stop that run first.")
             time.sleep(0.05)
@@ -82,9 +83,9 @@ def locked(folder: Path, patience: float = 0.0) -> Iterator[int]:
         os.close(lock)
 
 
-def _take(lock: int) -> bool:
+def _take(lock: int, kind: int) -> bool:
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(lock, kind | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from actors.outcome import IterationDone, Outcome
 from actors.transport import make_key_pair
 from protocol.errors import Aborted, BadInput, Reason
 from protocol.params import require
-from protocol.roles import RECOMMENDER, user_name
+from protocol.roles import user_name
 from protocol.view import EVENT, WholeRecords
 from sim.baseline import plain_accuracy
 from sim.config import RunConfig, read_config
@@ -62,8 +62,8 @@ def run(
     check_limits(plan, out or Path())
     folder = new_folder(out, plan.card.scheme.name, force)
     with locked(folder) as lock:
-        write_run(folder, plan.config, plan.card, plan.nonce)
         write_names(folder, plan.user_names, plan.item_names)
+        write_run(folder, plan.config, plan.card, plan.nonce)  # the last: with it the folder is a run
         return _carry_out(plan, folder, _Course(lock, faults=faults), started, on_plan, on_line)
 
 
@@ -141,7 +141,7 @@ def _drive(
         config.on_death,
         course.faults,
         course.resume,
-        gone_users(folder) if course.resume else frozenset(),
+        gone_users(folder, plan.card.scheme.servers) if course.resume else frozenset(),
         course.lock,
     )
     churn = plan.churn()
@@ -181,14 +181,16 @@ def _drive_in_process(
     return outcome, observer
 
 
-def gone_users(folder: Path) -> frozenset[str]:
-    """Users that had gone for good when the run was stopped, as the recommender's view says."""
-    path = Path(view_path(str(folder), RECOMMENDER))
-    if not path.is_file():
-        return frozenset()
-    with path.open("rb") as stream:
-        events = (record.fields for record in WholeRecords(stream) if record.type == EVENT)
-        return frozenset(user_name(fields[1]) for fields in events if fields[0] == "Gone")
+def gone_users(folder: Path, servers: Iterable[str]) -> frozenset[str]:
+    """Users that had gone for good when the run was stopped, as any of the servers' views says."""
+    gone: set[str] = set()
+    for server in servers:
+        path = Path(view_path(str(folder), server))
+        if path.is_file():
+            with path.open("rb") as stream:
+                events = (record.fields for record in WholeRecords(stream) if record.type == EVENT)
+                gone |= {user_name(fields[1]) for fields in events if fields[0] == "Gone"}
+    return frozenset(gone)
 
 
 def make_roster(plan: Plan, endpoints: dict[str, str] | None = None) -> tuple[list[Secret], Roster]:

@@ -55,7 +55,7 @@ class IterationLog:
             "online": done.invited,
             "contributors": done.contributors,
             "dropouts": done.invited - done.contributors,
-            "train_mae": self.observer.train_mae(done.iteration) if self.observer else None,
+            "train_mae": self.observer.train_mae(done.iteration, done.contributors) if self.observer else None,
             "bytes": sum(row.wire_bytes for row in own),
         }
         if done.iteration in self._earlier:  # the run was stopped after it

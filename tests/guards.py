@@ -145,7 +145,7 @@ GUARDS = [
         "actors/journal.py",
         "            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)\n",
         "            pass\n",
-        "tests/test_cli.py -k by_hand",
+        "tests/test_view.py -k writer",
     ),
     Guard(
         "a view is private",
@@ -164,7 +164,7 @@ GUARDS = [
     Guard(
         "nobody resumes a run while an actor lives",
         "sim/folder.py",
-        "        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)\n",
+        "        fcntl.flock(lock, kind | fcntl.LOCK_NB)\n",
         "        pass\n",
         "tests/test_resume.py -k while_an_actor_lives",
     ),
@@ -247,7 +247,7 @@ def notices(guard: Guard) -> str:
         command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *guard.tests.split()]
         environment = os.environ | {"PYTHONPATH": str(copy)}
         try:
-            done = subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True, timeout=900)
+            done = subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True, timeout=300)
         except subprocess.TimeoutExpired:
             return ""  # it hangs where it passed
     if done.returncode == 1:

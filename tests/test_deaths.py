@@ -6,11 +6,15 @@ import os
 import random
 import signal
 import threading
+import time
 from pathlib import Path
 
+import psutil
 import pytest
 
+from actors.faults import Crash, Faults
 from actors.launch import Launch, Staff
+from protocol.errors import BadInput
 from protocol.view import EVENT, RECEIVED, SENT, read_records
 from sim.config import RunConfig
 from sim.inprocess import InProcess
@@ -131,6 +135,54 @@ def test_nobody_waits_for_a_vanished_user_of_masked(tmp_path):
     plan = plan_of("masked", options={"dropout_allowance": 0.5})
     outcome = run_with_deaths(plan, tmp_path / "run", "drop", Killer(seed=2, every=8, most=2), deadline=3600.0)
     assert outcome.abort is None and len(outcome.gone) == 2
+
+
+@pytest.mark.parametrize("scheme", ["plain", "trusted", "direct"])
+def test_a_scheme_that_waits_for_everyone_does_not_take_drop(scheme):
+    with pytest.raises(BadInput, match="waits for every user"):
+        plan_of(scheme, on_death="drop")
+
+
+def test_masked_says_who_was_gone_before_it_had_joined(tmp_path):
+    """Its support is not known, so nobody could say how many share an item's noise."""
+    plan = plan_of("masked")
+    secrets, roster = make_roster(plan)
+    faults = Faults(crashes=(Crash("user:3", "start", 0, "before journal"),))
+    (tmp_path / "run").mkdir()
+    outcome = Launch(roster, secrets, Staff(tmp_path / "run", plan.views, 60.0, on_death="drop", faults=faults)).run()
+    assert outcome.abort is not None and outcome.abort.reason.name == "PARTY_DIED"
+    assert "user:3, before it had joined" in str(outcome.abort)
+
+
+def test_a_run_with_a_short_deadline_is_not_stalled_by_its_own_end(tmp_path):
+    plan = plan_of("masked", iterations=5)
+    outcome = run_with_deaths(plan, tmp_path / "run", "restart", Killer(seed=1, every=100, most=0), deadline=0.05)
+    assert outcome.abort is None
+
+
+def test_a_process_that_ends_before_it_has_a_party_is_replaced(tmp_path):
+    """The zygote's newest child is killed while the launcher still hands out orders."""
+    plan = plan_of("masked", data="synthetic:60x10:.5", iterations=2)
+    struck = []
+
+    def strike() -> None:
+        until = time.monotonic() + 30
+        while not struck and time.monotonic() < until:
+            known = set(killer.launch._alive) if hasattr(killer, "launch") else set()
+            zygotes = psutil.Process().children()
+            children = [child for zygote in zygotes for child in zygote.children()]
+            fresh = [child for child in children if child.pid not in known]
+            if len(children) > 20 and fresh:
+                fresh[-1].kill()
+                struck.append(fresh[-1].pid)
+
+    killer = Killer(seed=1, every=100, most=0)
+    thread = threading.Thread(target=strike)
+    thread.start()
+    outcome = run_with_deaths(plan, tmp_path / "run", "restart", killer)
+    thread.join()
+    assert struck and outcome.abort is None
+    assert outcome.item_factors.tobytes() == in_process(plan).item_factors.tobytes()
 
 
 def test_without_a_view_a_user_cannot_come_back_and_the_run_says_so(tmp_path):

@@ -20,7 +20,7 @@ from protocol.errors import Aborted, BadInput
 from protocol.view import Broken, read_records
 from sim import api
 from sim.config import RunConfig
-from sim.run import resume, run
+from sim.run import gone_users, resume, run
 
 ROOT = Path(__file__).parent.parent
 SMALL = {"data": "synthetic:12x9:.5", "dim": 3, "iterations": 30, "seed": 6}
@@ -198,12 +198,35 @@ def test_users_that_had_gone_for_good_stay_away(tmp_path):
     assert found["verified"] and any("user-11" in note for note in found["notes"])
 
 
-def stopped(folder: Path, at: int) -> dict:
+def test_who_has_gone_is_known_from_any_server(tmp_path):
+    """One of them may have been killed before it was told."""
+    folder = tmp_path / "run"
+    process = start(folder, "run", **DYNAMIC | {"iterations": 400, "on_death": "drop"})
+    await_lines(process, folder, 5)
+    family(process)[-1].kill()
+    await_lines(process, folder, len(lines(folder)) + 10)
+    kill_everything(process)
+    for server in ("recommender", "third_party"):
+        assert gone_users(folder, [server]) == {"user:11"}
+    assert gone_users(folder, ["nobody", "third_party"]) == {"user:11"} and gone_users(folder, ["user:0"]) == set()
+
+
+@pytest.mark.parametrize("transport", ["tcp", "inprocess"])
+def test_a_view_that_was_altered_does_not_go_on(tmp_path, transport):
+    assert not stopped(tmp_path / "run", 9, transport)["completed"]
+    path = tmp_path / "run" / "views" / "user-3.view"
+    view = path.read_bytes()
+    path.write_bytes(view[:400] + bytes([view[400] ^ 1]) + view[401:])
+    with pytest.raises(Broken, match="does not fit the hash chain"):
+        resume(tmp_path / "run")
+
+
+def stopped(folder: Path, at: int, transport: str = "inprocess") -> dict:
     def stop(line: dict) -> None:
         if line["iteration"] == at:
             raise KeyboardInterrupt
 
-    return run(RunConfig(**DYNAMIC, transport="inprocess"), out=folder, on_line=stop)
+    return run(RunConfig(**DYNAMIC, transport=transport), out=folder, on_line=stop)
 
 
 def test_a_record_that_was_cut_off_is_set_aside_and_not_thrown_away(tmp_path, undisturbed):

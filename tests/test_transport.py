@@ -141,6 +141,42 @@ def test_a_party_that_comes_back_is_reached_at_its_new_connection(context, serve
     second.close()
 
 
+def test_what_is_left_in_an_old_connection_does_not_become_the_way_back(context, served):
+    """The party was restarted while frames of its first life still waited to be read."""
+    server, keys = served
+    first = ClientEnd(context, "server", server.address, keys["user:0"], 1000)
+    first.send("server", b"old 0")
+    assert receive(server) == ("user:0", b"old 0")
+    for number in (1, 2):
+        first.send("server", b"old %d" % number)
+    time.sleep(0.2)
+    second = ClientEnd(context, "server", server.address, keys["user:0"], 1000)
+    second.send("server", b"new")
+    heard = [receive(server)[1] for _ in range(3)]
+    assert sorted(heard) == [b"new", b"old 1", b"old 2"]
+    assert server.send("user:0", b"to the new one")
+    assert receive(second) == ("server", b"to the new one")
+    assert receive(first, 0.2) is None
+    first.socket.close(0)
+    second.close()
+
+
+def test_a_server_knows_when_everyone_has_left(context, served):
+    server, keys = served
+    assert not server.is_left()  # nobody has come yet
+    client = ClientEnd(context, "server", server.address, keys["user:0"], 1000)
+    client.send("server", b"hello")
+    assert receive(server) == ("user:0", b"hello")
+    server.refusals()
+    assert not server.is_left()
+    client.socket.close(0)
+    until = time.monotonic() + PATIENCE
+    while not server.is_left() and time.monotonic() < until:
+        server.monitor.poll(50)
+        server.refusals()
+    assert server.is_left()
+
+
 def test_a_frame_of_the_largest_size_passes_and_one_byte_more_is_dropped_by_the_transport(context, served):
     server, keys = served
     client = ClientEnd(context, "server", server.address, keys["user:0"], 100_000)

@@ -16,6 +16,7 @@ import pytest
 from support import small_run
 
 from actors.journal import Journal, view_path
+from protocol.errors import BadInput
 from protocol.messages import Welcome
 from protocol.roles import UserInput
 from protocol.seating import Card, Seat, seat_party
@@ -440,3 +441,16 @@ def test_an_item_key_is_in_the_views_of_those_who_rated_the_item(compact):
     for item, key in keys.items():
         assert holders(views, key) == raters[item]
     assert any(len(those) < 4 for those in raters.values())
+
+
+def test_a_view_has_one_writer_and_who_comes_second_changes_nothing(tmp_path):
+    path = str(tmp_path / "a.view")
+    first = Journal(path)
+    first.append([b"begun"])
+    with pytest.raises(BadInput, match="A process that lives is writing"):
+        Journal(path, again=True)
+    first.close()
+    second = Journal(path, again=True)
+    second.append([b", gone on"])
+    second.close()
+    assert Path(path).read_bytes() == b"begun, gone on"

@@ -26,6 +26,7 @@ from protocol.fixedpoint import FixedPoint
 from protocol.framing import HELLO_FRAME, Traffic, bin_size, frame_size, traffic, uint_size
 from protocol.masked_sum import MaskDealer, SumHolder, contributor_digest, mask_rows
 from protocol.messages import (
+    SETUP,
     Agreed,
     Contributors,
     Deadline,
@@ -139,6 +140,7 @@ class Masked(Scheme):
         Finish,
     )
     flags = frozenset({"epsilon", "wire"})
+    goes_on_without = True
     options: ClassVar[dict[str, Any]] = {
         **Plain.options,
         "ring_bits": None,
@@ -255,6 +257,11 @@ class MaskedRecommender(JoiningRecommender):
         if isinstance(message, Contributors):
             return self._agree(message)
         return self._finish_iteration(message)
+
+    def tick(self, event: Event) -> Effects:
+        if isinstance(event, Gone) and self.iteration == SETUP and event.user not in self.supports:
+            raise Aborted(Reason.PARTY_DIED, f"{user_name(event.user)}, before it had joined")
+        return []
 
     def welcome(self) -> list[Send]:
         floors = self._floors()

@@ -1,0 +1,29 @@
+"""What a host does with a peer that asks for frames which are not kept any more."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from actors import host
+from actors.host import Host, Place
+
+
+@pytest.fixture
+def derive(monkeypatch):
+    """`derive(peer, first)`: was the view replayed for it?"""
+    monkeypatch.setattr(host, "derive_again", lambda card, seat, path, peer, first, end: [(peer, first, end)])
+    place = Place("run", frozenset({"recommender"}), 60.0)
+    party = SimpleNamespace(name="recommender")
+    hosted = SimpleNamespace(party=party, card=None, secret=SimpleNamespace(seat=None), derived={})
+    return lambda peer, first: bool(Host._derive(SimpleNamespace(_place=place), hosted, peer, first, first + 5))
+
+
+def test_a_peer_that_gets_on_may_ask_as_often_as_it_must(derive):
+    assert all(derive("user:3", first) for first in range(50))
+
+
+def test_a_peer_that_asks_for_the_same_again_and_again_is_not_served_for_ever(derive):
+    assert [derive("user:3", 7) for _ in range(5)] == [True, True, True, False, False]
+    assert derive("user:4", 7) and derive("user:3", 8)
