@@ -207,14 +207,14 @@ class Launch:
             raise Aborted(Reason.STALLED, f"for {patience:.0f} s")
 
     def _check_the_last(self) -> None:
-        """The servers are done; has everyone else taken note within the time that an iteration may take?"""
+        """The servers are done; who has not taken note within the time that an iteration may take is left behind."""
         if not self._waiting or not self._waiting.isdisjoint(self._servers):
             return
         if self._servers_done is None:
             self._servers_done = time.monotonic()
         if time.monotonic() > self._servers_done + max(self._staff.deadline, _LAST_SECONDS):
-            late = ", ".join(sorted(self._waiting)[:3])
-            raise Aborted(Reason.STALLED, f"the servers are done and {late} is not")
+            self.outcome.gone += sorted(self._waiting, key=user_index)  # the run is complete without them
+            self._waiting.clear()
 
     def _exited(self, pid: int, code: int) -> None:
         parties = self._alive.pop(pid, [])

@@ -82,7 +82,7 @@ def in_process(plan: Plan, **options):
 @pytest.mark.parametrize("scheme", ["masked", "dynamic"])
 @pytest.mark.parametrize("wire", ["compact", "paper"])
 def test_a_restarted_user_goes_on_from_its_view_and_nothing_is_missing(tmp_path, scheme, wire):
-    plan = plan_of(scheme, wire=wire)
+    plan = plan_of(scheme, wire=wire, iterations=150)
     killer = Killer(seed=1, every=3, most=10)
     outcome = run_with_deaths(plan, tmp_path / "run", "restart", killer)
     assert outcome.abort is None and outcome.gone == []

@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from protocol.errors import Aborted, Reason
 from protocol.factors import Matrix, first_factors, item_gradients, prediction_errors, step_items, step_user
-from protocol.messages import SETUP, Finish, Join, Message
+from protocol.messages import SETUP, Event, Finish, Gone, Join, Message
 from protocol.ring import Ids, everywhere
 from protocol.roles import (
     RECOMMENDER,
@@ -92,6 +92,11 @@ class JoiningRecommender(FactorizingRecommender):
         require(items[-1] < self.params.n_items, Reason.UNKNOWN_ITEM)
         self.supports[user] = items
         return self.joined()
+
+    def tick(self, event: Event) -> Effects:
+        if isinstance(event, Gone) and self.iteration == SETUP and event.user not in self.supports:
+            raise Aborted(Reason.PARTY_DIED, f"{user_name(event.user)}, before it had joined")
+        return []
 
     def joined(self) -> Effects:
         """Count the raters and begin, once everyone has joined."""

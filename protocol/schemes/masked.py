@@ -26,7 +26,6 @@ from protocol.fixedpoint import FixedPoint
 from protocol.framing import HELLO_FRAME, Traffic, bin_size, frame_size, traffic, uint_size
 from protocol.masked_sum import MaskDealer, SumHolder, contributor_digest, mask_rows
 from protocol.messages import (
-    SETUP,
     Agreed,
     Contributors,
     Deadline,
@@ -257,11 +256,6 @@ class MaskedRecommender(JoiningRecommender):
         if isinstance(message, Contributors):
             return self._agree(message)
         return self._finish_iteration(message)
-
-    def tick(self, event: Event) -> Effects:
-        if isinstance(event, Gone) and self.iteration == SETUP and event.user not in self.supports:
-            raise Aborted(Reason.PARTY_DIED, f"{user_name(event.user)}, before it had joined")
-        return []
 
     def welcome(self) -> list[Send]:
         floors = self._floors()
