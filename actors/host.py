@@ -164,8 +164,7 @@ class Host:
         self._report({"event": "ready", "party": name, "endpoint": end.address.endpoint})
         return end
 
-    @staticmethod
-    def _retry(open_end: Callable[[int], ServerEnd], max_frame: int, patience: float) -> ServerEnd:
+    def _retry(self, open_end: Callable[[int], ServerEnd], max_frame: int, patience: float) -> ServerEnd:
         """The port of a server that was killed may be in use for a moment, by a client that knocks at it."""
         until = time.monotonic() + patience
         while True:
@@ -173,7 +172,8 @@ class Host:
                 return open_end(max_frame)
             except BadInput as taken:
                 if time.monotonic() >= until:
-                    raise Aborted(Reason.PARTY_DIED, str(taken)) if patience else taken from None
+                    chosen = self._events is None or not patience  # by a person, who can choose another
+                    raise taken if chosen else Aborted(Reason.PARTY_DIED, str(taken)) from None
                 time.sleep(_TICK)
 
     def _follow(self, hosted: _Hosted, party: Party, records: Iterable[Record]) -> Iterator[Record]:
@@ -195,7 +195,7 @@ class Host:
         try:
             for hosted in self._hosted:
                 self._begin(hosted)
-            self._apply_rule(0)
+            self._apply_rule(max([0, *(h.party.role.iteration for h in self._hosted if h.party.name == RECOMMENDER)]))
             while not self._finished():
                 for socket, _ in self._poller.poll(self._wait()):
                     if socket in self._by_socket:

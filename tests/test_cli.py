@@ -309,9 +309,11 @@ def test_three_terminals_give_what_one_command_gives(tmp_path, scheme):
     assert again.exit_code == 0 and "user:0 is done" in again.stdout
 
 
-def test_an_actor_that_was_killed_is_started_again_by_hand_and_goes_on(tmp_path):
-    config = ("--data", "synthetic:6x5:.5", "--iterations", "60", "--dim", "2", "--seed", "3", "--scheme", "masked")
-    result = keyhole("run", *config, "--out", tmp_path / "run", "--transport", "inprocess", "--json")
+@pytest.mark.parametrize("scheme", ["masked", "dynamic"])
+def test_an_actor_that_was_killed_is_started_again_by_hand_and_goes_on(tmp_path, scheme):
+    config = ("--data", "synthetic:6x5:.5", "--iterations", "60", "--dim", "2", "--seed", "3", "--scheme", scheme)
+    steady = ("--join", "0", "--leave", "0") if scheme == "dynamic" else ()
+    result = keyhole("run", *config, *steady, "--out", tmp_path / "run", "--transport", "inprocess", "--json")
     expected = json.loads(result.stdout)["item_factors_sha256"]
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
