@@ -26,12 +26,13 @@ from sim.plan import make_plan
 from sim.run import make_roster
 
 FIRST_PORT = 5551
+SILENCE = 3.0  # seconds after which a server is asked again: no launcher says that it was started again
 
 
 def prepare(config: RunConfig, out: Path | None, force: bool, host: str, port: int) -> tuple[Path, Roster]:
     """A run folder with `roster.json` and one key file per party, and no process."""
     fixed = {"transport": "tcp", "users_per_process": 1, "views": "full", "deadline": 60.0, "on_death": "restart"}
-    for name, value in fixed.items():
+    for name, value in (fixed | {"faults": None}).items():
         flag = name.replace("_", "-")
         require(getattr(config, name) == value, f"Parties started by hand do not take --{flag} here: leave it out.")
     if takes_presence(find_scheme(config.scheme)):
@@ -90,7 +91,9 @@ def act(
     before = frozenset(party for party in parties if os.path.exists(view_path(folder, party)))  # it goes on from there
     rule = everyone_stays(roster.card.params.n_users) if takes_presence(roster.card.scheme) else None
     with locked(Path(folder), shared=True):
-        Host(roster, secrets, Place(folder, frozenset(parties), deadline, resume=before), report, events_for=rule).run()
+        silence = min(deadline / 2, SILENCE)
+        place = Place(folder, frozenset(parties), deadline, resume=before, silence=silence)
+        Host(roster, secrets, place, report, events_for=rule).run()
 
 
 def _last(roster: Roster) -> int:

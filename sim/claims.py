@@ -68,7 +68,7 @@ def read_summary(case: Case, report: Report) -> Summary:
     """What there is of it; a summary that cannot be used is a finding, one that is not there is a note."""
     path = case.folder / SUMMARY
     if not path.exists():
-        report.notes.append("There is no summary.json: the run did not come to its end.")
+        report.notes.append("There is no summary.json, so nothing says where each view should end.")
         return Summary()
     try:
         document = json.loads(path.read_text("utf-8"))
@@ -203,7 +203,7 @@ def _read_model(case: Case, summary: Summary, report: Report) -> str | None:
         if factors.offset + factors.nbytes != path.stat().st_size:
             raise ValueError("something stands behind the factors")
     except Exception as error:  # numpy's reader of headers raises what its tokenizer raises
-        report.find(MODEL, None, f"is damaged ({type(error).__name__}: {error})")
+        report.find(MODEL, None, f"is no array of {params.n_items} × {params.dim} numbers ({type(error).__name__})")
         return None
     return result_digest(factors).hex()
 

@@ -30,6 +30,7 @@ from sim.config import RunConfig, parse_assignments, parse_range, read_config
 from sim.experiments import commands
 from sim.fetch import fetch as fetch_data
 from sim.folder import jsonable, read_run
+from sim.plan import Plan
 
 _STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 DONE, BUG, BAD_INPUT, UNVERIFIED, ABORTED = 0, 1, 2, 4, 5
@@ -107,7 +108,7 @@ def configuration(
     no_rho: Annotated[bool | None, typer.Option("--no-rho", help="Leave the iteration noise out (direct).")] = None,
     on_death: Annotated[str | None, typer.Option(help="Of a user's process: restart or drop. (restart)")] = None,
     deadline: Annotated[float | None, typer.Option(help="Seconds that an iteration may wait for users. (60)")] = None,
-    faults: Annotated[str | None, typer.Option(metavar="SEED[:RATE]", help="Lose frames, end processes.")] = None,
+    faults: Annotated[str | None, typer.Option(metavar="SEED[:RATE]", help="Lost frames, ended processes.")] = None,
     views: Annotated[str | None, typer.Option(help="Kept for: full, servers, sample:K, none. (full)")] = None,
     test_fraction: Annotated[float | None, typer.Option(help="Of each user's ratings, held out. (.2)")] = None,
     seed: Annotated[int | None, typer.Option(help="Repeat a run; its masks are then not private. (fresh)")] = None,
@@ -157,17 +158,24 @@ def run(config: RunConfig, out: Out = None, force: Force = False, json_: AsJson 
 @guarded
 def resume(run: RunFolder, json_: AsJson = False) -> None:
     """Go on with a run that was stopped or aborted, from the views of its parties."""
-    _live(functools.partial(running.resume, run), json_)
+    if not _live(functools.partial(running.resume, run), json_):
+        print("keyhole: This run was complete, so nothing was done; keyhole verify checks it.", file=sys.stderr)
 
 
-def _live(carry_out: Callable[..., dict[str, Any]], json_: bool) -> None:
-    """A bar while it runs, then the summary."""
+def _live(carry_out: Callable[..., dict[str, Any]], json_: bool) -> bool:
+    """A bar while it runs, then the summary; whether there was anything to do."""
     for signum in _STOPS:
         if signal.getsignal(signum) is not signal.SIG_IGN:  # as under nohup
             signal.signal(signum, _interrupt)
     live = show.Live(enabled=not json_)
+    plans: list[Plan] = []
+
+    def on_plan(plan: Plan) -> None:
+        plans.append(plan)
+        live.start(plan.card.params.iterations)
+
     try:
-        summary = carry_out(on_plan=lambda plan: live.start(plan.card.params.iterations), on_line=live.line)
+        summary = carry_out(on_plan=on_plan, on_line=live.line)
     finally:
         live.stop()
     if json_:
@@ -177,6 +185,7 @@ def _live(carry_out: Callable[..., dict[str, Any]], json_: bool) -> None:
     if not summary["completed"]:
         sentence = f"The run was aborted: {summary['abort']['sentence']}."
         _fail(f"{sentence} Go on with keyhole resume {shlex.quote(summary['run'])}.", ABORTED)
+    return bool(plans)
 
 
 def _interrupt(signum: int, frame: Any) -> NoReturn:
@@ -209,10 +218,21 @@ def view(
 def _print_json_rows(records: Any) -> None:
     """One JSON array, written row by row: a view may be larger than the memory."""
     first = True
-    for record in records:
-        print("[" if first else ",", json.dumps(jsonable(record), allow_nan=False), sep="", end="\n")
-        first = False
-    print("[]" if first else "]")
+    try:
+        for record in records:
+            print("[" if first else ",", json.dumps(jsonable(record), allow_nan=False), sep="", end="\n")
+            first = False
+    finally:  # what could be read is one document, also if the rest is not what the party wrote
+        print("[]" if first else "]")
+
+
+def _print_findings(found: dict[str, Any], json_: bool, display: Callable[[dict[str, Any]], None]) -> None:
+    """The exit code stays the verdict also if a reader such as head has seen enough."""
+    try:
+        print_json(found) if json_ else display(found)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @app.command(epilog="Example: keyhole verify runs/first --anchor 71c3…")
@@ -225,10 +245,7 @@ def verify(
     """Check that views, model and summary are what the parties wrote; findings name file and record."""
     with show_checks.Reading(run, "verifying", enabled=not json_) as reading:
         found = verifying.verify(run, anchor, reading)
-    if json_:
-        print_json(found)
-    else:
-        show_checks.show_verification(found)
+    _print_findings(found, json_, show_checks.show_verification)
     if not found["verified"]:
         _fail(show_checks.sentence_of_findings(found), UNVERIFIED)
 
@@ -243,10 +260,7 @@ def replay(
     """Run every role again from its view: byte for byte the same, or the first difference."""
     with show_checks.Reading(run, "replaying", enabled=not json_) as reading:
         found = replaying.replay(run, party, reading)
-    if json_:
-        print_json(found)
-    else:
-        show_checks.show_replay(found)
+    _print_findings(found, json_, show_checks.show_replay)
     if found["identical"]:
         return
     sentence = show_checks.sentence_of_difference(found)

@@ -126,6 +126,9 @@ def at_rest(folder: Path) -> Iterator[None]:
         return
     try:
         _share(lock, folder)
+        for view in (folder / "views").rglob("*.view"):  # an actor that was started by hand shares the lock, too
+            with view.open("rb") as stream:
+                _share(stream.fileno(), folder)
         yield
     finally:
         os.close(lock)

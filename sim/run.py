@@ -55,7 +55,7 @@ def run(
 ) -> dict[str, Any]:
     """Run it and return the summary; an aborted run has one too."""
     started = time.perf_counter()
-    faults = parse_faults(config.faults) if config.faults else None
+    faults = parse_faults(config.faults) if config.faults is not None else None
     plan = make_plan(config)
     if faults and plan.views:
         faults = with_a_full_disk(faults, sorted(plan.views))

@@ -69,7 +69,7 @@ def size(count: float | None) -> str:
 def plain_table(title: str, *columns: str) -> Table:
     table = Table(title=title, title_justify="left", title_style="bold")
     for column in columns:
-        table.add_column(column)
+        table.add_column(column, overflow="fold")
     return table
 
 
@@ -85,14 +85,30 @@ def show_summary(summary: dict[str, Any], scheme: Scheme) -> None:
         out.print(note)
     if not summary["completed"]:
         out.print(f"[bold red]aborted[/]: {summary['abort']['sentence']}")
+        out.print(f"anchor        {summary['anchor'] or 'none: no views were kept'} (so far)")
         return
     _show_accuracy(summary)
     _show_bytes(summary)
+    _show_disturbances(summary)
     _show_parties(scheme, summary)
     out.print(f"item factors  {summary['item_factors_sha256']}")
     out.print(f"anchor        {summary['anchor'] or 'none: no views were kept'}")
     if summary["views"]:
         out.print(f"See more:     keyhole view {summary['run']} {max(summary['views'])}", soft_wrap=True, markup=False)
+
+
+def _show_disturbances(summary: dict[str, Any]) -> None:
+    """What went wrong and was mended, if anything did."""
+    told = []
+    if summary["restarts"]:
+        told.append(f"{summary['restarts']} restarts of processes")
+    if summary["gone"]:
+        told.append(f"{len(summary['gone'])} users gone for good")
+    for what, counts in (("frames refused", summary["rejected"]), ("strangers turned away", summary["strangers"])):
+        if counts:
+            told.append(f"{sum(counts.values())} {what} ({', '.join(f'{n} {kind}' for kind, n in counts.items())})")
+    if told:
+        out.print(f"Disturbed: {'; '.join(told)}.", markup=False)
 
 
 def _show_accuracy(summary: dict[str, Any]) -> None:

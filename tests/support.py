@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,11 @@ STARS = (1.0, 5.0)
 FALSE_ALARM = 1e-6  # a statistical test that holds fails for one seed in a million; seeds are fixed
 
 Rated = Mapping[int, float]  # item -> rating, of one user
+
+
+def hear_ctrl_c() -> None:
+    """In a new process: a shell lets its background jobs ignore SIGINT, and they hand that on."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def steadily(examples: int) -> settings:

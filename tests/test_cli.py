@@ -354,3 +354,33 @@ def test_keys_that_others_can_read_are_refused(tmp_path):
     refused(keyhole("actor", "user:0", *where), 2, "no key of user:0")
     refused(keyhole("actor", "user:40", *where), 2, "user:40")
     refused(keyhole("actor", "user:0", "--roster", folder / "none.json", "--keys", folder / "keys"), 2, "none.json")
+
+
+def test_the_verdict_of_verify_does_not_depend_on_its_reader(tmp_path):
+    """`keyhole verify RUN | head -1` under pipefail: a reader that leaves early must not make a bad run good."""
+    assert keyhole(*INPROCESS, "--out", tmp_path / "run").exit_code == 0
+    view = tmp_path / "run" / "views" / "user-3.view"
+    view.write_bytes(view.read_bytes()[:-1] + b"\x00")
+    for flags in ((), ("--json",)):
+        command = [sys.executable, "-m", "sim", "verify", str(tmp_path / "run"), *flags]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=os.environ | ENVIRONMENT)
+        process.stdout.close()
+        assert b"user-3.view" in process.stderr.read() and process.wait() == 4
+        process.stderr.close()
+
+
+def test_a_broken_view_is_still_shown_as_one_document(tmp_path):
+    assert keyhole(*INPROCESS, "--out", tmp_path / "run").exit_code == 0
+    path = tmp_path / "run" / "views" / "user-3.view"
+    view = path.read_bytes()
+    path.write_bytes(view[:600] + bytes([view[600] ^ 1]) + view[601:])
+    result = keyhole("view", tmp_path / "run", "user:3", "--json")
+    assert result.exit_code == 4 and "does not fit the hash chain" in result.stderr
+    assert len(json.loads(result.stdout)) >= 2
+
+
+def test_a_complete_run_is_not_resumed_and_that_is_said(tmp_path):
+    assert keyhole(*INPROCESS, "--out", tmp_path / "run").exit_code == 0
+    result = keyhole("resume", tmp_path / "run", "--json")
+    assert result.exit_code == 0 and json.loads(result.stdout)["completed"]
+    assert "was complete, so nothing was done" in result.stderr

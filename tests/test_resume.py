@@ -15,6 +15,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from support import hear_ctrl_c
 
 from protocol.errors import Aborted, BadInput
 from protocol.view import Broken, read_records
@@ -32,7 +33,8 @@ def start(folder: Path, *verb: str, **flags: object) -> subprocess.Popen[str]:
     options = [f"--{name.replace('_', '-')}={value}" for name, value in flags.items()]
     where = ["--out", str(folder)] if verb == ("run",) else [str(folder)]
     command = [sys.executable, "-m", "sim", *verb, *where, *options, "--json"]
-    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, cwd=ROOT, stdout=pipe, stderr=pipe, text=True, preexec_fn=hear_ctrl_c)
 
 
 def lines(folder: Path) -> list[dict]:

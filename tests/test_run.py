@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
+from support import hear_ctrl_c
 
 from sim.config import RunConfig
 from sim.run import run
@@ -178,7 +179,8 @@ def _start_long_run(folder: Path, flags: tuple[str, ...], started: list[subproce
     command = [sys.executable, "-m", "sim", "run", "--scheme", "masked", "--data", "synthetic:10x8:.5"]
     command += ["--iterations", "100000"]
     pipe = subprocess.PIPE
-    process = subprocess.Popen([*command, *flags, "--out", str(folder), "--json"], stdout=pipe, stderr=pipe)
+    command = [*command, *flags, "--out", str(folder), "--json"]
+    process = subprocess.Popen(command, stdout=pipe, stderr=pipe, preexec_fn=hear_ctrl_c)
     started.append(process)
     until = time.monotonic() + 60
     lines = folder / "iterations.jsonl"
@@ -223,7 +225,7 @@ def test_a_user_that_stops_answering_costs_its_contributions_and_the_run_goes_on
     command += ["--iterations", "60"]
     folder, pipe = tmp_path / "run", subprocess.PIPE
     flags = ["--deadline", ".2", "--out", str(folder), "--json", "--set", "dropout_allowance=.5"]
-    process = subprocess.Popen([*command, *flags], stdout=pipe, stderr=pipe)
+    process = subprocess.Popen([*command, *flags], stdout=pipe, stderr=pipe, preexec_fn=hear_ctrl_c)
     until = time.monotonic() + 60
     while not (folder / "iterations.jsonl").exists() or not (folder / "iterations.jsonl").stat().st_size:
         assert time.monotonic() < until
