@@ -363,7 +363,8 @@ def test_the_verdict_of_verify_does_not_depend_on_its_reader(tmp_path):
     view.write_bytes(view.read_bytes()[:-1] + b"\x00")
     for flags in ((), ("--json",)):
         command = [sys.executable, "-m", "sim", "verify", str(tmp_path / "run"), *flags]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=os.environ | ENVIRONMENT)
+        pipe = subprocess.PIPE
+        process = subprocess.Popen(command, stdout=pipe, stderr=pipe, env=os.environ | ENVIRONMENT)
         process.stdout.close()
         assert b"user-3.view" in process.stderr.read() and process.wait() == 4
         process.stderr.close()
