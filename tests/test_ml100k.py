@@ -6,6 +6,7 @@ import statistics
 
 import numpy as np
 import pytest
+from support_runs import long
 from test_deaths import Killer, in_process, losses, run_with_deaths
 
 from sim.config import RunConfig
@@ -66,12 +67,25 @@ def test_the_published_noise_costs_at_epsilon_8_what_the_reference_says(tmp_path
     assert all(summary["clipped"] == 0 for summary in runs)
 
 
+def dynamic_without_noise(folder, iterations: int) -> dict:
+    """100 of a third of 943 users at a time."""
+    flags = {"scheme": "dynamic", "epsilon": float("inf"), "online": 100, "iterations": iterations, "seed": 1}
+    summary = run(RunConfig(**{**MEMORY, **flags}), out=folder)
+    print(f"dynamic, ε = ∞, {iterations} iterations: test RMSE {summary['accuracy']['test_rmse']:.4f}")
+    return summary["accuracy"]
+
+
+def test_dynamic_without_noise_learns_what_plain_learns(tmp_path):
+    """After 1000 iterations, a third of the way: 1.008 measured; the reference of 3000 is .941."""
+    accuracy = dynamic_without_noise(tmp_path / "run", 1000)
+    assert accuracy["test_rmse"] <= 1.02
+    assert accuracy["test_rmse"] == pytest.approx(accuracy["plain"]["test_rmse"], abs=1e-6)
+
+
+@long
 def test_dynamic_without_noise_reaches_the_reference(tmp_path):
-    """100 of a third of 943 users at a time, 3000 iterations: test RMSE at most .96 (reference .941)."""
-    config = {**MEMORY, "scheme": "dynamic", "epsilon": float("inf"), "online": 100, "iterations": 3000, "seed": 1}
-    summary = run(RunConfig(**config), out=tmp_path / "run")
-    print(f"dynamic, ε = ∞, 3000 iterations: test RMSE {summary['accuracy']['test_rmse']:.4f}")
-    assert summary["accuracy"]["test_rmse"] <= 0.96
+    """3000 iterations: test RMSE at most .96 (reference .941)."""
+    assert dynamic_without_noise(tmp_path / "run", 3000)["test_rmse"] <= 0.96
 
 
 def test_943_processes_lose_five_per_cent_of_the_users_and_go_on(tmp_path):
