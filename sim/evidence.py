@@ -22,7 +22,7 @@ from protocol.signing import Signer, make_signer
 from protocol.tape import derive
 from protocol.view import END, HASH_BYTES, RECEIVED, REJECTED, SENT, Header, Record
 from sim.config import RunConfig, chosen_views, read_config
-from sim.folder import read_run
+from sim.folder import read_run, take_lock
 from sim.plan import run_seed_of
 
 MOST_PARTIES = 10**7  # their names are listed in memory
@@ -125,20 +125,13 @@ def at_rest(folder: Path) -> Iterator[None]:
         yield
         return
     try:
-        _share(lock, folder)
+        take_lock(lock, folder, fcntl.LOCK_SH)
         for view in (folder / "views").rglob("*.view"):  # an actor that was started by hand shares the lock, too
             with view.open("rb") as stream:
-                _share(stream.fileno(), folder)
+                take_lock(stream.fileno(), folder, fcntl.LOCK_SH)
         yield
     finally:
         os.close(lock)
-
-
-def _share(lock: int, folder: Path) -> None:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise BadInput(f"A process of {folder} still lives: wait for it, or stop that run first.") from None
 
 
 def open_case(folder: Path) -> Case:

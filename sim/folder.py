@@ -73,22 +73,22 @@ def locked(folder: Path, patience: float = 0.0, shared: bool = False) -> Iterato
     """
     lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        until = time.monotonic() + patience
-        while not _take(lock, fcntl.LOCK_SH if shared else fcntl.LOCK_EX):
-            if time.monotonic() >= until:
-                raise BadInput(f"A process of {folder} still lives: wait for it, or stop that run first.")
-            time.sleep(0.05)
+        take_lock(lock, folder, fcntl.LOCK_SH if shared else fcntl.LOCK_EX, patience)
         yield lock
     finally:
         os.close(lock)
 
 
-def _take(lock: int, kind: int) -> bool:
-    try:
-        fcntl.flock(lock, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+def take_lock(file: int, folder: Path, kind: int, patience: float = 0.0) -> None:
+    until = time.monotonic() + patience
+    while True:
+        try:
+            fcntl.flock(file, kind | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if time.monotonic() >= until:
+                raise BadInput(f"A process of {folder} still lives: wait for it, or stop that run first.") from None
+            time.sleep(0.05)
 
 
 def describe_platform() -> dict[str, str]:

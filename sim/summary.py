@@ -38,7 +38,6 @@ class IterationLog:
         self._file.truncate(len(earlier.encode()))  # without a line that was cut off
         self.observer: Observer | None = None
         self.seconds: list[float] = []
-        self.iterations = 0
         self.dropouts = 0
         self.tally = Tally()
         self.latest: dict[str, Any] = {}
@@ -64,9 +63,12 @@ class IterationLog:
             self._file.write(json.dumps(jsonable(self.latest), allow_nan=False) + "\n")
             self._file.flush()
         self._errors.append(self.latest["train_mae"])
-        self.iterations += 1
         if self.latest["seconds"] is not None:
             self.seconds.append(self.latest["seconds"])
+
+    @property
+    def iterations(self) -> int:
+        return len(self._errors)
 
     def notes(self) -> list[str]:
         """Whether the run ended before it had learned what it could."""

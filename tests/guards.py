@@ -164,8 +164,8 @@ GUARDS = [
     Guard(
         "nobody resumes a run while an actor lives",
         "sim/folder.py",
-        "        fcntl.flock(lock, kind | fcntl.LOCK_NB)\n",
-        "        pass\n",
+        "            fcntl.flock(file, kind | fcntl.LOCK_NB)\n",
+        "            pass\n",
         "tests/test_resume.py -k while_an_actor_lives",
     ),
     Guard(

@@ -19,6 +19,7 @@ from sim.config import RunConfig
 from sim.plan import run_seed_of
 from sim.run import run
 from sim.summary import anchor_of
+from sim.verify import verify
 
 SMALL = {"data": "synthetic:3x4:.6", "iterations": 2, "dim": 2, "seed": 1, "transport": "inprocess"}
 
@@ -150,3 +151,12 @@ def last_held(folder: Path) -> dict[str, int]:
         party: max(number for number, body in enumerate(records) if body[0] == SENT and body[5] in digests)
         for party, records in contents.items()
     }
+
+
+def findings(folder: Path) -> list[tuple[str, int | None, str]]:
+    return [(row["file"], row["record"], row["what"]) for row in verify(folder)["findings"]]
+
+
+def the_finding(folder: Path) -> tuple[str, int | None, str]:
+    (found,) = findings(folder)
+    return found

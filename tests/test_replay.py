@@ -12,7 +12,6 @@ import pytest
 from support_tamper import (
     altered,
     bodies,
-    copy_of,
     joined,
     other,
     rebuild,
@@ -29,16 +28,6 @@ from sim.api import replay, verify
 from sim.cli import app
 
 PARTIES = ["recommender", "third_party", "user:0", "user:1", "user:2"]
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory):
-    return small_folder(tmp_path_factory.mktemp("base") / "run")
-
-
-@pytest.fixture
-def folder(base, tmp_path):
-    return copy_of(base, tmp_path)
 
 
 def difference(folder: Path, party: str) -> dict[str, Any]:

@@ -25,25 +25,6 @@ ATTEMPTS = 200  # of each kind
 PATIENCE = 10.0
 
 
-@pytest.fixture
-def context():
-    context = zmq.Context()
-    yield context
-    context.destroy(linger=0)
-
-
-@pytest.fixture
-def gate(context):
-    gate = Gate(context)
-    yield gate
-    gate.close()
-
-
-@pytest.fixture(params=["tcp", "ipc"])
-def endpoint(request, tmp_path):
-    return "tcp://127.0.0.1:*" if request.param == "tcp" else f"ipc://{tmp_path}/s"
-
-
 class Server:
     """A server with three users of whom the first is honest, and everything that it let in or turned away."""
 

@@ -7,29 +7,10 @@ import time
 import pytest
 import zmq
 
-from actors.transport import Address, ClientEnd, Gate, KeyPair, ServerEnd, make_key_pair
+from actors.transport import Address, ClientEnd, KeyPair, ServerEnd, make_key_pair
 from protocol.errors import BadInput, Bug
 
 PATIENCE = 5.0
-
-
-@pytest.fixture
-def context():
-    context = zmq.Context()
-    yield context
-    context.destroy(linger=0)
-
-
-@pytest.fixture
-def gate(context):
-    gate = Gate(context)
-    yield gate
-    gate.close()
-
-
-@pytest.fixture(params=["tcp", "ipc"])
-def endpoint(request, tmp_path):
-    return "tcp://127.0.0.1:*" if request.param == "tcp" else f"ipc://{tmp_path}/s"
 
 
 def receive(end, seconds: float = PATIENCE):

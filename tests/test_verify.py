@@ -39,11 +39,6 @@ PARTIES = ["recommender", "third_party", "user:0", "user:1", "user:2"]
 
 
 @pytest.fixture(scope="module")
-def base(tmp_path_factory):
-    return small_folder(tmp_path_factory.mktemp("base") / "run")
-
-
-@pytest.fixture(scope="module")
 def another(tmp_path_factory):
     """The same run with another seed."""
     return small_folder(tmp_path_factory.mktemp("another") / "run", seed=2)

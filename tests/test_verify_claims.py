@@ -12,30 +12,20 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support_tamper import adapt_summary, copy_of, edit_summary, name_of, small_folder, split, view_of
+from support_tamper import (
+    adapt_summary,
+    edit_summary,
+    findings,
+    name_of,
+    small_folder,
+    split,
+    the_finding,
+    view_of,
+)
 
 from protocol.errors import BadInput
 from sim.api import verify
 from sim.summary import anchor_of
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory):
-    return small_folder(tmp_path_factory.mktemp("base") / "run")
-
-
-@pytest.fixture
-def folder(base, tmp_path):
-    return copy_of(base, tmp_path)
-
-
-def findings(folder: Path) -> list[tuple[str, int | None, str]]:
-    return [(row["file"], row["record"], row["what"]) for row in verify(folder)["findings"]]
-
-
-def the_finding(folder: Path) -> tuple[str, int | None, str]:
-    (found,) = findings(folder)
-    return found
 
 
 def replace_in(path: Path, old: str, new: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import tracemalloc
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,12 +12,13 @@ from support_tamper import (
     bodies,
     copy_of,
     edit_summary,
+    findings,
     joined,
     last_held,
     name_of,
     rebuild,
-    small_folder,
     split,
+    the_finding,
     view_of,
 )
 from typer.testing import CliRunner
@@ -33,26 +33,6 @@ from sim.folder import locked
 from sim.run import run
 from sim.summary import anchor_of
 from sim.viewcheck import Demand, ViewCheck
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory):
-    return small_folder(tmp_path_factory.mktemp("base") / "run")
-
-
-@pytest.fixture
-def folder(base, tmp_path):
-    return copy_of(base, tmp_path)
-
-
-def findings(folder: Path) -> list[tuple[str, int | None, str]]:
-    return [(row["file"], row["record"], row["what"]) for row in verify(folder)["findings"]]
-
-
-def the_finding(folder: Path) -> tuple[str, int | None, str]:
-    (found,) = findings(folder)
-    return found
-
 
 # --- a run that did not come to its end -------------------------------------------------------------------------------
 
