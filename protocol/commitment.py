@@ -99,6 +99,11 @@ class SealHolder:
             return False
         return all(int(user) in self._parts or int(user) in self._gone for user in self.opening.users)
 
+    @property
+    def committed(self) -> tuple[int, ...]:
+        """Who has, in this attempt."""
+        return tuple(self._parts)
+
     def seal(self) -> SealedTotal:
         """τ~_j of every item with all its committers. The others are absent and their sums are forgotten."""
         assert self.opening is not None

@@ -18,6 +18,7 @@ MOST_DIM = 4096
 MOST_ITERATIONS = 10**7
 MOST_SCALE = 1e18  # of noise and clip: beyond it no ring could hold a sum anyway
 WIRES = ("compact", "paper")
+FACTOR_BITS = (32, 16)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +41,7 @@ class Params:
     wire: str
     ring_bits: int
     fraction_bits: int
+    factor_bits: int  # of each number of v_j on its way to a user: 32 or 16
     dropout_allowance: float
     min_contributors: int
 
@@ -86,6 +88,7 @@ def make_params(
     epsilon: float = math.inf,
     wire: str = "compact",
     ring_bits: int | None = None,
+    factor_bits: int = 32,
     learning_rate: float = 2.0**-5,
     user_regularisation: float = 0.001,
     item_regularisation: float = 0.001,
@@ -107,7 +110,8 @@ def make_params(
     require(min_contributors >= 1, f"min_contributors must be 1 or more, not {min_contributors}.")
     require(min_contributors <= n_users, f"min_contributors must be at most {n_users}, not {min_contributors}.")
     require(1 <= max_raters <= n_users, f"max_raters must be between 1 and {n_users}, not {max_raters}.")
-    require(ring_bits is None or ring_bits in range(16, 65, 8), "ring_bits must be 16, 24, … or 64.")
+    require(ring_bits is None or ring_bits in range(16, 65, 8), f"ring_bits must be 16, 24, … or 64, not {ring_bits}.")
+    require(factor_bits in FACTOR_BITS, f"factor_bits must be 32 or 16, not {factor_bits}.")
 
     scale = noise_scale(epsilon, high - low, dim)
     require(scale <= MOST_SCALE, f"--epsilon {epsilon:g} is too small: no ring could hold its noise.")
@@ -135,6 +139,7 @@ def make_params(
         wire=wire,
         ring_bits=bits,
         fraction_bits=fraction_bits,
+        factor_bits=factor_bits,
         dropout_allowance=dropout_allowance,
         min_contributors=min_contributors,
     )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from protocol.course import spans
 from protocol.errors import Reason, Rejected
 from protocol.messages import SETUP, Event, Message
 
@@ -52,6 +53,7 @@ class Done:
 
 
 Effects = Sequence[Send | Timer | Done]
+Facts = dict[str, Any]  # texts, numbers, lists and dictionaries; sets of users as `course.spans` writes them
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,6 +79,10 @@ class Role(ABC):
         """Something from outside the protocol, such as a deadline; a role ignores what does not concern it."""
         return []
 
+    def facts(self) -> Facts:
+        """For the person: what bytes depend on (`course.py`), of the iteration, or the set-up, that has just ended."""
+        return {}
+
 
 class FactorizingUser(Role):
     """What the person may measure at a user without any message: its factors and its ratings stay here."""
@@ -91,8 +97,21 @@ class FactorizingRecommender(Role):
     """What the person may measure at a recommender: the item factors, and who took part in the last iteration."""
 
     item_factors: npt.NDArray[np.float64]
-    n_invited: int = 0
-    n_contributors: int = 0
+    last_invited: Collection[int] = ()
+    last_contributors: Collection[int] = ()
+
+    @property
+    def n_invited(self) -> int:
+        return len(self.last_invited)
+
+    @property
+    def n_contributors(self) -> int:
+        return len(self.last_contributors)
+
+    def facts(self) -> Facts:
+        if self.iteration <= 0:
+            return {}
+        return {"invited": spans(self.last_invited), "contributors": spans(self.last_contributors)}
 
 
 def expect(message: Message, *kinds: type) -> Any:

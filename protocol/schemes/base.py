@@ -1,13 +1,13 @@
 """A scheme: which roles there are, what they exchange, what is claimed, and what each party is allowed to learn.
 
 Subclass `Scheme` for a protocol of your own and run it with `--scheme your.module:YourScheme`. It needs its
-texts, its messages in a fixed order, its leakage policy, `make_role`, `max_frame` and `predict`.
+texts, its messages in a fixed order, its leakage policy, `make_role`, `max_frame` and `formula`.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -15,11 +15,16 @@ import numpy as np
 import numpy.typing as npt
 
 from protocol.codec import Codec
-from protocol.framing import Traffic
+from protocol.course import Course
+from protocol.framing import ANSWERING_BYTES, DIALLING_BYTES, HANDSHAKE, Flow
+from protocol.messages import SETUP
 from protocol.params import Params, make_params
 from protocol.ring import Ring
 from protocol.roles import RECOMMENDER, THIRD_PARTY, Role, UserInput
 from protocol.tape import Envelopes, Tape
+
+Counts = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
 
 DELTA = 1e-5  # at which every accounted ε is stated
 
@@ -51,10 +56,6 @@ class Shape:
     @property
     def rated_items(self) -> int:
         return int((self.raters > 0).sum())
-
-    def users_by_support(self) -> list[tuple[int, int]]:
-        """(n_i, how many users have it): users with equally many items exchange equally long messages."""
-        return sorted(Counter(self.support_sizes).items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +102,21 @@ class Scheme(ABC):
         """No message of a run with these parameters is longer."""
 
     @abstractmethod
-    def predict(self, params: Params, shape: Shape) -> list[Traffic]:
-        """The traffic of a whole run by closed formula, when everyone stays online."""
+    def formula(self, params: Params, course: Course) -> Iterator[Flow]:
+        """Every message of a run that takes this course, and its bytes, by closed formula."""
+
+    def items_of(self, params: Params, raters: Counts, invited: Counts, contributing: Counts) -> tuple[Mask, Mask]:
+        """(items that an iteration is about, items that it moves), from how many rated each: of all users, of the
+        invited and of those who contributed."""
+        return raters > 0, raters > 0
+
+    def predict(self, params: Params, course: Course) -> Iterator[Flow]:
+        """Connections and messages: a user connects to every server, a server to those behind it."""
+        for at, server in enumerate(self.servers):
+            for client, number in (("user", course.users), *((other, 1) for other in self.servers[:at])):
+                yield Flow(SETUP, client, server, HANDSHAKE, number, DIALLING_BYTES)
+                yield Flow(SETUP, server, client, HANDSHAKE, number, ANSWERING_BYTES)
+        yield from self.formula(params, course)
 
     def account(self, params: Params, recommender_tape: Tape, shape: Shape) -> dict[str, Any]:
         """What composition and known randomness leave of the claim; at least `epsilon`, `delta` and `method`."""

@@ -18,22 +18,24 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
+from protocol.course import Course
 from protocol.errors import Reason
 from protocol.factors import Matrix
-from protocol.framing import HELLO_FRAME, Traffic, bin_size, frame_size, traffic, uint_size
-from protocol.messages import SETUP, Finish, Hello, ItemFactors, Join, Message, NoiseKeys, NoisyGradient
+from protocol.framing import Flow
+from protocol.messages import Finish, Hello, ItemFactors, Join, Message, NoiseKeys, NoisyGradient
 from protocol.noise import laplace, noise_share
 from protocol.params import Params
 from protocol.ring import everywhere
 from protocol.roles import RECOMMENDER, Effects, Role, Send, UserInput, expect, require, role_of, user_index, user_name
 from protocol.schemes.base import DELTA, Leak, Scheme, Setting, Shape
 from protocol.schemes.factorizing import FACTOR_LIMIT, JoiningUser
-from protocol.schemes.plain import Plain, PlainRecommender
+from protocol.schemes.plain import Plain, PlainRecommender, two_party_formula
 from protocol.tape import Tape, exponential
 
 
@@ -92,24 +94,8 @@ class Direct(Scheme):
         # per item a key and a count, or a vector
         return 128 + params.n_items * (36 + 4 * params.dim)
 
-    def predict(self, params: Params, shape: Shape) -> list[Traffic]:
-        up, down, users = ("user", "recommender"), ("recommender", "user"), shape.users_by_support()
-        everyone, vector, last = [(shape.n_users, HELLO_FRAME)], 4 * params.dim, params.iterations
-        keys = [(c, frame_size(1, bin_size(4 * n), bin_size(32 * n))) for n, c in users]
-        rows = [
-            traffic(SETUP, *up, "Hello", everyone),
-            traffic(SETUP, *up, "Join", [(c, frame_size(1, bin_size(4 * n))) for n, c in users]),
-            traffic(SETUP, *down, "Hello", everyone),
-            traffic(SETUP, *down, "NoiseKeys", keys),
-        ]
-        for t in range(last):
-            number = uint_size(t)
-            factors = [(c, frame_size(2 + t, number, bin_size(0), bin_size(n * vector))) for n, c in users]
-            answers = [(c, frame_size(2 + t, number, bin_size(n * vector))) for n, c in users]
-            rows.append(traffic(t, *down, "ItemFactors", factors))
-            rows.append(traffic(t, *up, "NoisyGradient", answers))
-        finish = frame_size(2 + last, uint_size(last))
-        return [*rows, traffic(last, *down, "Finish", [(shape.n_users, finish)])]
+    def formula(self, params: Params, course: Course) -> Iterator[Flow]:
+        return two_party_formula(params, course, "NoisyGradient", welcome="NoiseKeys")
 
     def account(self, params: Params, recommender_tape: Tape, shape: Shape) -> dict[str, Any]:
         """What T uploads tell the recommender of one rating, for a u_i that did not react to it."""

@@ -16,14 +16,15 @@ Before each iteration a user may say Present or Absent; who does so is an input 
 from __future__ import annotations
 
 import dataclasses
-from collections import Counter
+from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import numpy as np
 
 from protocol.commitment import SealHolder, blind_rows
+from protocol.course import Course, spans
 from protocol.errors import Reason
-from protocol.framing import HELLO_FRAME, Traffic, bin_size, frame_size, traffic
+from protocol.framing import Flow
 from protocol.messages import (
     SETUP,
     Absent,
@@ -49,11 +50,12 @@ from protocol.messages import (
 from protocol.noise import noise_share
 from protocol.params import Params
 from protocol.params import require as demand
-from protocol.ring import Ring, RingArray
+from protocol.ring import RingArray
 from protocol.roles import (
     RECOMMENDER,
     THIRD_PARTY,
     Effects,
+    Facts,
     Role,
     Send,
     Timer,
@@ -63,9 +65,10 @@ from protocol.roles import (
     role_of,
     user_index,
 )
-from protocol.schemes.base import Leak, Setting, Shape
+from protocol.schemes.base import Counts, Leak, Mask, Setting, Shape
 from protocol.schemes.dynamic_recommender import DynamicParams, DynamicRecommender
-from protocol.schemes.masked import Masked, MaskedUser, ThirdParty, predict_iterations
+from protocol.schemes.masked import Masked, MaskedUser, ThirdParty
+from protocol.schemes.masked_formula import DynamicFormula
 from protocol.tape import Tape, exponential
 
 
@@ -146,53 +149,14 @@ class Dynamic(Masked):
         assert inputs is not None
         return DynamicUser(setting, tape, inputs)
 
-    def predict(self, params: Params, shape: Shape) -> list[Traffic]:
-        """When everyone is online all the time and commits to something; with churn this is an upper bound."""
-        assert isinstance(params, DynamicParams)
-        compact = params.wire == "compact"
-        rows = predict_iterations(params, shape, ahead=1, welcomed=int(compact), pieces=True)
-        return [*_predict_setup(params, shape), *rows]
+    def formula(self, params: Params, course: Course) -> Iterator[Flow]:
+        return DynamicFormula(params, course).flows()
+
+    def items_of(self, params: Params, raters: Counts, invited: Counts, contributing: Counts) -> tuple[Mask, Mask]:
+        return super().items_of(params, invited, invited, contributing)
 
     def max_frame(self, params: Params) -> int:
         return Masked.max_frame(self, params) + params.n_items * params.dim * params.ring_bits // 8
-
-
-def _predict_setup(params: DynamicParams, shape: Shape) -> list[Traffic]:
-    up, down, users, compact = ("user", "recommender"), ("recommender", "user"), shape.n_users, params.wire == "compact"
-    towards, back = ("recommender", "third_party"), ("third_party", "recommender")
-    element, rated = Ring(params.ring_bits).width * params.dim, shape.rated_items
-    # on the circle of `choose_committers` a place gets every users-th of the rated × committers turns
-    turns = rated * params.committers
-    shares = Counter(turns // users + (place < turns % users) for place in range(users))
-    committed = [(count, items) for items, count in shares.items() if items]
-    dealt = [bin_size(32 * n) for _, n in committed]
-    if not compact:
-        dealt = [bin_size(element * n) + bin_size(4 * params.dim * n) for _, n in committed]
-    joins = [(c, frame_size(1, bin_size(4 * n))) for n, c in shape.users_by_support()]
-    keys = [(c, frame_size(1, bin_size(0), bin_size(32), bin_size(32 * n))) for n, c in shape.users_by_support()]
-    asks = [
-        (c, frame_size(1 + compact, 1, bin_size(4 * n), bin_size(4 * n), rest))
-        for (c, n), rest in zip(committed, dealt, strict=True)
-    ]
-    answers = [(c, frame_size(1, 1, bin_size(4 * n), bin_size(element * n))) for c, n in committed]
-    committers = bin_size(4 * sum(c for c, _ in committed))
-    opening = frame_size(1, 1, committers, bin_size(4 * rated), bin_size(4 * rated))
-    sealed = frame_size(1, 1, bin_size(4 * rated), bin_size(element * rated))
-    hello = [(users, HELLO_FRAME)]
-    return [
-        traffic(-1, *up, "Hello", hello),
-        traffic(-1, *up, "Join", joins),
-        traffic(0, *up, "Present", [(users, frame_size(2, 1))]),
-        traffic(-1, *down, "Hello", hello),
-        *([traffic(-1, *down, "Welcome", keys)] if compact else []),
-        traffic(-1, *down, "Commit" if compact else "CommitInFull", asks),
-        traffic(-1, "user", "third_party", "Hello", hello),
-        traffic(-1, "user", "third_party", "BlindedShare", answers),
-        traffic(-1, *towards, "Hello", [(1, HELLO_FRAME)]),
-        traffic(-1, *towards, "OpenCommitment", [(1, opening)]),
-        traffic(-1, *back, "Hello", [(1, HELLO_FRAME)]),
-        traffic(-1, *back, "SealedTotal", [(1, sealed)]),
-    ]
 
 
 class DynamicUser(MaskedUser):
@@ -270,6 +234,11 @@ class DynamicThirdParty(ThirdParty):
         self.ring = setting.ring
         self.seal = SealHolder(setting.ring, params.dim, params.n_users, params.n_items, tape)
         self.iteration = SETUP
+        self.answered: list[tuple[int, ...]] = []  # by attempt
+
+    def facts(self) -> Facts:
+        """Once, with the first iteration that it has summed."""
+        return {"answered": [spans(users) for users in self.answered]} if self.iteration == 1 else {}
 
     def receive(self, sender: str, message: Message) -> Effects:
         if isinstance(message, BlindedShare):
@@ -301,6 +270,7 @@ class DynamicThirdParty(ThirdParty):
         return super().tick(event)
 
     def _seal(self) -> Effects:
+        self.answered.append(self.seal.committed)
         return [Send(RECOMMENDER, self.seal.seal())]
 
     def _unseal(self, effect: Any) -> Any:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from protocol.commitment import blind_rows, choose_committers, unblind
+from protocol.course import spans
 from protocol.errors import Aborted, Reason
 from protocol.masked_sum import Part
 from protocol.messages import (
@@ -30,7 +32,7 @@ from protocol.messages import (
 from protocol.noise import floor_of
 from protocol.params import Params
 from protocol.ring import Ids, RingArray
-from protocol.roles import THIRD_PARTY, Effects, Send, require, user_index, user_name
+from protocol.roles import THIRD_PARTY, Effects, Facts, Send, require, user_index, user_name
 from protocol.schemes.base import Setting
 from protocol.schemes.masked import MaskedRecommender
 from protocol.tape import Tape, derive, exponential, keystream
@@ -51,10 +53,12 @@ class DynamicRecommender(MaskedRecommender):
         assert isinstance(params, DynamicParams)
         self.limit, self.wanted = params.online, params.committers
         self.online: set[int] = set()
-        self.gone: set[int] = set()
         self.due: frozenset[int] | None = None  # whose Present or Absent comes before the next iteration
         self.told = -1  # the latest iteration for which that was said: it may be said again after a restart
         self.changes: dict[int, bool] = {}
+        self.latest: dict[int, bool] = {}  # those before the iteration that runs
+        self.last_changes: dict[int, bool] = {}  # and before the one that has ended
+        self.commitments: list[Facts] = []
         self.complete_roll = False  # everyone who is not gone has joined
         self.begun = False
         self.attempt = 0
@@ -102,22 +106,29 @@ class DynamicRecommender(MaskedRecommender):
             return []
         self.online |= {user for user, arrives in self.changes.items() if arrives}
         self.online -= {user for user, arrives in self.changes.items() if not arrives} | self.gone
-        self.due, self.changes = None, {}
+        self.due, self.latest, self.changes = None, self.changes, {}
         if self.begun:
             return self.open_iteration()
         self.begun = True
         self.unsealed = np.flatnonzero(self.n_raters).astype(np.uint32)
         return [*self.welcome(), *self._commitment()]
 
+    def facts(self) -> Facts:
+        facts = super().facts()
+        if "welcomed" in facts:
+            return {**facts, "commitments": self.commitments}
+        came = spans(user for user, arrives in self.last_changes.items() if arrives)
+        left = spans(user for user, arrives in self.last_changes.items() if not arrives)
+        return {**facts, "present": came, "absent": left}
+
     def next_iteration(self) -> Effects:
         self.opened = None
+        if self.iteration >= 0:
+            self.last_changes = self.latest
         if self.iteration + 1 >= self.params.iterations:
             return super().next_iteration()
         self.iteration += 1
         return self._continue() if self.iteration else self.open_iteration()
-
-    def everyone(self) -> list[str]:
-        return [party for party in super().everyone() if user_index(party) not in self.gone]
 
     # --- the commitment ----------------------------------------------------------------------------------------
 
@@ -129,13 +140,13 @@ class DynamicRecommender(MaskedRecommender):
         return super().receive(sender, message)
 
     def welcome(self) -> list[Send]:
+        self.welcomed = tuple(self.still_there())
         if self.params.wire != "compact":
             return []
         none = np.zeros(0, np.uint32)
         return [
             Send(user_name(user), Welcome(none, self.dealer.key(user), tuple(self.item_keys[item] for item in items)))
-            for user, items in self.supports.items()
-            if user not in self.gone
+            for user, items in self.still_there().items()
         ]
 
     def _commitment(self) -> Effects:
@@ -144,6 +155,7 @@ class DynamicRecommender(MaskedRecommender):
         if len(users) < self.wanted or self.attempt >= MOST_ATTEMPTS:
             raise Aborted(Reason.TOO_FEW_ONLINE, f"{len(users)} of {self.wanted} committers, attempt {self.attempt}")
         chosen = choose_committers(self.tape, self.attempt, self.unsealed, users, self.wanted)
+        self._note_commitment(chosen)
         counts = np.full(len(self.unsealed), self.wanted, np.uint32)
         opening = OpenCommitment(self.attempt, np.array(list(chosen), np.uint32), self.unsealed, counts)
         ring, dim, run_id = self.setting.ring, self.params.dim, self.setting.run_id
@@ -161,6 +173,13 @@ class DynamicRecommender(MaskedRecommender):
                 sends.append(Send(user_name(user), CommitInFull(self.attempt, items, counts, blinds, envelopes)))
         return sends
 
+    def _note_commitment(self, chosen: Mapping[int, Ids]) -> None:
+        by_share: dict[int, list[int]] = {}
+        for user, items in chosen.items():
+            by_share.setdefault(len(items), []).append(user)
+        asked = {str(share): spans(users) for share, users in sorted(by_share.items())}
+        self.commitments.append({"opened": len(self.unsealed), "asked": asked, "sealed": 0})
+
     def _sealed(self, sender: str, total: SealedTotal) -> Effects:
         require(sender == THIRD_PARTY, Reason.UNKNOWN_SENDER)
         require(self.begun and self.iteration == SETUP, Reason.WRONG_KIND)
@@ -170,6 +189,7 @@ class DynamicRecommender(MaskedRecommender):
         require(self.setting.ring.fits(total.values, (len(total.items), self.params.dim)), Reason.OUT_OF_RANGE)
         self.sealed_noise[total.items] = unblind(self.setting.ring, self.params.dim, total, self.committing)
         self.unsealed = self.unsealed[~np.isin(self.unsealed, total.items)]
+        self.commitments[-1]["sealed"] = len(total.items)
         self.attempt += 1
         return self._commitment() if len(self.unsealed) else self.next_iteration()
 
@@ -183,7 +203,6 @@ class DynamicRecommender(MaskedRecommender):
     def open_iteration(self) -> list[Send]:
         params = self.params
         self.dealt = {user: self.supports[user] for user in self.invited()}
-        self.n_invited = len(self.dealt)
         held = np.concatenate([np.zeros(0, np.uint32), *self.dealt.values()])
         raters = np.bincount(held, minlength=params.n_items)
         floors = floor_of(raters, params.dropout_allowance, params.min_contributors)

@@ -15,15 +15,16 @@ a known share or a constant η is visible, exactly, to an audit.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
+from protocol.course import Course, spans
 from protocol.errors import Aborted, Reason
 from protocol.fixedpoint import FixedPoint
-from protocol.framing import HELLO_FRAME, Traffic, bin_size, frame_size, traffic, uint_size
+from protocol.framing import Flow
 from protocol.masked_sum import MaskDealer, SumHolder, contributor_digest, mask_rows
 from protocol.messages import (
     Agreed,
@@ -51,6 +52,7 @@ from protocol.roles import (
     THIRD_PARTY,
     Done,
     Effects,
+    Facts,
     Role,
     Send,
     Timer,
@@ -61,8 +63,9 @@ from protocol.roles import (
     user_index,
     user_name,
 )
-from protocol.schemes.base import Leak, Scheme, Setting, Shape
+from protocol.schemes.base import Counts, Leak, Mask, Scheme, Setting, Shape
 from protocol.schemes.factorizing import JoiningRecommender, JoiningUser
+from protocol.schemes.masked_formula import MaskedFormula
 from protocol.schemes.plain import Plain
 from protocol.tape import Tape, exponential
 
@@ -161,8 +164,12 @@ class Masked(Scheme):
         row = 40 + params.dim * (8 + Ring(params.ring_bits).width)
         return 128 + 4 * params.n_users + params.n_items * row
 
-    def predict(self, params: Params, shape: Shape) -> list[Traffic]:
-        return [*_predict_setup(params, shape), *predict_iterations(params, shape)]
+    def formula(self, params: Params, course: Course) -> Iterator[Flow]:
+        return MaskedFormula(params, course).flows()
+
+    def items_of(self, params: Params, raters: Counts, invited: Counts, contributing: Counts) -> tuple[Mask, Mask]:
+        floors = floor_of(raters, params.dropout_allowance, params.min_contributors)
+        return raters > 0, (raters > 0) & (contributing >= floors)
 
     def account(self, params: Params, recommender_tape: Tape, shape: Shape) -> dict[str, Any]:
         from protocol import accounting  # not needed by any role
@@ -246,6 +253,18 @@ class MaskedRecommender(JoiningRecommender):
         self.dealt: Mapping[int, Ids] = {}  # who is invited to this iteration, and their items
         self.agreed: Mapping[int, Ids] | None = None  # the contributors of this iteration and their items
         self.released: Ids = np.zeros(0, np.uint32)
+        self.gone: set[int] = set()
+        self.welcomed: Collection[int] = ()
+
+    def facts(self) -> Facts:
+        if self.iteration >= self.params.iterations:
+            return {**super().facts(), "finished": spans(self.still_there())}
+        return super().facts() or {"welcomed": spans(self.welcomed)}
+
+    def tick(self, event: Event) -> Effects:
+        if isinstance(event, Gone):
+            self.gone.add(event.user)
+        return super().tick(event)
 
     def receive(self, sender: str, message: Message) -> Effects:
         if isinstance(message, Join):
@@ -258,6 +277,7 @@ class MaskedRecommender(JoiningRecommender):
         return self._finish_iteration(message)
 
     def welcome(self) -> list[Send]:
+        self.welcomed = tuple(self.still_there())
         floors = self._floors()
         if self.params.wire == "compact":
             return [
@@ -265,19 +285,19 @@ class MaskedRecommender(JoiningRecommender):
                     user_name(user),
                     Welcome(floors[items], self.dealer.key(user), tuple(self.item_keys[item] for item in items)),
                 )
-                for user, items in self.supports.items()
+                for user, items in self.still_there().items()
             ]
         envelopes = self._envelopes("eta", 0)
         return [
             Send(user_name(user), WelcomeInFull(floors[items], envelopes[items]))
-            for user, items in self.supports.items()
+            for user, items in self.still_there().items()
         ]
 
     def open_iteration(self) -> list[Send]:
         floors = self._floors()
         rated = np.flatnonzero(self.n_raters).astype(np.uint32)
-        self.dealt, self.n_invited = self.supports, len(self.supports)
-        users = np.array(list(self.supports), np.uint32)
+        self.dealt = self.still_there()
+        users = np.array(list(self.dealt), np.uint32)
         self.opened = OpenSum(self.iteration, users, rated, floors[rated])
         self.agreed = None
         factors = self.outgoing_factors()
@@ -285,7 +305,7 @@ class MaskedRecommender(JoiningRecommender):
         if self.params.wire == "compact":
             return opening + [
                 Send(user_name(user), ItemFactors(self.iteration, floors[items], factors[items]))
-                for user, items in self.supports.items()
+                for user, items in self.dealt.items()
             ]
         envelopes = self._envelopes("rho", self.iteration)
         return opening + [
@@ -299,11 +319,14 @@ class MaskedRecommender(JoiningRecommender):
                     envelopes[items],
                 ),
             )
-            for user, items in self.supports.items()
+            for user, items in self.dealt.items()
         ]
 
     def everyone(self) -> list[str]:
-        return [*super().everyone(), THIRD_PARTY]
+        return [*map(user_name, self.still_there()), THIRD_PARTY]
+
+    def still_there(self) -> dict[int, Ids]:
+        return {user: items for user, items in self.supports.items() if user not in self.gone}
 
     def _floors(self) -> npt.NDArray[np.uint32]:
         return floor_of(self.n_raters, self.params.dropout_allowance, self.params.min_contributors)
@@ -340,7 +363,7 @@ class MaskedRecommender(JoiningRecommender):
         require(len(total.values) == len(total.items), Reason.WRONG_LENGTH)
         require(self.setting.ring.fits(total.values, (len(total.items), self.params.dim)), Reason.OUT_OF_RANGE)
         words = self.dealer.unmask(total, self.agreed, self.opened.items)
-        self.n_contributors = len(self.agreed)
+        self.last_invited, self.last_contributors = tuple(self.dealt), tuple(self.agreed)
         self.move(total.items, self.fixed.decode(self.complete(words, total.items)))
         return self.next_iteration()
 
@@ -381,69 +404,3 @@ class ThirdParty(Role):
 
     def _close(self) -> Effects:
         return [Send(RECOMMENDER, self.holder.close())]
-
-
-# --- bytes by closed formula -----------------------------------------------------------------------------------
-
-
-def _predict_setup(params: Params, shape: Shape) -> list[Traffic]:
-    users, vector = shape.users_by_support(), 4 * params.dim
-    down = ("recommender", "user")
-    if params.wire == "compact":
-        name, dealt = "Welcome", [
-            (c, frame_size(1, bin_size(4 * n), bin_size(32), bin_size(32 * n))) for n, c in users
-        ]
-    else:
-        name, dealt = "WelcomeInFull", [(c, frame_size(1, bin_size(4 * n), bin_size(vector * n))) for n, c in users]
-    everyone, one = [(shape.n_users, HELLO_FRAME)], [(1, HELLO_FRAME)]
-    return [
-        traffic(-1, "user", "recommender", "Hello", everyone),
-        traffic(-1, "user", "recommender", "Join", [(c, frame_size(1, bin_size(4 * n))) for n, c in users]),
-        traffic(-1, *down, "Hello", everyone),
-        traffic(-1, *down, name, dealt),
-        traffic(-1, "user", "third_party", "Hello", everyone),
-        traffic(-1, "recommender", "third_party", "Hello", one),
-        traffic(-1, "third_party", "recommender", "Hello", one),
-    ]
-
-
-def predict_iterations(
-    params: Params, shape: Shape, ahead: int = 0, welcomed: int = 1, pieces: bool = False
-) -> list[Traffic]:
-    """`ahead`: further frames on every edge during the set-up; `welcomed`: those to a user besides Hello and these."""
-    first, offer = 1 + ahead, "ItemFactors" + ("" if params.wire == "compact" else "WithPieces" if pieces else "InFull")
-    users, down = shape.users_by_support(), ("recommender", "user")
-    towards, back = ("recommender", "third_party"), ("third_party", "recommender")
-    element, rated = Ring(params.ring_bits).width * params.dim, shape.rated_items
-    floors = floor_of(shape.raters, params.dropout_allowance, params.min_contributors)
-    released = int(((shape.raters > 0) & (shape.raters >= floors)).sum())
-    names, identifiers = bin_size(4 * shape.n_users), bin_size(4 * rated)
-    rows = []
-    for t in range(params.iterations):
-        number = uint_size(t)
-        even, odd = first + 2 * t, first + 2 * t + 1
-        fields = {n: _offer_fields(params, n, element, pieces) for n, _ in users}
-        offered = [(c, frame_size(first + welcomed + t, number, *fields[n])) for n, c in users]
-        answers = [(c, frame_size(first + t, number, bin_size(4 * n), bin_size(element * n))) for n, c in users]
-        total = frame_size(odd, number, bin_size(4 * released), bin_size(element * released))
-        rows += [
-            traffic(t, *towards, "OpenSum", [(1, frame_size(even, number, names, identifiers, identifiers))]),
-            traffic(t, *down, offer, offered),
-            traffic(t, "user", "third_party", "MaskedGradient", answers),
-            traffic(t, *back, "Contributors", [(1, frame_size(even, number, names, identifiers, bin_size(32)))]),
-            traffic(t, *towards, "Agreed", [(1, frame_size(odd, number, bin_size(32)))]),
-            traffic(t, *back, "MaskedTotal", [(1, total)]),
-        ]
-    last = params.iterations
-    return [
-        *rows,
-        traffic(last, *down, "Finish", [(shape.n_users, frame_size(first + welcomed + last, uint_size(last)))]),
-        traffic(last, *towards, "Finish", [(1, frame_size(first + 2 * last, uint_size(last)))]),
-    ]
-
-
-def _offer_fields(params: Params, n: int, element: int, pieces: bool) -> list[int]:
-    vectors = [bin_size(4 * n), bin_size(4 * params.dim * n)]
-    if params.wire == "compact":
-        return vectors
-    return [*vectors, bin_size(element * n), bin_size(4 * params.dim * n), *([bin_size(element * n)] if pieces else [])]

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import numpy as np
 from scipy.sparse import csc_matrix
 
+from protocol.course import Course
 from protocol.errors import Reason
 from protocol.factors import Matrix
-from protocol.framing import HELLO_FRAME, Traffic, bin_size, frame_size, traffic, uint_size
-from protocol.messages import Finish, Gradient, Hello, ItemFactors, Join, Message
+from protocol.framing import HELLO_FRAME, Flow, Sizes, bin_size, frame_size, uint_size
+from protocol.messages import SETUP, Finish, Gradient, Hello, ItemFactors, Join, Message
 from protocol.params import Params
 from protocol.ring import everywhere
 from protocol.roles import RECOMMENDER, Effects, Role, Send, UserInput, expect, require, role_of, user_index, user_name
-from protocol.schemes.base import Leak, Scheme, Setting, Shape
+from protocol.schemes.base import Leak, Scheme, Setting
 from protocol.schemes.factorizing import JoiningRecommender, JoiningUser
 from protocol.tape import Tape
 
@@ -53,22 +55,25 @@ class Plain(Scheme):
     def max_frame(self, params: Params) -> int:
         return 128 + params.n_items * (4 + 4 * params.dim)
 
-    def predict(self, params: Params, shape: Shape) -> list[Traffic]:
-        up, down, users = ("user", "recommender"), ("recommender", "user"), shape.users_by_support()
-        rows = [
-            traffic(-1, *up, "Hello", [(shape.n_users, HELLO_FRAME)]),
-            traffic(-1, *down, "Hello", [(shape.n_users, HELLO_FRAME)]),
-            traffic(-1, *up, "Join", [(c, frame_size(1, bin_size(4 * n))) for n, c in users]),
-        ]
-        vector = 4 * params.dim
-        for t in range(params.iterations):
-            factors = [(c, frame_size(1 + t, uint_size(t), bin_size(0), bin_size(n * vector))) for n, c in users]
-            gradients = [(c, frame_size(2 + t, uint_size(t), bin_size(n * vector))) for n, c in users]
-            rows.append(traffic(t, *down, "ItemFactors", factors))
-            rows.append(traffic(t, *up, "Gradient", gradients))
-        last = params.iterations
-        finish = frame_size(1 + last, uint_size(last))
-        return [*rows, traffic(last, *down, "Finish", [(shape.n_users, finish)])]
+    def formula(self, params: Params, course: Course) -> Iterator[Flow]:
+        return two_party_formula(params, course, "Gradient")
+
+
+def two_party_formula(params: Params, course: Course, answer: str, welcome: str = "") -> Iterator[Flow]:
+    """Hello, Join, perhaps something that is dealt once, then factors down and vectors up in every iteration."""
+    up, down, sizes, n = ("user", "recommender"), ("recommender", "user"), Sizes(params), course.supports
+    yield Flow(SETUP, *up, "Hello", course.users, HELLO_FRAME)
+    yield Flow(SETUP, *up, "Join", course.users, frame_size(1, sizes.items(n)))
+    yield Flow(SETUP, *down, "Hello", course.users, HELLO_FRAME)
+    if welcome:
+        yield Flow(SETUP, *down, welcome, course.users, frame_size(1, sizes.counts(n), sizes.keys(n)))
+    first = 2 if welcome else 1
+    for t, turn in enumerate(course.turns):
+        number = uint_size(t)
+        yield Flow(t, *down, "ItemFactors", turn.invited, frame_size(first + t, number, bin_size(0), sizes.factors(n)))
+        yield Flow(t, *up, answer, turn.contributors, frame_size(2 + t, number, sizes.floats(n)))
+    last = params.iterations
+    yield Flow(last, *down, "Finish", course.finished, frame_size(first + last, uint_size(last)))
 
 
 class PlainUser(JoiningUser):
@@ -120,6 +125,6 @@ class PlainRecommender(JoiningRecommender):
             (np.ones(len(items)), items, np.arange(len(items) + 1)), shape=(self.params.n_items, len(items))
         )
         rated = np.flatnonzero(self.n_raters).astype(np.uint32)
-        self.n_invited = self.n_contributors = len(self._gradients)
+        self.last_invited = self.last_contributors = tuple(self.supports)
         self._gradients = {}
         self.move(rated, (which @ rows)[rated])

@@ -13,16 +13,17 @@ covers all T steps. Errors are not clipped here: a clipped error would make the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_matrix
 
+from protocol.course import Course
 from protocol.errors import Aborted, Reason
 from protocol.factors import Matrix, Vector, first_factors, step_items
-from protocol.framing import HELLO_FRAME, Traffic, bin_size, frame_size, traffic
+from protocol.framing import HELLO_FRAME, Flow, Sizes, frame_size
 from protocol.messages import SETUP, Hello, Message, Published, RatingsHandover
 from protocol.noise import laplace
 from protocol.params import Params
@@ -87,17 +88,12 @@ class Trusted(Scheme):
     def max_frame(self, params: Params) -> int:
         return 128 + 4 * params.dim + params.n_items * (12 + 4 * params.dim)
 
-    def predict(self, params: Params, shape: Shape) -> list[Traffic]:
-        up, down, users = ("user", "recommender"), ("recommender", "user"), shape.users_by_support()
-        everyone, vector = [(shape.n_users, HELLO_FRAME)], 4 * params.dim
-        handed = [(c, frame_size(1, bin_size(4 * n), bin_size(8 * n))) for n, c in users]
-        published = [(c, frame_size(1, bin_size(vector), bin_size(n * vector))) for n, c in users]
-        return [
-            traffic(SETUP, *up, "Hello", everyone),
-            traffic(SETUP, *up, "RatingsHandover", handed),
-            traffic(SETUP, *down, "Hello", everyone),
-            traffic(SETUP, *down, "Published", published),
-        ]
+    def formula(self, params: Params, course: Course) -> Iterator[Flow]:
+        up, down, sizes, n = ("user", "recommender"), ("recommender", "user"), Sizes(params), course.supports
+        yield Flow(SETUP, *up, "Hello", course.users, HELLO_FRAME)
+        yield Flow(SETUP, *up, "RatingsHandover", course.users, frame_size(1, sizes.items(n), sizes.reals(n)))
+        yield Flow(SETUP, *down, "Hello", course.users, HELLO_FRAME)
+        yield Flow(SETUP, *down, "Published", course.users, frame_size(1, sizes.floats(1), sizes.floats(n)))
 
     def account(self, params: Params, recommender_tape: Tape, shape: Shape) -> dict[str, Any]:
         words = "not bounded: one release has the claimed ε for fixed user factors; these were trained on the ratings"
@@ -156,7 +152,7 @@ class TrustedRecommender(FactorizingRecommender):
         user_factors, _ = train(book, self.params, self.tape)
         self.item_factors = noisy_item_factors(book, user_factors, self.params, self.tape)
         self.iteration = self.params.iterations
-        self.n_invited = self.n_contributors = self.params.n_users
+        self.last_invited = self.last_contributors = tuple(self.handed)
         profiles, factors = user_factors.astype(np.float32), self.item_factors.astype(np.float32)
         sends = [
             Send(user_name(user), Published(profiles[user : user + 1], factors[own.items]))

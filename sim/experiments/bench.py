@@ -12,6 +12,8 @@ from actors.outcome import IterationDone
 from protocol.errors import BadInput
 from sim.baseline import start_baseline
 from sim.config import RunConfig
+from sim.experiments.growth import bench_growth
+from sim.experiments.metering import bench_metering
 from sim.inprocess import InProcess
 from sim.plan import Plan, make_plan
 
@@ -101,4 +103,8 @@ def _interleaved(plan: Plan) -> tuple[list[float], list[float]]:
     return samples, floors
 
 
-BENCHES: dict[str, Callable[[], dict[str, Any]]] = {"inprocess": bench_inprocess}
+BENCHES: dict[str, Callable[[], dict[str, Any]]] = {
+    "inprocess": bench_inprocess,
+    "metering": bench_metering,
+    "growth": bench_growth,
+}

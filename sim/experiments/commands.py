@@ -32,6 +32,9 @@ def bench(
     if json_:
         _print_json(result)
         return
+    if "fits" in result:
+        _show_growth(result)
+        return
     config = result["config"]
     if config["note"]:
         show.out.print(config["note"])
@@ -43,7 +46,26 @@ def bench(
         f"median of {len(result['samples'])}: {1000 * result['median']:.1f} ms; {config['floor']}: "
         f"{1000 * result['floor_median']:.2f} ms ({config['unit']})"
     )
-    show.out.print(f"ratio {result['ratio']:.1f}")
+    known = config.get("interval")
+    sure = f" (95 % confidence: {known[0]:.3f} to {known[1]:.3f})" if known else ""
+    show.out.print(f"ratio {result['ratio']:.3g}{sure}")
+
+
+def _show_growth(result: dict[str, Any]) -> None:
+    config = result["config"]
+    words = f"{config['users']} users, {config['items']} items, dim {config['dim']}, but for what grows"
+    made = show.plain_table(f"An iteration of {config['scheme']}: {words}", "what grows", "bytes", "seconds", "a user")
+    for row in result["samples"]:
+        one = f"{show.size(row['user_down'])} down, {show.size(row['user_up'])} up"
+        made.add_row(f"{row['axis']} {row[row['axis']]}", show.size(row["bytes"]), f"{row['seconds']:.4f}", one)
+    show.out.print(made)
+    made = show.plain_table("Fits, with the largest relative residual", "y against x", "y = c x^b", "y = a + b x")
+    for axis, fits in result["fits"].items():
+        for what, found in fits.items():
+            power = f"b = {found['exponent']:.3f} ({100 * found['exponent_residual']:.1f} %)"
+            line = f"a = {found['fixed']:.4g}, b = {found['slope']:.4g} ({100 * found['line_residual']:.1f} %)"
+            made.add_row(f"{what} against {axis}", power, line)
+    show.out.print(made)
 
 
 def evaluate(
