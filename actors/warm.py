@@ -29,6 +29,7 @@ _USERS, _ITEMS, _ITERATIONS = 2, 3, 20
 def warm_up(card: Card) -> None:
     assert card.codec and card.params_digest and card.setting  # made here, shared by every child
     sizes = {"n_users": _USERS, "n_items": _ITEMS, "max_raters": _USERS, "online": _USERS, "committers": _USERS}
+    sizes["min_contributors"] = min(_USERS, card.params.min_contributors)
     known: dict[str, Any] = {name: size for name, size in sizes.items() if hasattr(card.params, name)}
     params = dataclasses.replace(card.params, **known, iterations=_ITERATIONS)
     names = all_parties(card.scheme, _USERS)

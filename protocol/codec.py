@@ -3,8 +3,9 @@
 The 32 bytes are the head of the sender's view when it sent this (zeros if it keeps none). No role sees them; they stand
 in the receiver's view, so that nobody can rewrite a view afterwards without the others' views telling.
 
-Arrays travel as `bin`, little-endian, straight from memory. Decoding checks the size before it parses, must
-consume everything, and must encode to the same bytes again; so there is one frame per message.
+Arrays travel as `bin`, little-endian, straight from memory; identifiers and counts as 32-bit words, or packed
+(`packing.py`). Decoding checks the size before it parses, must consume everything, and must encode to the same bytes
+again; so there is one frame per message.
 """
 
 from __future__ import annotations
@@ -18,13 +19,22 @@ from typing import Any
 import msgpack
 import numpy as np
 
-from protocol.errors import Reason, Rejected
+from protocol.errors import Bug, Reason, Rejected
 from protocol.framing import HEAD_BYTES
 from protocol.messages import Again, Message
+from protocol.packing import (
+    Packing,
+    check_increasing,
+    pack_counts,
+    pack_ids,
+    packed_counts_bytes,
+    unpack_counts,
+    unpack_ids,
+)
 from protocol.ring import Ring, everywhere
 from protocol.tape import KEY_BYTES
 
-WIRE_VERSION = 2
+WIRE_VERSION = 3
 NO_HEAD = bytes(HEAD_BYTES)
 _MOST_FIELDS = 16
 
@@ -32,13 +42,24 @@ Encoder = Callable[[Any], Any]
 
 
 class Codec:
-    """The frames of one scheme: its messages in a fixed order (the index is the kind on the wire), ring, dimension."""
+    """The frames of one scheme: its messages in a fixed order (the index is the kind on the wire), ring, dimension.
 
-    def __init__(self, messages: Sequence[type], ring: Ring, dim: int, max_frame: int) -> None:
+    Without a `packing` identifiers and counts are 32-bit words.
+    """
+
+    def __init__(
+        self,
+        messages: Sequence[type],
+        ring: Ring,
+        dim: int,
+        max_frame: int,
+        packing: Packing | None = None,
+        factor_bits: int = 32,
+    ) -> None:
         self.max_frame = max_frame + HEAD_BYTES
         self._classes = (*messages, Again)
         self._codes = {cls: code for code, cls in enumerate(self._classes)}
-        fields = _Fields(ring, dim)
+        fields = _Fields(ring, dim, factor_bits) if packing is None else _PackedFields(ring, dim, factor_bits, packing)
         self._layouts = [_layout(cls, fields) for cls in self._classes]
 
     def code(self, message: Message) -> int:
@@ -101,9 +122,10 @@ def field_kinds(cls: type) -> tuple[tuple[str, str], ...]:
 class _Fields:
     """How each kind of field becomes an int or bytes (`put`) and is checked on its way back (`get`)."""
 
-    def __init__(self, ring: Ring, dim: int) -> None:
+    def __init__(self, ring: Ring, dim: int, factor_bits: int) -> None:
         self.ring = ring
         self.dim = dim
+        self.narrow = factor_bits == 16
 
     def put_count(self, value: int) -> int:
         return value
@@ -135,14 +157,19 @@ class _Fields:
     def get_counts(self, value: Any) -> Any:
         return np.frombuffer(_binary(value, 4), "<u4").astype(np.uint32)
 
-    put_increasing = put_counts
+    def put_items(self, value: Any) -> bytes:
+        return np.ascontiguousarray(value, "<u4").tobytes()
 
-    def get_increasing(self, value: Any) -> Any:
-        ids = self.get_counts(value)
-        if not everywhere(ids[1:] > ids[:-1]):
-            repeated = not everywhere(ids[1:] != ids[:-1])
-            raise Rejected(Reason.DUPLICATE_ITEM if repeated else Reason.UNSORTED_ITEMS)
+    def get_items(self, value: Any) -> Any:
+        ids = np.frombuffer(_binary(value, 4), "<u4").astype(np.uint32)
+        check_increasing(ids)
         return ids
+
+    def put_users(self, value: Any) -> bytes:
+        return self.put_items(value)
+
+    def get_users(self, value: Any) -> Any:
+        return self.get_items(value)
 
     def put_reals(self, value: Any) -> bytes:
         return np.ascontiguousarray(value, "<f8").tobytes()
@@ -157,7 +184,21 @@ class _Fields:
         return np.ascontiguousarray(value, "<f4").tobytes()
 
     def get_floats(self, value: Any) -> Any:
-        rows = np.frombuffer(_binary(value, 4 * self.dim), "<f4").astype(np.float32).reshape(-1, self.dim)
+        return self._rows(_binary(value, 4 * self.dim), "<f4")
+
+    def put_factors(self, value: Any) -> bytes:
+        if not self.narrow:
+            return self.put_floats(value)
+        halves = np.ascontiguousarray(value, "<f2")
+        if not everywhere(halves == value):
+            raise Bug("a factor to send is not the 16-bit number that the receiver would see")
+        return halves.tobytes()
+
+    def get_factors(self, value: Any) -> Any:
+        return self._rows(_binary(value, 2 * self.dim), "<f2") if self.narrow else self.get_floats(value)
+
+    def _rows(self, data: bytes, number: str) -> Any:
+        rows = np.frombuffer(data, number).astype(np.float32).reshape(-1, self.dim)
         if not everywhere(np.isfinite(rows)):
             raise Rejected(Reason.OUT_OF_RANGE)
         return rows
@@ -167,6 +208,36 @@ class _Fields:
 
     def get_ring(self, value: Any) -> Any:
         return self.ring.from_bytes(_binary(value, self.ring.width * self.dim), self.dim)
+
+
+class _PackedFields(_Fields):
+    """Identifiers and counts in as few bits as their widest needs."""
+
+    def __init__(self, ring: Ring, dim: int, factor_bits: int, packing: Packing) -> None:
+        super().__init__(ring, dim, factor_bits)
+        self.n_users, self.n_items = packing
+        self.most_counts = packed_counts_bytes(self.n_items, self.n_users)
+
+    def put_counts(self, value: Any) -> bytes:
+        return pack_counts(value, self.n_users)
+
+    def get_counts(self, value: Any) -> Any:
+        data = _binary(value, 1)
+        if len(data) > self.most_counts:  # before it takes many times its memory
+            raise Rejected(Reason.WRONG_LENGTH)
+        return unpack_counts(data, self.n_users)
+
+    def put_items(self, value: Any) -> bytes:
+        return pack_ids(value, self.n_items)
+
+    def get_items(self, value: Any) -> Any:
+        return unpack_ids(_binary(value, 1), self.n_items, Reason.UNKNOWN_ITEM)
+
+    def put_users(self, value: Any) -> bytes:
+        return pack_ids(value, self.n_users)
+
+    def get_users(self, value: Any) -> Any:
+        return unpack_ids(_binary(value, 1), self.n_users, Reason.OUT_OF_RANGE)
 
 
 def _binary(value: Any, unit: int) -> bytes:

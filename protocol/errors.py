@@ -36,7 +36,7 @@ class Reason(Enum):
     # the run
     DISAGREEMENT = "recommender and third party do not agree on who contributed"
     TOO_FEW_ONLINE = "fewer users are online than the noise needs committers"
-    DIVERGED = "the item factors left the range that float32 can carry"
+    DIVERGED = "the item factors left the range in which users can be sent them"
     STALLED = "nothing has moved for several deadlines"
     DISK_FULL = "a view could not be written"
     PARTY_DIED = "the process of a party ended before the run did"

@@ -78,5 +78,5 @@ def choose_ring(ring_bits: int | None, clip: float, max_raters: int, reach: floa
         ring_bits = 64
     raise BadInput(
         f"A sum of {max_raters} users could wrap mod 2^{ring_bits} with {LEAST_FRACTION_BITS} fraction bits: "
-        "raise epsilon, lower the clip, or use a wider ring."
+        "raise epsilon, lower the clip, or use a wider ring (--ring-bits)."
     )

@@ -17,10 +17,12 @@ from protocol.ring import Ids, RingArray
 Count = Annotated[int, "count"]
 Digest = Annotated[bytes, "bytes32"]
 KeyRow = Annotated[tuple[bytes, ...], "keys"]  # 32 bytes each
-Increasing = Annotated[Ids, "increasing"]  # item or user numbers
-Counts = Annotated[npt.NDArray[np.uint32], "counts"]
+ItemIds = Annotated[Ids, "items"]  # increasing
+UserIds = Annotated[Ids, "users"]  # increasing
+Counts = Annotated[npt.NDArray[np.uint32], "counts"]  # of users, for at most all items: none exceeds all users
 Reals = Annotated[npt.NDArray[np.float64], "reals"]  # any number of them
 FloatRows = Annotated[npt.NDArray[np.float32], "floats"]  # rows of `dim` numbers
+FactorRows = Annotated[npt.NDArray[np.float32], "factors"]  # the same, in the precision in which users are sent v_j
 RingRows = Annotated[RingArray, "ring"]  # rows of `dim` elements of Z_P
 
 Message = Any  # any of the classes below, or of a scheme's own
@@ -46,7 +48,7 @@ class Again:  # outside the numbered frames, by a party that was restarted, and 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Join:  # user -> recommender
-    items: Increasing  # the items that the user rated: the support
+    items: ItemIds  # the items that the user rated: the support
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,15 +70,15 @@ class WelcomeInFull:  # recommender -> user, paper wire
 @dataclass(frozen=True, slots=True, eq=False)
 class OpenCommitment:  # recommender -> third party
     attempt: Count  # of these items; a failed one is never summed again
-    users: Increasing  # the committers
-    items: Increasing
+    users: UserIds  # the committers
+    items: ItemIds
     counts: Counts  # how many of them commit to each item
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Commit:  # recommender -> user, compact wire: the blinds β follow from the mask key
     attempt: Count
-    items: Increasing  # to commit to: its own or not
+    items: ItemIds  # to commit to: its own or not
     counts: Counts  # committers of each item
     item_keys: KeyRow  # of each item: the envelope of its objective noise, in this attempt only
 
@@ -84,7 +86,7 @@ class Commit:  # recommender -> user, compact wire: the blinds β follow from th
 @dataclass(frozen=True, slots=True, eq=False)
 class CommitInFull:  # recommender -> user, paper wire
     attempt: Count
-    items: Increasing
+    items: ItemIds
     counts: Counts
     blinds: RingRows  # β
     envelopes: FloatRows
@@ -93,14 +95,14 @@ class CommitInFull:  # recommender -> user, paper wire
 @dataclass(frozen=True, slots=True, eq=False)
 class BlindedShare:  # user -> third party: uniform on Z_P to whoever lacks β
     attempt: Count
-    items: Increasing
+    items: ItemIds
     values: RingRows  # τ = enc(η share) + β
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SealedTotal:  # third party -> recommender: uniform on Z_P to whoever lacks α
     attempt: Count
-    items: Increasing  # those to which every committer committed; the others must start again
+    items: ItemIds  # those to which every committer committed; the others must start again
     values: RingRows  # τ~ = α + Σ τ
 
 
@@ -120,8 +122,8 @@ class Absent:  # user -> recommender
 @dataclass(frozen=True, slots=True, eq=False)
 class OpenSum:  # recommender -> third party
     iteration: Count
-    users: Increasing  # who is invited
-    items: Increasing  # what they rated, all together
+    users: UserIds  # who is invited
+    items: ItemIds  # what they rated, all together
     floors: Counts  # the fewest contributors for which an item may be released
 
 
@@ -129,14 +131,14 @@ class OpenSum:  # recommender -> third party
 class ItemFactors:  # recommender -> user, compact wire and `plain`
     iteration: Count
     floors: Counts  # of the iteration noise, one per item of the user; empty where there is no noise to share
-    factors: FloatRows  # v_j(t), in the order of the user's items
+    factors: FactorRows  # v_j(t), in the order of the user's items
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ItemFactorsInFull:  # recommender -> user, paper wire
     iteration: Count
     floors: Counts
-    factors: FloatRows
+    factors: FactorRows
     masks: RingRows  # ψ
     envelopes: FloatRows  # H_j(t) of the iteration noise
 
@@ -145,7 +147,7 @@ class ItemFactorsInFull:  # recommender -> user, paper wire
 class ItemFactorsWithPieces:  # recommender -> user, paper wire of `dynamic`
     iteration: Count
     floors: Counts
-    factors: FloatRows
+    factors: FactorRows
     masks: RingRows
     envelopes: FloatRows
     pieces: RingRows  # of the sealed noise τ^; all pieces of an item sum to it
@@ -160,14 +162,14 @@ class Gradient:  # user -> recommender, `plain` only: nothing is hidden
 @dataclass(frozen=True, slots=True, eq=False)
 class MaskedGradient:  # user -> third party: uniform on Z_P to whoever lacks the mask
     iteration: Count
-    items: Increasing  # reveals the support
+    items: ItemIds  # reveals the support
     values: RingRows  # enc(gradient) + enc(η share) + enc(ρ share) + ψ
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Contributors:  # third party -> recommender: the iteration is closed, once and for all
     iteration: Count
-    users: Increasing
+    users: UserIds
     counts: Counts  # contributors of each opened item
     digest: Digest  # of who contributed which items
 
@@ -181,7 +183,7 @@ class Agreed:  # recommender -> third party: all of them were dealt masks
 @dataclass(frozen=True, slots=True, eq=False)
 class MaskedTotal:  # third party -> recommender
     iteration: Count
-    items: Increasing  # those at or above their floor; the others are absent
+    items: ItemIds  # those at or above their floor; the others are absent
     values: RingRows  # φ_j = Σ φ^i_j
 
 
@@ -195,7 +197,7 @@ class Finish:  # recommender -> everyone: no iteration follows
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RatingsHandover:  # user -> recommender, `trusted` only: nothing is hidden
-    items: Increasing
+    items: ItemIds
     values: Reals  # the ratings, in the order of the items
 
 

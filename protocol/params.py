@@ -13,11 +13,12 @@ from protocol.errors import BadInput
 from protocol.fixedpoint import choose_ring, noise_reach
 from protocol.noise import noise_scale
 
-MOST_USERS = MOST_ITEMS = 2**32 - 1  # identifiers travel as 32-bit words
+MOST_USERS = MOST_ITEMS = 2**32 - 1  # identifiers and counts travel in 32 bits at most
 MOST_DIM = 4096
 MOST_ITERATIONS = 10**7
 MOST_SCALE = 1e18  # of noise and clip: beyond it no ring could hold a sum anyway
 WIRES = ("compact", "paper")
+RING_BITS = range(16, 65, 8)
 FACTOR_BITS = (32, 16)
 
 
@@ -110,8 +111,11 @@ def make_params(
     require(min_contributors >= 1, f"min_contributors must be 1 or more, not {min_contributors}.")
     require(min_contributors <= n_users, f"min_contributors must be at most {n_users}, not {min_contributors}.")
     require(1 <= max_raters <= n_users, f"max_raters must be between 1 and {n_users}, not {max_raters}.")
-    require(ring_bits is None or ring_bits in range(16, 65, 8), f"ring_bits must be 16, 24, … or 64, not {ring_bits}.")
-    require(factor_bits in FACTOR_BITS, f"factor_bits must be 32 or 16, not {factor_bits}.")
+    whole = ring_bits is None or (isinstance(ring_bits, int) and ring_bits in RING_BITS)
+    require(whole, f"--ring-bits must be one of {', '.join(map(str, RING_BITS))}, not {ring_bits}.")
+    require(factor_bits in FACTOR_BITS, f"--factor-bits must be 32 or 16, not {factor_bits}.")
+    words = "The paper's form sends 32-bit numbers: leave --factor-bits 16 out, or take --wire compact."
+    require(factor_bits == 32 or wire == "compact", words)
 
     scale = noise_scale(epsilon, high - low, dim)
     require(scale <= MOST_SCALE, f"--epsilon {epsilon:g} is too small: no ring could hold its noise.")

@@ -24,7 +24,7 @@ from typing import Any, BinaryIO, cast
 import msgpack
 
 MAGIC = b"KEYHOLE-VIEW"
-FORMAT = 2
+FORMAT = 3
 PREAMBLE = MAGIC + struct.pack("<H", FORMAT)
 HASH_BYTES = 32
 MOST_RECORD_BYTES = 1 << 30

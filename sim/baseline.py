@@ -6,6 +6,7 @@ It is also the floor of the in-process benchmark. No protocol is implemented twi
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +18,7 @@ from protocol.factors import first_factors
 from protocol.params import Params, default_clip
 from protocol.roles import RECOMMENDER, user_name
 from protocol.schemes.dynamic_recommender import DynamicParams, draw_invited
+from protocol.schemes.factorizing import as_sent
 from protocol.seating import tape_seed
 from protocol.tape import Tape
 from sim.churn import ChurnPlan
@@ -48,7 +50,7 @@ class Baseline:
     def iterate(self, active: npt.NDArray[np.bool_] | None = None) -> None:
         """One step of the users that are `active` (all, if not given); v_j without an active rater stays."""
         params, rate = self.params, self.params.learning_rate
-        seen = self.item_factors.astype(np.float32).astype(np.float64)  # what users receive
+        seen = as_sent(self.item_factors, params).astype(np.float64)
         errors = self.ratings - np.einsum("nd,nd->n", self.user_factors[self.users], seen[self.items])
         errors = np.clip(errors, -self._clip, self._clip)
         rated = self._rated
@@ -88,9 +90,17 @@ def start_baseline(params: Params, data: list[UserRatings], run_seed: bytes) -> 
 
 
 def plain_accuracy(
-    params: Params, data: list[UserRatings], run_seed: bytes, churn: ChurnPlan | None = None
+    params: Params,
+    data: list[UserRatings],
+    run_seed: bytes,
+    churn: ChurnPlan | None = None,
+    factor_bits: int = 32,
 ) -> Accuracy:
-    """The accuracy of a whole unprotected run, among the users that would be invited if they come and go."""
+    """The accuracy of a whole unprotected run, among the users that would be invited if they come and go.
+
+    Users receive 32-bit factors, whatever the parameters say: what narrower ones cost is a difference of two of these.
+    """
+    params = dataclasses.replace(params, factor_bits=factor_bits)
     baseline = start_baseline(params, data, run_seed)
     for iteration in range(params.iterations):
         baseline.iterate(None if churn is None else _invited(params, churn, iteration, run_seed))

@@ -102,6 +102,8 @@ def configuration(
     users_per_process: Annotated[int | None, typer.Option(help="Pack users into processes. (1)")] = None,
     transport: Annotated[str | None, typer.Option(help="tcp, ipc or inprocess. (tcp)")] = None,
     wire: Annotated[str | None, typer.Option(help="compact or paper. (compact)")] = None,
+    ring_bits: Annotated[int | None, typer.Option(help="Of masked values: 16, 24 … 64. (32, or 64 if need be)")] = None,
+    factor_bits: Annotated[int | None, typer.Option(help="Of each factor sent to users: 32 or 16. (32)")] = None,
     online: Annotated[int | None, typer.Option(help="The most users in an iteration. (all)")] = None,
     join: Annotated[float | None, typer.Option(help="Probability to come online, per iteration. (.005)")] = None,
     leave: Annotated[float | None, typer.Option(help="Probability to go offline, per iteration. (.01)")] = None,

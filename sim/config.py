@@ -19,6 +19,8 @@ ON_DEATH = ("restart", "drop")
 FLAG_DEFAULTS: dict[str, Any] = {  # flags that only some schemes take; online: all users
     "epsilon": 8.0,
     "wire": "compact",
+    "ring_bits": None,  # as few as hold every sum, 32 or 64
+    "factor_bits": 32,
     "online": None,
     "join": 0.005,
     "leave": 0.01,
@@ -42,6 +44,8 @@ class RunConfig:
     users_per_process: int = 1
     transport: str = "tcp"
     wire: str | None = None
+    ring_bits: int | None = None
+    factor_bits: int | None = None
     online: int | None = None
     join: float | None = None
     leave: float | None = None
@@ -85,7 +89,14 @@ def resolve(config: RunConfig) -> tuple[RunConfig, Scheme, bool]:
         iterations = DEMO_ITERATIONS if config.data == "demo" else ITERATIONS
     seed = config.seed if config.seed is not None else secrets.randbits(SEED_BITS)
     options = check_options(scheme, config.options)
+    if "ring_bits" in taken and "ring_bits" in options:  # the same by another name
+        filled["ring_bits"] = _same("--ring-bits", filled["ring_bits"], "--set ring_bits", options.pop("ring_bits"))
     return dataclasses.replace(config, **filled, iterations=iterations, seed=seed, options=options), scheme, simulation
+
+
+def _same(flag: str, given: Any, option: str, other: Any) -> Any:
+    require(given in (None, other), f"{flag} {given} and {option}={other} contradict each other: give one of them.")
+    return other
 
 
 def check_options(scheme: Scheme, options: dict[str, Any]) -> dict[str, Any]:
@@ -174,7 +185,7 @@ def _from_values(values: dict[str, Any], path: Path) -> RunConfig:
         "leave": float,
         "rating_range": lambda pair: (float(pair[0]), float(pair[1])),
     }
-    numbers = {"dim", "iterations", "users", "users_per_process", "online"}
+    numbers = {"dim", "iterations", "users", "users_per_process", "online", "ring_bits", "factor_bits"}
     texts = {"scheme", "data", "transport", "wire", "views", "on_death", "faults"}
     for name, value in values.items():
         try:

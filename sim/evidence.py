@@ -109,7 +109,7 @@ class Case:
             report.find("run.toml", None, "is not at one: its run id is not that of its parameters, parties and nonce")
         if self.card.simulation and self.nonce != derive(self.run_seed, "nonce"):
             report.find("run.toml", None, "is not at one: its nonce does not follow from its seed")
-        for name in ("dim", "iterations", "epsilon", "wire", "online"):
+        for name in ("dim", "iterations", "epsilon", "wire", "ring_bits", "factor_bits", "online"):
             asked = getattr(config, name)
             if asked is not None and hasattr(params, name) and asked != getattr(params, name):
                 words = f"is not at one: {name} is {asked} under [run] and another under [params]"

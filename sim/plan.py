@@ -24,6 +24,7 @@ from sim.config import RunConfig, chosen_views, resolve
 from sim.data import Ratings, UserRatings, load, split
 
 NONCE_BYTES = 32
+_SETTINGS = {"epsilon", "wire", "ring_bits", "factor_bits", "online"}  # flags that parameters are made of
 _RECEIVED, _SENT = 90, 140  # bytes that a view adds to a received frame, and that it keeps of a sent one
 
 
@@ -89,7 +90,8 @@ def make_plan(config: RunConfig, nonce: bytes | None = None, simulation: bool | 
     data = split(ratings, config.test_fraction, derive(run_seed, "split"))
     shape, names = shape_of(ratings, data), (ratings.user_names, ratings.item_names)
     settings = {"dim": config.dim, "iterations": config.iterations, **config.options}
-    settings |= {flag: getattr(config, flag) for flag in ("epsilon", "wire", "online") if flag in scheme.flags}
+    given = {flag: getattr(config, flag) for flag in _SETTINGS & scheme.flags}
+    settings |= {flag: value for flag, value in given.items() if value is not None}
     if "no_rho" in scheme.flags:
         settings["rho"] = settings.get("rho", True) and not config.no_rho
     params, notes = scheme.make_params(shape, **settings)

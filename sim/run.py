@@ -15,7 +15,7 @@ from actors.figures import save_factors
 from actors.journal import if_full, view_path
 from actors.keys import Roster, Secret
 from actors.launch import Launch, Staff
-from actors.observer import Observer
+from actors.observer import Accuracy, Observer
 from actors.outcome import IterationDone, Outcome
 from actors.transport import make_key_pair
 from protocol.errors import Aborted, BadInput, Reason
@@ -104,14 +104,19 @@ def _carry_out(
         with contextlib.suppress(OSError):  # a disk that is full has said so
             log.close()
     completed = outcome.abort is None
-    plain = plain_accuracy(plan.card.params, plan.data, plan.run_seed, plan.churn()) if completed else None
+    plain = _plain(plan, 32) if completed else None
+    narrow = _plain(plan, plan.card.params.factor_bits) if completed and plan.card.params.factor_bits != 32 else None
     seconds = time.perf_counter() - started
-    summary = summarise(plan, folder, outcome, log, observer.accuracy(), plain, seconds)
+    summary = summarise(plan, folder, outcome, log, observer.accuracy(), plain, narrow, seconds)
     try:
         write_summary(folder, summary)
     except OSError as error:
         raise if_full(error, str(folder)) from error
     return summary
+
+
+def _plain(plan: Plan, factor_bits: int) -> Accuracy:
+    return plain_accuracy(plan.card.params, plan.data, plan.run_seed, plan.churn(), factor_bits)
 
 
 def check_limits(plan: Plan, out: Path) -> None:

@@ -120,6 +120,14 @@ def _show_accuracy(summary: dict[str, Any]) -> None:
     table.add_row("test MAE", number(accuracy["test_mae"]), "")
     table.add_row("test RMSE", number(accuracy["test_rmse"]), number(plain["test_rmse"]))
     out.print(table)
+    if (cost := accuracy.get("factor_bits")) is not None:
+        train, test = (_signed(cost[figure]) for figure in ("train_mae_cost", "test_rmse_cost"))
+        words = f"{cost['bits']}-bit factors instead of 32-bit ones: train MAE {train}, test RMSE {test}"
+        out.print(f"{words} (measured on {cost['measured_on']}, same data and seed).", markup=False)
+
+
+def _signed(value: float | None) -> str:
+    return "–" if value is None else f"{value:+.2g}"
 
 
 def _show_bytes(summary: dict[str, Any]) -> None:

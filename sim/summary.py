@@ -103,6 +103,7 @@ def summarise(
     log: IterationLog,
     accuracy: Accuracy,
     plain: Accuracy | None,
+    narrow: Accuracy | None,
     seconds: float,
 ) -> dict[str, Any]:
     params, shape, config = plan.card.params, plan.shape, plan.config
@@ -130,7 +131,7 @@ def summarise(
             "users_per_process": config.users_per_process,
             "ring": {"bits": params.ring_bits, "fraction_bits": params.fraction_bits},
             "clipped": accuracy.clipped,
-            "accuracy": _accuracy(accuracy, plain),
+            "accuracy": _accuracy(accuracy, plain) | {"factor_bits": _narrow(params.factor_bits, narrow, plain)},
             "privacy": {
                 "unit": plan.card.scheme.unit,
                 "claimed_epsilon": config.epsilon,
@@ -165,17 +166,30 @@ def _abort(abort: Aborted | None) -> dict[str, str] | None:
 
 
 def _accuracy(accuracy: Accuracy, plain: Accuracy | None) -> dict[str, Any]:
-    increase = None
-    if plain is not None and accuracy.train_mae is not None and plain.train_mae is not None:
-        increase = accuracy.train_mae - plain.train_mae
     return {
         "train_mae": accuracy.train_mae,
         "train_rmse": accuracy.train_rmse,
         "test_mae": accuracy.test_mae,
         "test_rmse": accuracy.test_rmse,
         "plain": {"train_mae": plain and plain.train_mae, "test_rmse": plain and plain.test_rmse},
-        "mae_increase": increase,
+        "mae_increase": _difference(accuracy.train_mae, plain.train_mae if plain else None),
     }
+
+
+def _narrow(bits: int, narrow: Accuracy | None, plain: Accuracy | None) -> dict[str, Any] | None:
+    """What it costs that users receive narrower factors: `plain` with them minus `plain` with 32-bit ones."""
+    if narrow is None or plain is None:
+        return None
+    return {
+        "bits": bits,
+        "train_mae_cost": _difference(narrow.train_mae, plain.train_mae),
+        "test_rmse_cost": _difference(narrow.test_rmse, plain.test_rmse),
+        "measured_on": "plain",
+    }
+
+
+def _difference(one: float | None, other: float | None) -> float | None:
+    return None if one is None or other is None else one - other
 
 
 def _seconds(outcome: Outcome, log: IterationLog, total: float) -> dict[str, Any]:

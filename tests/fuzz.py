@@ -27,7 +27,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))  # where the other supports of the tests are
 
-from support import small_run
+from support import small_ratings, small_run
 from support_acceptable import Moment, Reader, Said, hello_of
 from support_mutate import Mutator, TrueFrame, true_frame
 from support_snapshot import snapshot
@@ -40,7 +40,9 @@ from sim.inprocess import InProcess
 
 SETUPS = [(scheme, "compact") for scheme in KINDS] + [("masked", "paper"), ("dynamic", "paper")]
 LOSES = {1: frozenset({1})}  # in `dynamic` users come and go, and the process of user 1 ends in iteration 1
-USERS, ITEMS, DIM, ITERATIONS = 4, 5, 2, 3
+USERS, ITEMS, DIM, ITERATIONS = 4, 40, 2, 3
+RATED = 5  # every seventh item: some users' items travel one by one, all of them together as a sum of powers of two
+RATINGS = [{7 * item: stars for item, stars in rated.items()} for rated in small_ratings(USERS, RATED)]
 BATCH = 50  # refused frames between two looks at everything that the party holds
 STRANGERS = (f"user:{USERS}", "nobody")  # the first one has introduced itself, the other has not
 _SHARED = ("setting", "params", "tape")  # of a role: they have no state
@@ -67,7 +69,7 @@ class Rehearsal:
 
     def __init__(self, scheme: str, wire: str, order: int) -> None:
         self.scheme, self.wire = scheme, wire
-        settings = {"n_users": USERS, "n_items": ITEMS, "dim": DIM, "iterations": ITERATIONS, "wire": wire}
+        settings = {"n_items": ITEMS, "dim": DIM, "iterations": ITERATIONS, "wire": wire, "ratings": RATINGS}
         changing = scheme == "dynamic"
         self.card, seats = small_run(scheme, **settings, **({"dropout_allowance": 0.5} if changing else {}))
         self.seats = {seat.party: seat for seat in seats}
@@ -80,7 +82,7 @@ class Rehearsal:
         outcome = run.run()
         assert outcome.abort is None and not outcome.rejected
         params = self.card.params
-        self.reader = Reader(scheme, params.dim, params.ring_bits, self.card.scheme.max_frame(params))
+        self.reader = Reader(scheme, params, self.card.scheme.max_frame(params))
         sent = [(name, *out) for name, inputs in self.met.items() for met in inputs for out in met.said]
         sent += [(name, *out) for name, outs in self.first.items() for out in outs]
         sent += [(asker, asked, self._question(asker, asked)) for asker in self.seats for asked in self.seats]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import msgpack
-from support_wire import FIELDS, KINDS, WIRE_VERSION
+from support_wire import FIELDS, KINDS, WIRE_VERSION, Form, bits_of, form_of, identifiers
 
 HEAD = 32
 FACTOR = 2.0**60  # no factor, and no gradient of `direct`, is larger
@@ -21,6 +21,8 @@ ENVELOPE = 64.0
 PROFILE = 1.001  # |u| ≤ 1 up to rounding
 ROUNDING = 1.001
 RECOMMENDER, THIRD_PARTY = "recommender", "third_party"
+
+_IDENTIFIERS = ("counts", "users", "items")
 
 Parts = list[Any]  # kind, sequence number, fields: ints and bytes
 
@@ -73,10 +75,11 @@ def read(frame: bytes) -> Parts | None:
 
 
 class Reader:
-    def __init__(self, scheme: str, dim: int, ring_bits: int, max_frame: int) -> None:
+    def __init__(self, scheme: str, params: Any, max_frame: int) -> None:
         self._kinds = [*KINDS[scheme], "Again"]
-        self._dim = dim
-        self._width = ring_bits // 8
+        self._dim = params.dim
+        self._width = params.ring_bits // 8
+        self._form: Form = form_of(params)
         self._most = max_frame + HEAD
 
     def understand(self, sender: str, frame: bytes) -> tuple[int, Said] | None:
@@ -103,18 +106,36 @@ class Reader:
             return len(part) // 32 if len(part) % 32 == 0 else None
         if how == "ring":  # every residue is a value
             return len(part) // (self._width * self._dim) if len(part) % (self._width * self._dim) == 0 else None
-        return self._numbers(how, part)
+        return self._packed(how, part) if how in _IDENTIFIERS and self._form.packed else self._numbers(how, part)
 
     def _numbers(self, how: str, part: bytes) -> Any:
-        letter, size = {"reals": ("d", 8), "floats": ("f", 4)}.get(how, ("I", 4))
-        if len(part) % (size * (self._dim if how == "floats" else 1)):
+        half = how == "factors" and self._form.factor_bits == 16
+        single = ("e", 2) if half else ("f", 4)
+        letter, size = {"reals": ("d", 8), "floats": single, "factors": single}.get(how, ("I", 4))
+        if len(part) % (size * (self._dim if how in ("floats", "factors") else 1)):
             return None
         numbers = struct.unpack(f"<{len(part) // size}{letter}", part)
         if letter != "I":
             return numbers if all(map(math.isfinite, numbers)) else None
-        if how == "increasing" and any(a >= b for a, b in itertools.pairwise(numbers)):
+        if how != "counts" and any(a >= b for a, b in itertools.pairwise(numbers)):
             return None
         return numbers
+
+    def _packed(self, how: str, part: bytes) -> Any:
+        """The numbers that are written like this and not otherwise."""
+        assert self._form.packed is not None
+        n_users, n_items = self._form.packed
+        most = n_users if how == "counts" else (n_users if how == "users" else n_items) - 1
+        total, bits = int.from_bytes(part, "little"), bits_of(most)
+        if how != "counts" and len(part) == most // 8 + 1:
+            numbers = [place for place in range(8 * len(part)) if total >> place & 1]
+        else:
+            numbers = [total >> place & (1 << bits) - 1 for place in range(0, 8 * len(part) - bits + 1, bits)]
+        if any(number > most for number in numbers) or len(numbers) > n_items:
+            return None
+        if how != "counts" and any(a >= b for a, b in itertools.pairwise(numbers)):
+            return None
+        return tuple(numbers) if identifiers(how, numbers, self._form.packed) == part else None
 
 
 # --- is it right here and now? ---------------------------------------------------------------------------------------

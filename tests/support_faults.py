@@ -2,8 +2,9 @@
 
 A fault is usually one change to the message that is due, which the undisturbed run tells.
 
-The run: three users, five items, two iterations. Item 4 exists but nobody rated it; item 3 has one rater and a floor of
-two, so its sum is never released.
+The run: three users, 300 items, two iterations. Item 4 exists but nobody rated it; item 3 has one rater and a floor of
+two, so its sum is never released. In the compact wire an item has 9 bits, so that some that do not exist can be
+written; the users are three bits of one byte, which have no order and cannot name anyone twice.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from protocol.messages import (
 from protocol.roles import RECOMMENDER, THIRD_PARTY
 
 RATINGS = [{0: 1.0, 1: 4.0}, {1: 5.0, 2: 2.0}, {0: 3.0, 2: 4.0, 3: 1.0}]
-USERS, ITEMS, DIM, T = 3, 5, 2, 2
+USERS, ITEMS, DIM, T = 3, 300, 2, 2
 NAMES = [f"user:{user}" for user in range(USERS)]
 UNRATED, BELOW_FLOOR = 4, 3
 STRANGER = "user:9"
@@ -90,11 +91,31 @@ def entries(sender: str, message: Any, field: str, *values: float) -> Cases:
         yield Case(f"{field}: {value}", sender, changed(message, **{field: wrong}), Reason.OUT_OF_RANGE, read)
 
 
-def disorder(sender: str, message: Any, field: str) -> Cases:
+def disorder(sender: str, message: Any, field: str, setup: Setup) -> Cases:
     """Identifiers twice, and in falling order."""
+    if field == "users" and setup.wire == "compact":
+        return
     wrong = {Reason.DUPLICATE_ITEM: u32(0, 1, 1), Reason.UNSORTED_ITEMS: u32(0, 2, 1)}
     for reason, ids in wrong.items():
         yield Case(f"{field}: {reason.name}", sender, changed(message, **{field: ids}), reason, read=False)
+
+
+def too_far(sender: str, message: Any, field: str, setup: Setup) -> Cases:
+    """The last identifier replaced by one that does not exist: by the first of these, and by the last that fits."""
+    compact, count = setup.wire == "compact", USERS if field == "users" else ITEMS
+    reason = Reason.OUT_OF_RANGE if field == "users" else Reason.UNKNOWN_ITEM
+    if compact and field == "users":
+        reason = Reason.NOT_CANONICAL  # a bit behind the last user
+    last = 2**32 - 1 if not compact else 7 if field == "users" else 511
+    for one in (count, last):
+        wrong = changed(message, **{field: u32(*getattr(message, field)[:-1], one)})
+        yield Case(f"{field}: {one}", sender, wrong, reason, read=not compact)
+
+
+def too_many(sender: str, message: Any, field: str, setup: Setup) -> Cases:
+    """More users than there are; in the paper's wire that is only a number that never is reached."""
+    if setup.wire == "compact":
+        yield from (case._replace(read=False) for case in entries(sender, message, field, USERS + 1, 255))
 
 
 def iterations(sender: str, message: Any, *wrong: int) -> Cases:
@@ -144,6 +165,7 @@ def for_masked_user(k: int, truth: Truth, setup: Setup) -> Cases:
     if k == 0:
         yield from lengths(RECOMMENDER, welcome, "floors")
         yield from entries(RECOMMENDER, welcome, "floors", 0)
+        yield from too_many(RECOMMENDER, welcome, "floors", setup)
         for offer in offers:
             yield Case("factors before the welcome", RECOMMENDER, offer, Reason.WRONG_KIND)
         if setup.wire == "compact":
@@ -163,6 +185,7 @@ def for_masked_user(k: int, truth: Truth, setup: Setup) -> Cases:
         due = offers[k - 1]
         yield from lengths(RECOMMENDER, due, "floors", "factors")
         yield from entries(RECOMMENDER, due, "floors", 0)
+        yield from too_many(RECOMMENDER, due, "floors", setup)
         yield from entries(RECOMMENDER, due, "factors", 2.0**61, -(2.0**61), np.nan, np.inf, -np.inf)
         if setup.wire == "paper":
             yield from lengths(RECOMMENDER, due, "masks", "envelopes")
@@ -173,7 +196,7 @@ def for_masked_recommender(k: int, truth: Truth, setup: Setup) -> Cases:
     joins, rounds = truth[:USERS], [message for _, message in truth[USERS:]]
     yield from kinds([THIRD_PARTY, "user:0"], Reason.WRONG_KIND, "masked", (Join, Contributors, MaskedTotal))
     yield from from_others(["user:0", STRANGER], *rounds)
-    yield from join_faults(k, joins)
+    yield from join_faults(k, joins, setup)
     if k < USERS:
         yield from iterations(THIRD_PARTY, rounds[0], 0, 1, HUGE)
         yield from iterations(THIRD_PARTY, rounds[1], 0, 1, HUGE)
@@ -185,25 +208,26 @@ def for_masked_recommender(k: int, truth: Truth, setup: Setup) -> Cases:
     if not awaits_total:
         yield Case("a total before the contributors", THIRD_PARTY, total, Reason.WRONG_KIND)
         yield from lengths(THIRD_PARTY, announced, "counts")
-        yield from disorder(THIRD_PARTY, announced, "users")
+        yield from disorder(THIRD_PARTY, announced, "users", setup)
+        yield from too_many(THIRD_PARTY, announced, "counts", setup)
         return
     yield Case("contributors twice", THIRD_PARTY, announced, Reason.WRONG_KIND)
     yield Case("other contributors", THIRD_PARTY, changed(announced, users=u32(0)), Reason.WRONG_KIND)
     yield from lengths(THIRD_PARTY, total, "values")
-    yield from disorder(THIRD_PARTY, total, "items")
+    yield from disorder(THIRD_PARTY, total, "items", setup)
+    yield from too_far(THIRD_PARTY, total, "items", setup)
     for fault, items in {
         "one released item is missing": total.items[:-1],
         "no item at all": total.items[:0],
         "an item below its floor": u32(*total.items, BELOW_FLOOR),
         "an item that nobody rated": u32(*total.items, UNRATED),
         "another item instead": u32(*total.items[:-1], BELOW_FLOOR),
-        "an item that does not exist": u32(*total.items, ITEMS),
     }.items():
         wrong = changed(total, items=items, values=np.ones((len(items), DIM), total.values.dtype))
         yield Case(fault, THIRD_PARTY, wrong, Reason.UNKNOWN_ITEM)
 
 
-def join_faults(k: int, joins: Truth) -> Cases:
+def join_faults(k: int, joins: Truth, setup: Setup) -> Cases:
     """What is wrong with a Join, for either recommender."""
     yield from from_others([THIRD_PARTY, STRANGER, f"user:{USERS}"], joins[0][1])
     again = Reason.DUPLICATE if k < USERS else Reason.WRONG_KIND
@@ -212,9 +236,8 @@ def join_faults(k: int, joins: Truth) -> Cases:
         yield Case(f"{sender} joins with other items", sender, changed(join, items=u32(0)), again)
     for sender, join in joins[k : k + 1]:
         yield Case("no items", sender, changed(join, items=u32()), Reason.WRONG_LENGTH)
-        yield Case("an item too far", sender, changed(join, items=u32(0, ITEMS)), Reason.UNKNOWN_ITEM)
-        yield Case("the last item", sender, changed(join, items=u32(0, 2**32 - 1)), Reason.UNKNOWN_ITEM)
-        yield from disorder(sender, join, "items")
+        yield from too_far(sender, join, "items", setup)
+        yield from disorder(sender, join, "items", setup)
 
 
 def for_third_party(k: int, truth: Truth, setup: Setup) -> Cases:
@@ -249,9 +272,8 @@ def for_third_party(k: int, truth: Truth, setup: Setup) -> Cases:
             yield Case(f"{sender} answers differently", sender, different, Reason.DUPLICATE)
         elif now < T:
             yield from lengths(sender, gradient, "values")
-            yield from disorder(sender, gradient, "items")
-            too_far = changed(gradient, items=u32(*gradient.items[:-1], ITEMS))
-            yield Case("an item too far", sender, too_far, Reason.UNKNOWN_ITEM)
+            yield from disorder(sender, gradient, "items", setup)
+            yield from too_far(sender, gradient, "items", setup)
             if opened:
                 unopened = changed(gradient, items=u32(*gradient.items[:-1], UNRATED))
                 yield Case("an item that was not opened", sender, unopened, Reason.UNKNOWN_ITEM)
@@ -267,12 +289,10 @@ def for_third_party(k: int, truth: Truth, setup: Setup) -> Cases:
     if not opened and now < T:
         yield from lengths(RECOMMENDER, opening, "floors")
         yield from entries(RECOMMENDER, opening, "floors", 0)
-        yield from entries(RECOMMENDER, opening, "users", USERS, 2**32 - 1)
-        yield from disorder(RECOMMENDER, opening, "users")
-        yield from disorder(RECOMMENDER, opening, "items")
-        for item in (ITEMS, 2**32 - 1):
-            items = u32(*opening.items[:-1], item)
-            yield Case("an item too far", RECOMMENDER, changed(opening, items=items), Reason.UNKNOWN_ITEM)
+        yield from too_many(RECOMMENDER, opening, "floors", setup)
+        for field in ("users", "items"):
+            yield from disorder(RECOMMENDER, opening, field, setup)
+            yield from too_far(RECOMMENDER, opening, field, setup)
 
     if closed:
         yield from iterations(RECOMMENDER, agreed, *others)
@@ -301,7 +321,7 @@ def for_plain_user(k: int, truth: Truth, setup: Setup) -> Cases:
 def for_plain_recommender(k: int, truth: Truth, setup: Setup) -> Cases:
     joins = truth[:USERS]
     yield from kinds(["user:0", STRANGER], Reason.WRONG_KIND, "plain", (Join, Gradient))
-    yield from join_faults(k, joins)
+    yield from join_faults(k, joins, setup)
     first = truth[USERS][1]
     yield from from_others([STRANGER, f"user:{USERS}", THIRD_PARTY], first)
     if k < USERS:

@@ -67,6 +67,7 @@ class Mutator:
             *(4 * [self._number]),
             *(4 * [self._word]),
             *(2 * [self._swap_words]),
+            *(2 * [self._byte]),
             *(2 * [self._resize]),
             self._swap_fields,
             self._borrow_field,
@@ -196,6 +197,14 @@ class Mutator:
             data, word = parts[at], _WORDS[self.below(len(_WORDS))]
             place = 4 * self.below(len(data) // 4 + 1)
             parts[at] = (data[:place] + word + data[place + 4 :])[: len(data)]
+
+    def _byte(self, parts: Parts) -> None:
+        """Where numbers are packed a byte is one of them, or the end of one and the beginning of the next."""
+        if (at := self._some_bytes(parts)) is not None:
+            data = bytearray(parts[at])
+            place = self.below(len(data))
+            data[place] = (data[place] ^ 1 << self.below(8), data[place - 1], 0, 255)[self.below(4)]
+            parts[at] = bytes(data)
 
     def _resize(self, parts: Parts) -> None:
         if (at := self._some_bytes(parts)) is not None:

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from support_wire import WIRE_VERSION
+from support_wire import WIRE_VERSION, form_of, written
 
 from protocol.messages import Hello, Message
 from protocol.party import Step
@@ -46,11 +46,12 @@ class Stage:
         return self._numbers[sender, receiver]
 
     def hand(self, sender: str, receiver: str, message: Message) -> tuple[Step, bytes]:
-        """Deliver a message under the number that is due, after a Hello if there was none."""
+        """Deliver a message, right or wrong, under the number that is due, after a Hello if there was none."""
         if self.number(sender, receiver) == 0:
             hello = Hello(WIRE_VERSION, self.card.run_id, self.card.params_digest)
             assert self.hand_frame(sender, receiver, self.codec.encode(hello, 0)).rejected is None
-        frame = self.codec.encode(message, self.number(sender, receiver))
+        form = form_of(self.card.params)
+        frame = written(self.card.scheme.name, message, self.number(sender, receiver), form)
         return self.hand_frame(sender, receiver, frame), frame
 
     def hand_frame(self, sender: str, receiver: str, frame: bytes) -> Step:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-WIRE_VERSION = 2
+WIRE_VERSION = 3
 NO_HEAD = bytes(32)
 
 # The index in these lists is the kind on the wire; behind the last of a scheme comes Again.
@@ -36,35 +36,35 @@ KINDS = {
 FIELDS = {
     "Hello": {"wire_version": "count", "run_id": "bytes32", "params_digest": "bytes32"},
     "Again": {"received": "count", "answer": "count"},
-    "Join": {"items": "increasing"},
+    "Join": {"items": "items"},
     "Welcome": {"floors": "counts", "mask_key": "bytes32", "item_keys": "keys"},
     "WelcomeInFull": {"floors": "counts", "envelopes": "floats"},
-    "OpenSum": {"iteration": "count", "users": "increasing", "items": "increasing", "floors": "counts"},
-    "ItemFactors": {"iteration": "count", "floors": "counts", "factors": "floats"},
+    "OpenSum": {"iteration": "count", "users": "users", "items": "items", "floors": "counts"},
+    "ItemFactors": {"iteration": "count", "floors": "counts", "factors": "factors"},
     "ItemFactorsInFull": {
-        "iteration": "count", "floors": "counts", "factors": "floats", "masks": "ring", "envelopes": "floats",
+        "iteration": "count", "floors": "counts", "factors": "factors", "masks": "ring", "envelopes": "floats",
     },
     "Gradient": {"iteration": "count", "values": "floats"},
-    "MaskedGradient": {"iteration": "count", "items": "increasing", "values": "ring"},
-    "Contributors": {"iteration": "count", "users": "increasing", "counts": "counts", "digest": "bytes32"},
+    "MaskedGradient": {"iteration": "count", "items": "items", "values": "ring"},
+    "Contributors": {"iteration": "count", "users": "users", "counts": "counts", "digest": "bytes32"},
     "Agreed": {"iteration": "count", "digest": "bytes32"},
-    "MaskedTotal": {"iteration": "count", "items": "increasing", "values": "ring"},
+    "MaskedTotal": {"iteration": "count", "items": "items", "values": "ring"},
     "Finish": {"iteration": "count"},
-    "RatingsHandover": {"items": "increasing", "values": "reals"},
+    "RatingsHandover": {"items": "items", "values": "reals"},
     "Published": {"user_factors": "floats", "factors": "floats"},
     "NoiseKeys": {"floors": "counts", "item_keys": "keys"},
     "NoisyGradient": {"iteration": "count", "values": "floats"},
-    "OpenCommitment": {"attempt": "count", "users": "increasing", "items": "increasing", "counts": "counts"},
-    "Commit": {"attempt": "count", "items": "increasing", "counts": "counts", "item_keys": "keys"},
+    "OpenCommitment": {"attempt": "count", "users": "users", "items": "items", "counts": "counts"},
+    "Commit": {"attempt": "count", "items": "items", "counts": "counts", "item_keys": "keys"},
     "CommitInFull": {
-        "attempt": "count", "items": "increasing", "counts": "counts", "blinds": "ring", "envelopes": "floats",
+        "attempt": "count", "items": "items", "counts": "counts", "blinds": "ring", "envelopes": "floats",
     },
-    "BlindedShare": {"attempt": "count", "items": "increasing", "values": "ring"},
-    "SealedTotal": {"attempt": "count", "items": "increasing", "values": "ring"},
+    "BlindedShare": {"attempt": "count", "items": "items", "values": "ring"},
+    "SealedTotal": {"attempt": "count", "items": "items", "values": "ring"},
     "Present": {"iteration": "count"},
     "Absent": {"iteration": "count"},
     "ItemFactorsWithPieces": {
-        "iteration": "count", "floors": "counts", "factors": "floats", "masks": "ring", "envelopes": "floats",
+        "iteration": "count", "floors": "counts", "factors": "factors", "masks": "ring", "envelopes": "floats",
         "pieces": "ring",
     },
 }  # fmt: skip
@@ -100,30 +100,88 @@ def framed(*parts: int | bytes, head: bytes = NO_HEAD) -> bytes:
     return pack(*parts) + head
 
 
+# --- identifiers and counts of the compact wire, as one large integer whose bytes are written from the least on ------
+
+
+def bits_of(largest: int) -> int:
+    """Of each number up to this one; never less than a byte."""
+    return max(8, len(f"{largest:b}"))
+
+
+def pack_numbers(numbers: Sequence[int], largest: int) -> bytes:
+    bits = bits_of(largest)
+    if max(numbers, default=0) >> bits:
+        raise ValueError(f"{max(numbers)} does not fit into {bits} bits")
+    total = sum(number << place * bits for place, number in enumerate(numbers))
+    return total.to_bytes((len(numbers) * bits + 7) // 8, "little")
+
+
+def pack_identifiers(ids: Sequence[int], n: int) -> bytes:
+    """Number by number, or the sum of 2^id: the sum, if it is not longer."""
+    listed, longest = (len(ids) * bits_of(n - 1) + 7) // 8, (n + 7) // 8
+    if listed < longest:
+        return pack_numbers(ids, n - 1)
+    if len(set(ids)) < len(ids) or list(ids) != sorted(ids) or max(ids) >= 8 * longest:
+        raise ValueError("a sum of powers cannot say that")
+    return sum(1 << one for one in ids).to_bytes(longest, "little")
+
+
 # --- plain Python content (ints, bytes, lists) <-> what travels, and what the message object holds ----------------
 
 
-def on_the_wire(how: str, content: Any, ring_bits: int) -> int | bytes:
+@dataclasses.dataclass(frozen=True, slots=True)
+class Form:
+    """What the bytes of a field depend on, besides its content."""
+
+    ring_bits: int = 8
+    factor_bits: int = 32
+    packed: tuple[int, int] | None = None  # the numbers of users and items; None: 32-bit words
+
+
+def on_the_wire(how: str, content: Any, form: Form) -> int | bytes:
     if how in ("count", "bytes32"):
         return content  # type: ignore[no-any-return]
     if how == "keys":
         return b"".join(content)
-    if how in ("counts", "increasing"):
-        return struct.pack(f"<{len(content)}I", *content)
+    if how in ("counts", "users", "items"):
+        return identifiers(how, content, form.packed)
     if how == "reals":
         return struct.pack(f"<{len(content)}d", *content)
     numbers = [number for row in content for number in row]
-    if how == "floats":
-        return struct.pack(f"<{len(numbers)}f", *numbers)
-    return b"".join(number.to_bytes(ring_bits // 8, "little") for number in numbers)
+    if how in ("floats", "factors"):
+        letter = "e" if how == "factors" and form.factor_bits == 16 else "f"
+        return struct.pack(f"<{len(numbers)}{letter}", *numbers)
+    return b"".join(number.to_bytes(form.ring_bits // 8, "little") for number in numbers)
+
+
+def identifiers(how: str, content: Sequence[int], packed: tuple[int, int] | None) -> bytes:
+    if packed is None:
+        return struct.pack(f"<{len(content)}I", *content)
+    n_users, n_items = packed
+    if how == "counts":
+        return pack_numbers(content, n_users)
+    return pack_identifiers(content, n_users if how == "users" else n_items)
 
 
 def frame_of(
-    scheme: str, kind: str, sequence: int, contents: Sequence[Any], ring_bits: int, head: bytes = NO_HEAD
+    scheme: str, kind: str, sequence: int, contents: Sequence[Any], form: Form, head: bytes = NO_HEAD
 ) -> bytes:
     fields = FIELDS[kind].values()
-    body = [on_the_wire(how, content, ring_bits) for how, content in zip(fields, contents, strict=True)]
+    body = [on_the_wire(how, content, form) for how, content in zip(fields, contents, strict=True)]
     return framed(code_of(scheme, kind), sequence, *body, head=head)
+
+
+def form_of(params: Any) -> Form:
+    packed = (params.n_users, params.n_items) if params.wire == "compact" else None
+    return Form(params.ring_bits, params.factor_bits, packed)
+
+
+def written(scheme: str, message: Any, sequence: int, form: Form) -> bytes:
+    """The frame of a message, whether the codec would write it or not; ValueError if there is none."""
+    kind = type(message).__name__
+    values = [getattr(message, name) for name in FIELDS[kind]]
+    contents = [value.tolist() if isinstance(value, np.ndarray) else value for value in values]
+    return frame_of(scheme, kind, sequence, contents, form)
 
 
 def code_of(scheme: str, kind: str) -> int:
@@ -131,7 +189,7 @@ def code_of(scheme: str, kind: str) -> int:
 
 
 def dtype_of(how: str, ring_bits: int) -> Any:
-    if how == "floats":
+    if how in ("floats", "factors"):
         return np.float32
     if how == "reals":
         return np.float64
@@ -144,7 +202,7 @@ def in_memory(how: str, content: Any, ring_bits: int, dim: int) -> Any:
     if how == "keys":
         return tuple(content)
     array = np.array(content, dtype_of(how, ring_bits))
-    return array.reshape(-1, dim) if how in ("floats", "ring") else array
+    return array.reshape(-1, dim) if how in ("floats", "factors", "ring") else array
 
 
 def message_of(cls: type, contents: Sequence[Any], ring_bits: int, dim: int) -> Any:

@@ -26,9 +26,9 @@ from sim.inprocess import InProcess
 COUNTS = [2, 2, 2, 1]
 
 
-def before_agreement() -> tuple[Stage, Contributors]:
+def before_agreement(wire: str = "compact") -> tuple[Stage, Contributors]:
     """The recommender waits for the contributors of iteration 0, and what the third party will truly say."""
-    card, seats = small_run(n_items=ITEMS, dim=DIM, iterations=T, ratings=RATINGS)
+    card, seats = small_run(n_items=ITEMS, dim=DIM, iterations=T, ratings=RATINGS, wire=wire)
     whole, stage = Stage(card, seats), Stage(card, seats)
     whole.finish()
     stage.run_until(RECOMMENDER, USERS)
@@ -56,7 +56,8 @@ LIES: dict[str, tuple[str, dict[str, Any]]] = {
 
 @pytest.mark.parametrize("lie", LIES)
 def test_the_recommender_ends_a_run_in_which_the_contributors_are_not_those_it_dealt_masks_to(lie):
-    stage, truth = before_agreement()
+    """In the paper's wire, which can name users that do not exist."""
+    stage, truth = before_agreement("paper")
     detail, fields = LIES[lie]
     role = stage.parties[RECOMMENDER].role
     before = snapshot(role)
@@ -127,7 +128,7 @@ def lying(driver: InProcess, party: str, kind: type, lie: Callable[[Any], Any]) 
     ],
 )
 def test_a_run_without_agreement_has_no_result(party, kind, field, value, tmp_path):
-    card, seats = small_run(n_items=ITEMS, dim=DIM, iterations=T, ratings=RATINGS)
+    card, seats = small_run(n_items=ITEMS, dim=DIM, iterations=T, ratings=RATINGS, wire="paper")
     everyone = frozenset(seat.party for seat in seats)
     driver = InProcess(card, seats, run_folder=str(tmp_path), with_view=everyone)
     lying(driver, party, kind, lambda message: changed(message, **{field: value}))

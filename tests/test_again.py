@@ -10,7 +10,7 @@ import msgpack
 import numpy as np
 import pytest
 from support_replay import played
-from support_wire import NO_HEAD, code_of, framed
+from support_wire import NO_HEAD, WIRE_VERSION, code_of, framed
 
 from actors.journal import derive_again
 from protocol import party as party_module
@@ -43,7 +43,7 @@ def speaker(with_view: bool = True) -> Party:
 
 def frame(number: int, size: int = 0) -> bytes:
     """What a peer sends under this number: its Hello, or a Finish that makes the speaker send so many items."""
-    return framed(0, 0, 2, RUN_ID, PARAMS) if number == 0 else framed(FINISH, number, size)
+    return framed(0, 0, WIRE_VERSION, RUN_ID, PARAMS) if number == 0 else framed(FINISH, number, size)
 
 
 def hear(party: Party, peer: str, *numbers: int, size: int = 0) -> list[Outgoing]:

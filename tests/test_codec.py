@@ -15,8 +15,10 @@ from support_wire import (
     KINDS,
     NO_HEAD,
     WIRE_VERSION,
+    Form,
     assert_holds,
     code_of,
+    form_of,
     frame_of,
     framed,
     message_of,
@@ -29,6 +31,7 @@ from protocol import codec as codec_module
 from protocol.codec import Codec, head_in
 from protocol.errors import Reason, Rejected
 from protocol.messages import Again
+from protocol.packing import Packing
 from protocol.params import MOST_ITERATIONS
 from protocol.ring import Ring
 from protocol.schemes import SCHEMES, find_scheme
@@ -38,8 +41,17 @@ MAX_FRAME = 4096
 EVERY_MESSAGE = [(scheme, kind) for scheme, kinds in KINDS.items() for kind in (*kinds, "Again")]
 
 
-def codec_of(scheme: str = "masked", ring_bits: int = 8, dim: int = DIM, max_frame: int = MAX_FRAME) -> Codec:
-    return Codec(SCHEMES[scheme].messages, Ring(ring_bits), dim, max_frame)
+PACKED = Form(packed=(3, 300))  # users and items: 8 bits for a count, 9 for an item, one byte for all users
+HALVES = Form(factor_bits=16, packed=(3, 300))
+
+
+def codec_of(
+    scheme: str = "masked", ring_bits: int = 8, dim: int = DIM, max_frame: int = MAX_FRAME, form: Form | None = None
+) -> Codec:
+    """In 32-bit words unless a form says more."""
+    form = form or Form(ring_bits)
+    packing = form.packed and Packing(*form.packed)
+    return Codec(SCHEMES[scheme].messages, Ring(form.ring_bits), dim, max_frame, packing, form.factor_bits)
 
 
 def class_of(scheme: str, kind: str) -> type:
@@ -72,22 +84,37 @@ def test_the_wire_version_is_this():
 
 
 COUNTS = st.one_of(st.integers(0, 300), st.sampled_from([2**16 - 1, 2**16, 2**32 - 1, 2**32, 2**64 - 1]))
-WORDS = st.one_of(st.integers(0, 2**32 - 1), st.integers(0, 5))
 KEYS = st.binary(min_size=32, max_size=32)
+
+
+def up_to(largest: int) -> st.SearchStrategy[int]:
+    return st.one_of(st.integers(0, largest), st.integers(0, min(5, largest)))
 
 
 def rows(numbers: st.SearchStrategy[Any], dim: int) -> st.SearchStrategy[Any]:
     return st.lists(st.lists(numbers, min_size=dim, max_size=dim), max_size=5)
 
 
-def content(how: str, ring_bits: int, dim: int) -> st.SearchStrategy[Any]:
+def forms() -> st.SearchStrategy[Form]:
+    sizes = st.one_of(st.integers(1, 400), st.sampled_from([2**16, 2**16 + 1, 10**7, 2**32 - 1]))
+    rings = st.sampled_from([8, 16, 24, 32, 40, 48, 56, 64])
+    return st.builds(Form, rings, st.sampled_from([32, 16]), st.one_of(st.none(), st.tuples(sizes, sizes)))
+
+
+def content(how: str, form: Form, dim: int) -> st.SearchStrategy[Any]:
+    ring_bits = form.ring_bits
+    n_users, n_items = form.packed or (2**32 - 1, 2**32)
+    single = st.floats(width=32, allow_nan=False, allow_infinity=False)
+    factor = st.floats(width=form.factor_bits, allow_nan=False, allow_infinity=False)
     return {
         "count": COUNTS,
         "bytes32": KEYS,
         "keys": st.lists(KEYS, max_size=12),
-        "counts": st.lists(WORDS, max_size=70),
-        "increasing": st.lists(WORDS, unique=True, max_size=70).map(sorted),
-        "floats": rows(st.floats(width=32, allow_nan=False, allow_infinity=False), dim),
+        "counts": st.lists(up_to(n_users), max_size=min(70, n_items)),
+        "users": st.lists(up_to(n_users - 1), unique=True, max_size=70).map(sorted),
+        "items": st.lists(up_to(n_items - 1), unique=True, max_size=70).map(sorted),
+        "floats": rows(single, dim),
+        "factors": rows(factor, dim),
         "reals": st.lists(st.floats(allow_nan=False, allow_infinity=False), max_size=70),
         "ring": rows(st.one_of(st.integers(0, 2**ring_bits - 1), st.sampled_from([0, 2**ring_bits - 1])), dim),
     }[how]
@@ -97,14 +124,14 @@ def content(how: str, ring_bits: int, dim: int) -> st.SearchStrategy[Any]:
 @settings(max_examples=40, deadline=None, derandomize=True, database=None)
 @given(data=st.data())
 def test_every_message_has_one_frame_and_comes_back(scheme, kind, data):
-    ring_bits, dim = data.draw(st.sampled_from([8, 16, 24, 32, 40, 56, 64])), data.draw(st.integers(1, 4))
-    contents = [data.draw(content(how, ring_bits, dim)) for how in FIELDS[kind].values()]
-    sequence, head = data.draw(COUNTS), data.draw(KEYS)
-    codec = codec_of(scheme, ring_bits, dim)
+    form, dim = data.draw(forms()), data.draw(st.integers(1, 4))
+    contents = [data.draw(content(how, form, dim)) for how in FIELDS[kind].values()]
+    sequence, head, ring_bits = data.draw(COUNTS), data.draw(KEYS), form.ring_bits
+    codec = codec_of(scheme, dim=dim, form=form)
     message = message_of(class_of(scheme, kind), contents, ring_bits, dim)
-    assert codec.encode(message, sequence) == frame_of(scheme, kind, sequence, contents, ring_bits, bytes(32))
+    assert codec.encode(message, sequence) == frame_of(scheme, kind, sequence, contents, form, bytes(32))
     frame = codec.encode(message, sequence, head)
-    assert frame == frame_of(scheme, kind, sequence, contents, ring_bits, head)
+    assert frame == frame_of(scheme, kind, sequence, contents, form, head)
     assert head_in(frame) == head
     number, back = codec.decode(frame)
     assert number == sequence and type(back) is class_of(scheme, kind)
@@ -125,16 +152,17 @@ def test_the_size_limit_leaves_room_for_the_largest_message(scheme, kind, wire):
         "bytes32": bytes(32),
         "keys": [bytes(32)] * items,
         "counts": [1] * items,
-        "increasing": list(range(items)),
+        "users": list(range(users)),
+        "items": list(range(items)),
         "floats": [[1.0] * dim] * items,
+        "factors": [[1.0] * dim] * items,
         "ring": [[1] * dim] * items,
         "reals": [1.0] * items,
     }
     contents = [
-        list(range(users)) if name == "users" else [] if (scheme, name) == ("plain", "floors") else largest[how]
-        for name, how in FIELDS[kind].items()
+        [] if (scheme, name) == ("plain", "floors") else largest[how] for name, how in FIELDS[kind].items()
     ]
-    frame = frame_of(scheme, kind, 2 * MOST_ITERATIONS + 2, contents, ring_bits)
+    frame = frame_of(scheme, kind, 2 * MOST_ITERATIONS + 2, contents, form_of(params))
     codec = made.make_codec(params)
     assert len(frame) <= codec.max_frame == made.max_frame(params) + 32
     assert_holds(codec.decode(frame)[1], contents, ring_bits, dim)
@@ -250,13 +278,14 @@ def test_any_head_will_do_and_changes_nothing_in_the_message():
 @pytest.mark.parametrize("kind", [*KINDS["masked"], "Again"])
 def test_no_beginning_of_a_frame_is_a_frame(kind):
     small = {
-        "count": 300, "bytes32": bytes(32), "keys": [bytes(32)], "counts": [1], "increasing": [1],
-        "floats": [[1.0, 2.0]], "ring": [[1, 2]],
+        "count": 300, "bytes32": bytes(32), "keys": [bytes(32)], "counts": [1], "users": [1], "items": [1],
+        "floats": [[1.0, 2.0]], "factors": [[1.0, 2.0]], "ring": [[1, 2]],
     }  # fmt: skip
-    frame = frame_of("masked", kind, 1, [small[how] for how in FIELDS[kind].values()], 8)
-    codec = codec_of()
-    assert codec.decode(frame)[0] == 1
-    assert {refusal(codec, frame[:length]) for length in range(len(frame))} == {Reason.MALFORMED}
+    for form in (Form(), PACKED):
+        frame = frame_of("masked", kind, 1, [small[how] for how in FIELDS[kind].values()], form)
+        codec = codec_of(form=form)
+        assert codec.decode(frame)[0] == 1
+        assert {refusal(codec, frame[:length]) for length in range(len(frame))} == {Reason.MALFORMED}
 
 
 # --- another frame for the same message ----------------------------------------------------------------------------
@@ -333,7 +362,7 @@ def test_a_row_of_ring_elements_is_as_long_as_the_ring_is_wide(ring_bits, too_sh
 INTERESTING = [0x00, 0x7F, 0x80, 0x8F, 0x90, 0x93, 0x9F, 0xA0, *range(0xC0, 0xE0), 0xE0, 0xFF]
 
 
-def seeds(chance: random.Random) -> list[bytes]:
+def seeds(chance: random.Random, form: Form) -> list[bytes]:
     """A few sound frames of every kind, without their head; short enough for a mutation to hit what matters."""
     frames = []
     for kind in [*KINDS["masked"], "Again"] * 4:
@@ -342,13 +371,15 @@ def seeds(chance: random.Random) -> list[bytes]:
             "count": chance.choice([0, 1, 127, 128, 256, 2**16, 2**32]),
             "bytes32": chance.randbytes(32),
             "keys": [chance.randbytes(32) for _ in range(n % 4)],
-            "counts": [chance.choice([0, 1, 2**31]) for _ in range(n)],
-            "increasing": sorted(chance.sample(range(50), n)),
+            "counts": [chance.choice([0, 1, 3 if form.packed else 2**31]) for _ in range(n)],
+            "users": sorted(chance.sample(range(3 if form.packed else 50), n % 4 if form.packed else n)),
+            "items": sorted(chance.sample(range(50), n)),
             "floats": [[chance.uniform(-2, 2) for _ in range(DIM)] for _ in range(n)],
+            "factors": [[chance.choice([-2.0, 0.5, 1.75]) for _ in range(DIM)] for _ in range(n)],
             "ring": [[chance.randrange(256) for _ in range(DIM)] for _ in range(n)],
         }
         contents = [some[how] for how in FIELDS[kind].values()]
-        frames.append(frame_of("masked", kind, chance.choice([0, 1, 200]), contents, 8, head=b""))
+        frames.append(frame_of("masked", kind, chance.choice([0, 1, 200]), contents, form, head=b""))
     return frames
 
 
@@ -377,10 +408,11 @@ def mutated(chance: random.Random, frames: list[bytes]) -> bytes:
     return bytes(frame)
 
 
-def test_fuzz_decoding_refuses_with_a_reason_or_gives_the_frame_back():
+@pytest.mark.parametrize("form", [Form(), PACKED, HALVES], ids=["words", "packed", "16-bit factors"])
+def test_fuzz_decoding_refuses_with_a_reason_or_gives_the_frame_back(form):
     chance = random.Random(20150725)
-    codec = codec_of()
-    frames = seeds(chance)
+    codec = codec_of(form=form)
+    frames = seeds(chance, form)
     met: dict[str, int] = {}
     for _ in range(20_000):
         head = chance.randbytes(32)
@@ -395,6 +427,7 @@ def test_fuzz_decoding_refuses_with_a_reason_or_gives_the_frame_back():
     # each kind of fault was really met, and so was soundness
     assert set(met) == {
         "accepted", "MALFORMED", "NOT_CANONICAL", "WRONG_LENGTH", "DUPLICATE_ITEM", "UNSORTED_ITEMS", "OUT_OF_RANGE",
+        *(["UNKNOWN_ITEM"] if form.packed else []),
     }  # fmt: skip
     assert met["accepted"] > 1000 and met["NOT_CANONICAL"] > 100
 
@@ -410,7 +443,12 @@ def test_a_role_may_keep_what_was_decoded():
     """The buffer that a frame arrived in may be used again: nothing that was decoded changes with it."""
     codec = codec_of(ring_bits=32)
     contents = [7, [1, 2], [[1.0, 2.0]] * 2, [[6, 2**32 - 1]] * 2, [[0.5, 0.25]] * 2]
-    buffer = bytearray(frame_of("masked", "ItemFactorsInFull", 1, contents, 32))
+    buffer = bytearray(frame_of("masked", "ItemFactorsInFull", 1, contents, Form(32)))
     message = codec.decode(buffer)[1]
     buffer[:] = b"\xff" * len(buffer)
     assert_holds(message, contents, 32, DIM)
+    opened = [0, [0, 2], [4, 255], [1, 3]]
+    buffer = bytearray(frame_of("masked", "OpenSum", 1, opened, PACKED))
+    message = codec_of(form=PACKED).decode(buffer)[1]
+    buffer[:] = b"\xff" * len(buffer)
+    assert_holds(message, opened, 8, DIM)

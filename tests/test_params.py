@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from protocol.errors import BadInput
-from protocol.params import Params, default_clip, make_params
+from protocol.params import RING_BITS, Params, default_clip, make_params
 
 GOOD: dict[str, Any] = {
     "scheme": "masked",
@@ -21,6 +21,9 @@ GOOD: dict[str, Any] = {
     "max_raters": 8,
     "epsilon": 1.0,
 }
+
+
+RINGS = [16, 24, 32, 40, 48, 56, 64]
 
 
 def made(**changes: Any) -> Params:
@@ -37,6 +40,7 @@ def test_defaults():
     assert params.noise_scale == 16.0  # 2 * 4 * sqrt(4) / 1
     assert params.clip == 524.0  # 32 * 16 + 3 * 4
     assert (params.learning_rate, params.user_regularisation, params.item_regularisation) == (2.0**-5, 0.001, 0.001)
+    assert params.factor_bits == 32
     assert (params.wire, params.dropout_allowance, params.min_contributors) == ("compact", 0.0, 1)
     assert params.ring_bits == 32
     assert params.fraction_bits == 17  # 2 C k = 8384 and q about 38 b = 606: 2^31 over 8990 is 2^17.9
@@ -127,12 +131,16 @@ REFUSED = [
     ({"min_contributors": 2**32}, "min_contributors must be"),  # as a 32-bit count it would be 0
     ({"max_raters": 0}, "max_raters must be between 1 and 20, not 0"),
     ({"max_raters": 21}, "max_raters must be between 1 and 20, not 21"),
-    ({"ring_bits": 8}, "ring_bits must be 16, 24"),
-    ({"ring_bits": 33}, "ring_bits must be"),
-    ({"ring_bits": 72}, "ring_bits must be"),
+    ({"ring_bits": 8}, "--ring-bits must be one of 16, 24, 32, 40, 48, 56, 64, not 8"),
+    ({"ring_bits": 33}, "--ring-bits must be"),
+    ({"ring_bits": 72}, "--ring-bits must be"),
+    ({"ring_bits": 24.0}, "--ring-bits must be"),
+    ({"factor_bits": 8}, "--factor-bits must be 32 or 16, not 8"),
+    ({"factor_bits": 64}, "--factor-bits must be 32 or 16, not 64"),
+    ({"factor_bits": 16, "wire": "paper"}, "paper's form sends 32-bit numbers"),
     ({"ring_bits": 16}, r"sum of 8 users could wrap mod 2\^16"),
     ({"ring_bits": 32, "epsilon": 0.001}, r"could wrap mod 2\^32"),
-    ({"max_raters": 20, "clip": 1e15}, r"could wrap mod 2\^64.*lower the clip"),
+    ({"max_raters": 20, "clip": 1e15}, r"could wrap mod 2\^64.*lower the clip.*--ring-bits"),
     ({"epsilon": 1e-14}, "epsilon"),
     ({"epsilon": 1e-310}, "epsilon"),  # the scale of the noise is infinite
     ({"clip": 1e308}, "clip"),  # and so is the sum of such errors
@@ -158,6 +166,9 @@ def test_the_edges_are_accepted():
     assert made(epsilon=math.inf).noise_scale == 0.0
     assert made(ring_bits=24, epsilon=math.inf).ring_bits == 24
     assert made(ring_bits=64).ring_bits == 64
+    assert [made(ring_bits=bits, clip=1.0, max_raters=1, epsilon=math.inf).ring_bits for bits in RING_BITS] == RINGS
+    assert made(factor_bits=16).factor_bits == 16
+    assert made(factor_bits=32, wire="paper").factor_bits == 32
 
 
 # ---- frozen, and one digest for one set of parameters

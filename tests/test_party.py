@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from support import small_run
 from support_stage import Stage
-from support_wire import NO_HEAD, framed
+from support_wire import NO_HEAD, WIRE_VERSION, framed
 
 from actors.journal import view_path
 from protocol.errors import Reason
@@ -54,7 +54,7 @@ def bodies(step: Step) -> list[list[Any]]:
 @pytest.mark.parametrize("run", RUNS)
 def test_a_hello_goes_out_before_the_first_message_to_each_peer_and_numbers_follow(run):
     stage = finished(run)
-    hello = framed(0, 0, 2, stage.card.run_id, stage.card.params_digest)
+    hello = framed(0, 0, WIRE_VERSION, stage.card.run_id, stage.card.params_digest)
     edges: dict[tuple[str, str], list[bytes]] = {}
     for sender, to, frame in stage.sent:
         edges.setdefault((sender, to), []).append(frame)
@@ -75,10 +75,10 @@ def test_a_start_says_hello_and_join_in_this_order():
         (RECOMMENDER, "Hello", -1),
         (RECOMMENDER, "Join", -1),
     ]
-    items = seats[2].inputs.items.tolist()
+    assert seats[2].inputs.items.tolist() == [0, 1, 2, 4]
     hello, join = (out.frame for out in step.sends)
-    assert hello == framed(0, 0, 2, card.run_id, card.params_digest, head=opening[-32:])
-    assert join == framed(1, 1, struct.pack(f"<{len(items)}I", *items), head=step.records[0][-32:])
+    assert hello == framed(0, 0, WIRE_VERSION, card.run_id, card.params_digest, head=opening[-32:])
+    assert join == framed(1, 1, b"\x17", head=step.records[0][-32:])
 
 
 # --- records -----------------------------------------------------------------------------------------------------
@@ -155,7 +155,7 @@ def test_a_party_without_a_view_says_the_same_with_no_head_and_records_nothing()
 def test_a_step_names_what_it_received():
     card, seats = small_run()
     party, _ = seat_party(card, seats[2], with_view=True)
-    hello = framed(0, 0, 2, card.run_id, card.params_digest)
+    hello = framed(0, 0, WIRE_VERSION, card.run_id, card.params_digest)
     step = party.receive(RECOMMENDER, hello)
     assert (step.kind, step.iteration, step.rejected) == ("Hello", -1, None)
     step = party.receive(RECOMMENDER, framed(11, 1, 7))
@@ -209,7 +209,7 @@ def test_the_third_party_asks_for_a_deadline_when_it_opens():
     stage.run_until(RECOMMENDER, 4)
     [opening] = [frame for _, to, frame in stage.sent if to == THIRD_PARTY and frame[1] == 4]
     fresh, _ = seat_party(card, seats[1], with_view=False)
-    assert fresh.receive(RECOMMENDER, framed(0, 0, 2, card.run_id, card.params_digest)).timers == []
+    assert fresh.receive(RECOMMENDER, framed(0, 0, WIRE_VERSION, card.run_id, card.params_digest)).timers == []
     assert fresh.receive(RECOMMENDER, opening).timers == [0]
 
 

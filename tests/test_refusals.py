@@ -76,11 +76,12 @@ MASKED = [
     Part("user:1", for_masked_user, 1 + T + 1),
     Part(RECOMMENDER, for_masked_recommender, USERS + 2 * T),
 ]
+SUMS = Part(THIRD_PARTY, for_third_party, T * (USERS + 2) + 1)
 PARTS = {
-    Setup("masked"): [*MASKED, Part(THIRD_PARTY, for_third_party, T * (USERS + 2) + 1)],
-    Setup("masked", "paper"): MASKED,
-    Setup("masked", held=1): [Part(THIRD_PARTY, for_third_party, T * (USERS + 2) + 1)],
-    Setup("masked", held=USERS): [Part(THIRD_PARTY, for_third_party, T * (USERS + 2) + 1)],
+    Setup("masked"): [*MASKED, SUMS],
+    Setup("masked", "paper"): [*MASKED, SUMS],
+    Setup("masked", held=1): [SUMS],
+    Setup("masked", held=USERS): [SUMS],
     Setup("plain"): [
         Part("user:1", for_plain_user, T + 1),
         Part(RECOMMENDER, for_plain_recommender, USERS + T * USERS),

@@ -1,7 +1,7 @@
 """Known answers: the files in `vectors/`, whose bytes were written by hand and are explained one by one.
 
 `ok_*` are frames with their contents. Together they are also the whole traffic of a third party that serves one
-iteration of two users and three items in a ring of 8 bits. `*_bad_*` are frames that this third party must refuse:
+iteration of two users and 300 items in a ring of 8 bits. `*_bad_*` are frames that this third party must refuse:
 after the frames under `before` (names of `ok_*`), for the reason that the file and its name give.
 """
 
@@ -20,6 +20,7 @@ from support_wire import FIELDS, KINDS, NO_HEAD, assert_holds, code_of, framed, 
 from protocol.codec import Codec, head_in
 from protocol.errors import Reason
 from protocol.messages import Again
+from protocol.packing import Packing
 from protocol.params import Params
 from protocol.party import Outgoing, Party
 from protocol.ring import Ring
@@ -30,6 +31,7 @@ from protocol.view import PREAMBLE, REJECTED, ViewWriter, read_records
 RUN_ID = b"\x11" * 32
 PARAMS_DIGEST = b"\x22" * 32
 MAX_FRAME = 160  # of a message; the head comes on top
+USERS, ITEMS = 2, 300
 
 # Reasons for which no single frame or message can be blamed; they are met in test_aborts.py and by the drivers.
 OF_THE_RUN = {
@@ -71,16 +73,17 @@ def contents(vector: dict[str, Any]) -> list[Any]:
     return [read.get(how, lambda same: same)(vector["fields"][name]) for name, how in kinds.items()]
 
 
-def codec_of(scheme: str, ring_bits: int) -> Codec:
-    return Codec(SCHEMES[scheme].messages, Ring(ring_bits), 2, MAX_FRAME)
+def codec_of(scheme: str, ring_bits: int, wire: str = "compact", factor_bits: int = 32) -> Codec:
+    packing = Packing(USERS, ITEMS) if wire == "compact" else None
+    return Codec(SCHEMES[scheme].messages, Ring(ring_bits), 2, MAX_FRAME, packing, factor_bits)
 
 
 def third_party(view: ViewWriter | None) -> Party:
-    """Of a run with two users, three items, two coordinates, one iteration, mod 256."""
+    """Of a run with two users, 300 items, two coordinates, one iteration, mod 256."""
     params = Params(
         scheme="masked",
-        n_users=2,
-        n_items=3,
+        n_users=USERS,
+        n_items=ITEMS,
         dim=2,
         iterations=1,
         rating_min=1.0,
@@ -94,6 +97,7 @@ def third_party(view: ViewWriter | None) -> Party:
         wire="compact",
         ring_bits=8,
         fraction_bits=0,
+        factor_bits=32,
         dropout_allowance=0.0,
         min_contributors=1,
     )
@@ -108,7 +112,7 @@ def third_party(view: ViewWriter | None) -> Party:
 def test_a_sound_frame_says_this_and_is_said_like_this(name):
     vector = OK[name]
     ring_bits, dim = vector["ring_bits"], vector["dim"]
-    codec = codec_of(vector["scheme"], ring_bits)
+    codec = codec_of(vector["scheme"], ring_bits, vector["wire"], vector.get("factor_bits", 32))
     sequence, message = codec.decode(frame(name))
     assert (sequence, type(message).__name__) == (vector["sequence"], vector["kind"])
     assert_holds(message, contents(vector), ring_bits, dim)

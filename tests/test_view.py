@@ -94,7 +94,7 @@ def split(data: bytes) -> Iterator[bytes]:
 
 def test_the_bytes_of_a_view():
     preamble, records, writer = sample()
-    assert preamble == b"KEYHOLE-VIEW" + b"\x02\x00"  # format 2
+    assert preamble == b"KEYHOLE-VIEW" + b"\x03\x00"  # format 3
     bodies = [
         # [0, run id, party, scheme, digest of the parameters, simulation, key of the signature]
         b"\x97\x00\xc4\x20" + b"\x11" * 32 + b"\xa6user:7" + b"\xa6masked" + b"\xc4\x20" + b"\x22" * 32 + b"\xc3"
@@ -276,7 +276,7 @@ def test_a_claimed_length_is_checked_before_it_is_read():
         list(read_records(Stream(view)))
 
 
-@pytest.mark.parametrize("version", [0, 1, 3, 2 << 8])
+@pytest.mark.parametrize("version", [0, 1, 2, 4, 3 << 8])
 def test_another_format_version_is_not_read(version):
     _, records, _ = sample()
     assert "format version" in fault(b"KEYHOLE-VIEW" + struct.pack("<H", version) + b"".join(records))

@@ -18,6 +18,7 @@ from protocol.codec import Codec
 from protocol.course import Course
 from protocol.framing import ANSWERING_BYTES, DIALLING_BYTES, HANDSHAKE, Flow
 from protocol.messages import SETUP
+from protocol.packing import Packing
 from protocol.params import Params, make_params
 from protocol.ring import Ring
 from protocol.roles import RECOMMENDER, THIRD_PARTY, Role, UserInput
@@ -123,7 +124,9 @@ class Scheme(ABC):
         return {"epsilon": None, "delta": DELTA, "method": "nothing is claimed, so nothing is accounted"}
 
     def make_codec(self, params: Params) -> Codec:
-        return Codec(self.messages, Ring(params.ring_bits), params.dim, self.max_frame(params))
+        packing = Packing(params.n_users, params.n_items) if params.wire == "compact" else None
+        ring, limit = Ring(params.ring_bits), self.max_frame(params)
+        return Codec(self.messages, ring, params.dim, limit, packing, params.factor_bits)
 
     def parties(self) -> tuple[str, ...]:
         return ("user", *self.servers)

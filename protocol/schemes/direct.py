@@ -75,7 +75,7 @@ class Direct(Scheme):
     )
     messages = (Hello, Join, NoiseKeys, ItemFactors, NoisyGradient, Finish)
     servers = (RECOMMENDER,)
-    flags = frozenset({"epsilon", "no_rho"})
+    flags = frozenset({"epsilon", "no_rho", "factor_bits"})
     params_class = DirectParams
     options: ClassVar[dict[str, Any]] = {**Plain.options, "rho": True}
 

@@ -122,7 +122,7 @@ class Dynamic(Masked):
         Absent,
         ItemFactorsWithPieces,
     )
-    flags = frozenset({"epsilon", "wire", "online", "join", "leave"})
+    flags = Masked.flags | {"online", "join", "leave"}
     options: ClassVar[dict[str, Any]] = {**Masked.options, "committers": 3}
     params_class = DynamicParams
 

@@ -8,6 +8,7 @@ import numpy.typing as npt
 from protocol.errors import Aborted, Reason
 from protocol.factors import Matrix, first_factors, item_gradients, prediction_errors, step_items, step_user
 from protocol.messages import SETUP, Event, Finish, Gone, Join, Message
+from protocol.params import Params
 from protocol.ring import Ids, everywhere
 from protocol.roles import (
     RECOMMENDER,
@@ -26,6 +27,18 @@ from protocol.schemes.base import Setting
 from protocol.tape import Tape
 
 FACTOR_LIMIT = 2.0**60  # far inside float32, and a product of two factors stays far inside float64
+HALF_LIMIT = 65504.0  # the largest number of float16
+
+
+def factor_limit(params: Params) -> float:
+    """No |v| may be larger: users could not be sent it."""
+    return HALF_LIMIT if params.factor_bits == 16 else FACTOR_LIMIT
+
+
+def as_sent(item_factors: Matrix, params: Params) -> npt.NDArray[np.float32]:
+    """v_j as users see it: rounded to float32, or to float16."""
+    narrow = np.float16 if params.factor_bits == 16 else np.float32
+    return item_factors.astype(narrow).astype(np.float32, copy=False)
 
 
 class JoiningUser(FactorizingUser):
@@ -45,7 +58,7 @@ class JoiningUser(FactorizingUser):
         """The received v_j as the user computes with them, or `Rejected`."""
         require(iteration > self.iteration and iteration < self.params.iterations, Reason.WRONG_ITERATION)
         require(len(factors) == len(self.inputs.items), Reason.WRONG_LENGTH)
-        require(everywhere(np.abs(factors) <= FACTOR_LIMIT), Reason.OUT_OF_RANGE)
+        require(everywhere(np.abs(factors) <= factor_limit(self.params)), Reason.OUT_OF_RANGE)
         return factors.astype(np.float64)
 
     def step(self, iteration: int, item_factors: Matrix) -> Matrix:
@@ -135,7 +148,7 @@ class JoiningRecommender(FactorizingRecommender):
         return [user_name(user) for user in self.supports]
 
     def outgoing_factors(self) -> npt.NDArray[np.float32]:
-        return self.item_factors.astype(np.float32)
+        return as_sent(self.item_factors, self.params)
 
     def move(self, items: Ids, sums: Matrix) -> None:
         """v_j(t+1) of the released items; the others stay as they are, without regularisation."""
@@ -147,7 +160,7 @@ class JoiningRecommender(FactorizingRecommender):
             params.learning_rate,
             params.item_regularisation,
         )
-        if not everywhere(np.abs(moved) <= FACTOR_LIMIT):
+        if not everywhere(np.abs(moved) <= factor_limit(params)):
             raise Aborted(Reason.DIVERGED, f"iteration {self.iteration}")
         factors = self.item_factors.copy()
         factors[items] = moved

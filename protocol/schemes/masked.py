@@ -141,7 +141,7 @@ class Masked(Scheme):
         MaskedTotal,
         Finish,
     )
-    flags = frozenset({"epsilon", "wire"})
+    flags = frozenset({"epsilon", "wire", "ring_bits", "factor_bits"})
     goes_on_without = True
     options: ClassVar[dict[str, Any]] = {
         **Plain.options,

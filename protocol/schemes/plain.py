@@ -39,6 +39,7 @@ class Plain(Scheme):
     )
     messages = (Hello, Join, ItemFactors, Gradient, Finish)
     servers = (RECOMMENDER,)
+    flags = frozenset({"factor_bits"})
     options: ClassVar[dict[str, Any]] = {
         "learning_rate": 2.0**-5,
         "user_regularisation": 0.001,
