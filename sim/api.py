@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from protocol.schemes import SCHEMES
-from sim import data, viewing
+from sim import bandwidth as measuring
+from sim import data, prediction, viewing
 from sim import fetch as fetching
 from sim import replay as replaying
 from sim import run as running
@@ -18,7 +19,20 @@ from sim.experiments.bench import run_bench
 from sim.experiments.evaluate import evaluate as run_grid
 from sim.experiments.evaluate import grid
 
-__all__ = ["bench", "datasets", "evaluate", "fetch", "replay", "resume", "run", "schemes", "verify", "view"]
+__all__ = [
+    "bandwidth",
+    "bench",
+    "datasets",
+    "evaluate",
+    "fetch",
+    "predict_bandwidth",
+    "replay",
+    "resume",
+    "run",
+    "schemes",
+    "verify",
+    "view",
+]
 
 
 def run(*, out: str | Path | None = None, force: bool = False, **flags: Any) -> dict[str, Any]:
@@ -46,6 +60,18 @@ def verify(run: str | Path, *, anchor: str | None = None) -> dict[str, Any]:
 def replay(run: str | Path, *, party: str | None = None) -> dict[str, Any]:
     """Every role (or one) again from its view: `identical`, or the first difference of each."""
     return replaying.replay(Path(run), party)
+
+
+def bandwidth(run: str | Path, *, by: str | None = None) -> dict[str, Any]:
+    """What every iteration of a run cost: rows with counted and predicted bytes, and whether all of them match."""
+    return measuring.bandwidth(Path(run), by)
+
+
+def predict_bandwidth(
+    *, by: str | None = None, iteration_seconds: float = 5.0, links: Iterable[str] = (), **flags: Any
+) -> dict[str, Any]:
+    """The same for a run that is not made, with the flags of `run` as keywords; `basis` says whether it is exact."""
+    return prediction.predict(RunConfig(**flags), by, iteration_seconds, links)
 
 
 def schemes() -> list[dict[str, Any]]:

@@ -22,7 +22,7 @@ import typer
 
 from protocol.errors import Aborted, BadInput
 from protocol.view import Broken
-from sim import api, byhand, show, show_checks, viewing
+from sim import api, bandwidth_command, byhand, show, show_checks, viewing
 from sim import replay as replaying
 from sim import run as running
 from sim import verify as verifying
@@ -355,6 +355,9 @@ def _tell(event: dict[str, Any]) -> None:
         print(f"{event['party']} is done{digest}")
 
 
+app.command(epilog="Example: keyhole bandwidth runs/first --by kind, or keyhole bandwidth --predict --scheme masked")(
+    guarded(takes_configuration(bandwidth_command.bandwidth))
+)
 app.command(epilog="Example: keyhole bench inprocess --json")(guarded(commands.bench))
 app.command(epilog="Example: keyhole evaluate --schemes masked --epsilon 1,8 --data demo --iterations 20")(
     guarded(commands.evaluate)

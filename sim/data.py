@@ -205,14 +205,14 @@ def split(ratings: Ratings, fraction: float, seed: bytes) -> list[UserRatings]:
     order = np.lexsort((ratings.items, ratings.users))
     users, items, values = ratings.users[order], ratings.items[order].astype(np.uint32), ratings.values[order]
     counts = np.bincount(users, minlength=ratings.n_users)
-    held_counts = _held_out_counts(counts, fraction)
+    held_counts = held_out_counts(counts, fraction)
     held = _smallest_words(users, counts, held_counts, seed)
     train = _per_user(items[~held], values[~held], counts - held_counts)
     test = _per_user(items[held], values[held], held_counts)
     return [UserRatings(*kept, *out) for kept, out in zip(train, test, strict=True)]
 
 
-def _held_out_counts(counts: Ints, fraction: float) -> Ints:
+def held_out_counts(counts: Ints, fraction: float) -> Ints:
     """fraction * n, halves rounded down, in whole numbers: in floats .07 * 150 is a little more than 10.5."""
     part = Fraction(fraction).limit_denominator(1_000_000)
     # ceil(part * n - 1/2)

@@ -81,11 +81,11 @@ def synthetic(specification: str) -> Generated:
     users, items, density, rank = parse(specification)
     # The stream is named by the values, not by the spelling: `:.2` and `:0.20` are one data set.
     draws = Draws(f"synthetic:{users}x{items}:{density!r}:{rank}")
-    return _rate(draws, np.full(users, _per_user(items, density), dtype=np.int64), items, rank)
+    return _rate(draws, np.full(users, per_user(items, density), dtype=np.int64), items, rank)
 
 
-def parse(specification: str) -> tuple[int, int, float, int]:
-    """Users, items, density, rank."""
+def parse(specification: str, to_be_made: bool = True) -> tuple[int, int, float, int]:
+    """Users, items, density, rank; what is only described may be larger than what can be made."""
     match = SPECIFICATION.fullmatch(specification)
     if match is None:
         raise BadInput(
@@ -97,7 +97,7 @@ def parse(specification: str) -> tuple[int, int, float, int]:
     rank = DEFAULT_RANK if match[4] is None else int(match[4])
     if users < 1 or items < 1 or not 1 <= rank <= MAX_RANK:
         raise BadInput(f'"{specification}" needs a user, an item and a rank from 1 to {MAX_RANK}')
-    if users * items > MAX_CELLS or users * _per_user(items, density) > MAX_RATINGS:
+    if to_be_made and (users * items > MAX_CELLS or users * per_user(items, density) > MAX_RATINGS):
         raise BadInput(
             f'"{specification}" is too large; keep USERS times ITEMS within {MAX_CELLS:,} '
             f"and the ratings within {MAX_RATINGS:,}"
@@ -115,7 +115,7 @@ def _density(specification: str, text: str | None) -> float:
     return density
 
 
-def _per_user(items: int, density: float) -> int:
+def per_user(items: int, density: float) -> int:
     return max(1, round(density * items))
 
 

@@ -8,23 +8,27 @@ import os
 import secrets
 from collections import Counter
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from actors.observer import HeldOut
 from actors.presence import takes_presence
 from protocol.errors import BadInput
+from protocol.framing import HANDSHAKE
 from protocol.roles import UserInput, role_of, user_index, user_name
-from protocol.schemes import Shape
+from protocol.schemes import Scheme, Shape
 from protocol.seating import Card, Seat, all_parties, make_run_id, tape_seed
 from protocol.signing import make_signer
 from protocol.tape import derive
 from sim.churn import ChurnPlan
 from sim.config import RunConfig, chosen_views, resolve
 from sim.data import Ratings, UserRatings, load, split
+from sim.expect import crowd_of, expect
 
 NONCE_BYTES = 32
 _SETTINGS = {"epsilon", "wire", "ring_bits", "factor_bits", "online"}  # flags that parameters are made of
+_COUNTED = 100  # iterations; further ones cost about the same
 _RECEIVED, _SENT = 90, 140  # bytes that a view adds to a received frame, and that it keeps of a sent one
 
 
@@ -69,7 +73,19 @@ class Plan:
         return ChurnPlan(self.shape.n_users, self.config.join, self.config.leave, self.run_seed)
 
     def view_bytes(self) -> int:
-        return 0
+        """About what the views will take, from the scheme's own byte formula and the users that are expected."""
+        keepers = Counter(role_of(party) for party in self.views)
+        kept = {role: number / (self.shape.n_users if role == "user" else 1) for role, number in keepers.items()}
+        counted = min(self.card.params.iterations, _COUNTED)
+        params, total = dataclasses.replace(self.card.params, iterations=counted), 0.0
+        expected = expect(self.card.scheme, params, crowd_of(self.shape), self.config.join, self.config.leave)
+        for flow in self.card.scheme.predict(params, expected.course):
+            messages, payload, _ = flow.total()
+            often = self.card.params.iterations / counted if flow.iteration >= 0 else 1
+            if flow.kind != HANDSHAKE:
+                total += often * kept.get(flow.receiver, 0) * (payload + _RECEIVED * messages)
+                total += often * kept.get(flow.sender, 0) * _SENT * messages
+        return int(total)
 
 
 def run_seed_of(seed: int) -> bytes:
@@ -89,18 +105,23 @@ def make_plan(config: RunConfig, nonce: bytes | None = None, simulation: bool | 
         ratings = ratings.first_users(config.users)
     data = split(ratings, config.test_fraction, derive(run_seed, "split"))
     shape, names = shape_of(ratings, data), (ratings.user_names, ratings.item_names)
-    settings = {"dim": config.dim, "iterations": config.iterations, **config.options}
-    given = {flag: getattr(config, flag) for flag in _SETTINGS & scheme.flags}
-    settings |= {flag: value for flag, value in given.items() if value is not None}
-    if "no_rho" in scheme.flags:
-        settings["rho"] = settings.get("rho", True) and not config.no_rho
-    params, notes = scheme.make_params(shape, **settings)
+    params, notes = scheme.make_params(shape, **settings_of(config, scheme))
     if nonce is None:
         nonce = derive(run_seed, "nonce") if simulation else secrets.token_bytes(NONCE_BYTES)
     run_id = make_run_id(params, all_parties(scheme, shape.n_users), nonce)
     plan = Plan(config, Card(scheme, params, run_id, simulation), shape, data, run_seed, nonce, notes, *names)
     _check_committers(plan)
     return plan
+
+
+def settings_of(config: RunConfig, scheme: Scheme) -> dict[str, Any]:
+    """What the parameters of a run are made of, besides the shape of its data."""
+    settings = {"dim": config.dim, "iterations": config.iterations, **config.options}
+    given = {flag: getattr(config, flag) for flag in _SETTINGS & scheme.flags}
+    settings |= {flag: value for flag, value in given.items() if value is not None}
+    if "no_rho" in scheme.flags:
+        settings["rho"] = settings.get("rho", True) and not config.no_rho
+    return settings
 
 
 def _check_committers(plan: Plan) -> None:

@@ -1,0 +1,215 @@
+"""`keyhole bandwidth RUN`: the bytes of a run as they were counted, beside those that the scheme's formula gives.
+
+The formula needs the parameters and the course of the run: who was there, who was invited, who contributed. Both
+servers said so while it went on; what each user rated follows from the data and the seed, as when a run is resumed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_matrix
+
+from protocol.course import Attempt, Course, Numbers, Turn, read_spans
+from protocol.errors import BadInput
+from protocol.messages import SETUP
+from protocol.params import Params
+from protocol.schemes import Scheme
+from protocol.view import Broken
+from sim import kernel, paper
+from sim.config import read_config
+from sim.data import UserRatings
+from sim.evidence import at_rest
+from sim.folder import read_run
+from sim.ledger import SUMMARY, Facts, Ledger, read_ledger
+from sim.plan import Plan, make_plan
+from sim.traffic import Forecast, Row, by_kind, check_by, describe, grouped, joined_rows, matrix, spread, when_of
+
+_SPANS = re.compile(r"(\d{1,10}(-\d{1,10})?(,\d{1,10}(-\d{1,10})?)*)?")
+
+
+def bandwidth(folder: Path, by: str | None = None) -> dict[str, Any]:
+    """What `keyhole bandwidth RUN --json` prints."""
+    check_by(by)
+    document, card = read_run(folder)
+    with at_rest(folder):
+        summary = _completed(folder)
+        ledger = read_ledger(folder, summary)
+    plan = make_plan(read_config(folder / "run.toml"), bytes.fromhex(document["nonce"]), card.simulation)
+    if plan.card.run_id != card.run_id:
+        raise BadInput(f"{plan.config.data} is not what it was when {folder} was run: put the same data there.")
+    scheme, params = card.scheme, plan.card.params
+    forecast = Forecast(params.n_users if by == "party" else 0)
+    forecast.add(scheme.predict(params, course_of(scheme, params, plan.data, ledger)))
+    return _document(folder, plan, ledger, forecast, by)
+
+
+def _completed(folder: Path) -> dict[str, Any]:
+    again = f"resume it first with keyhole resume {folder}"
+    try:
+        summary = json.loads((folder / SUMMARY).read_text("utf-8"))
+        completed, _ = summary["completed"], summary["bytes"]["total"]
+    except FileNotFoundError:
+        raise BadInput(f"{folder} has not come to its end: {again}.") from None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise Broken(f"{SUMMARY} is damaged ({type(error).__name__}: {error})") from error
+    if completed is not True:
+        raise BadInput(f"The run in {folder} did not complete: {again}.")
+    return dict(summary)
+
+
+# --- the course of a run that was made -------------------------------------------------------------------------------
+
+
+class Turns:
+    """The iterations of a run as its servers told them; may be gone through more than once."""
+
+    def __init__(self, scheme: Scheme, params: Params, data: list[UserRatings], ledger: Ledger) -> None:
+        self._scheme, self._params, self._facts = scheme, params, ledger.turns
+        items = np.concatenate([np.zeros(0, np.uint32), *(user.items for user in data)])
+        starts = np.concatenate([[0], np.cumsum([len(user.items) for user in data])])
+        shape = (len(data), params.n_items)
+        self._rated = csr_matrix((np.ones(len(items), np.int64), items, starts), shape=shape).T.tocsr()
+        self._raters = self._count(np.ones(len(data)))
+
+    def _count(self, users: Numbers) -> npt.NDArray[np.int64]:
+        counts: npt.NDArray[np.int64] = self._rated @ users.astype(np.int64)
+        return counts
+
+    def __iter__(self) -> Iterator[Turn]:
+        n_users = self._params.n_users
+        counted = {_all(n_users): self._raters}  # by the text that names the users; most turns repeat the one before
+        for facts in self._facts:
+            texts = _invited(facts, n_users), _contributors(facts, n_users)
+            invited, contributors = (members(text, n_users) for text in texts)
+            pairs = zip(texts, (invited, contributors), strict=True)
+            counted = {text: counted[text] if text in counted else self._count(users) for text, users in pairs}
+            opened, released = self._scheme.items_of(self._params, self._raters, *(counted[text] for text in texts))
+            present, absent = (members(facts.get(name, ""), n_users) for name in ("present", "absent"))
+            yield Turn(invited, contributors, present, absent, float(opened.sum()), float(released.sum()))
+
+
+def course_of(scheme: Scheme, params: Params, data: list[UserRatings], ledger: Ledger) -> Course:
+    """Every user is a group of its own."""
+    n_users = params.n_users
+    attempts = _attempts(ledger, n_users)
+    finished = members(ledger.end.get("finished", _all(n_users)), n_users)
+    invited, greeted = np.zeros(n_users), np.zeros(n_users)
+    for facts in ledger.turns:
+        invited = np.maximum(invited, members(_invited(facts, n_users), n_users))
+        greeted = np.maximum(greeted, members(_contributors(facts, n_users), n_users))
+    for attempt in attempts:
+        greeted = np.maximum(greeted, attempt.answered)
+    # who was invited and is there at the end has answered, if too late
+    greeted = np.maximum(greeted, invited * finished)
+    return Course(
+        supports=np.array([len(user.items) for user in data], np.int64),
+        users=np.ones(n_users),
+        welcomed=members(ledger.setup.get("welcomed", _all(n_users)), n_users),
+        greeted=greeted,
+        finished=finished,
+        turns=Turns(scheme, params, data, ledger),
+        attempts=attempts,
+    )
+
+
+def _attempts(ledger: Ledger, n_users: int) -> tuple[Attempt, ...]:
+    """Both servers tell a part: the recommender with the set-up, the third party with its first iteration."""
+    told: Facts = {}
+    for facts in (ledger.setup, *ledger.turns[:1]):
+        told |= {name: facts[name] for name in ("commitments", "answered") if name in facts}
+    attempts = []
+    try:
+        for entry, answered in zip(told.get("commitments", ()), told.get("answered", ()), strict=True):
+            asked, shares = np.zeros(n_users), np.zeros(n_users)
+            for items, users in entry["asked"].items():
+                chosen = members(users, n_users)
+                asked, shares = asked + chosen, shares + int(items) * chosen
+            opened, sealed = float(entry["opened"]), float(entry["sealed"])
+            attempts.append(Attempt(asked, shares, members(answered, n_users), opened, sealed))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise Broken(f"what iterations.jsonl tells of the commitments is damaged ({type(error).__name__})") from error
+    return tuple(attempts)
+
+
+def _all(n_users: int) -> str:
+    return f"0-{n_users - 1}"
+
+
+def _invited(facts: Facts, n_users: int) -> Any:
+    """Everyone, where a scheme does not say."""
+    return facts.get("invited", _all(n_users))
+
+
+def _contributors(facts: Facts, n_users: int) -> Any:
+    return facts.get("contributors", _invited(facts, n_users))
+
+
+def members(text: Any, n_users: int) -> Numbers:
+    """1 for every user that the text names."""
+    if type(text) is not str or not _SPANS.fullmatch(text):
+        raise Broken(f"{str(text)[:40]!r} in the course of the run names no users")
+    if any(int(number) >= n_users for number in re.findall(r"\d+", text)):
+        raise Broken(f"the course of the run names a user beyond the {n_users} that there are")
+    marks = np.zeros(n_users)
+    marks[read_spans(text)] = 1.0
+    return marks
+
+
+# --- the document ----------------------------------------------------------------------------------------------------
+
+
+def _document(folder: Path, plan: Plan, ledger: Ledger, forecast: Forecast, by: str | None) -> dict[str, Any]:
+    scheme, params = plan.card.scheme, plan.card.params
+    predicted = {key: round(wire) for key, (_, _, wire) in forecast.rows.items()}
+    rows = joined_rows(ledger.rows, predicted)
+    kernel_bytes, differences = kernel.compare(ledger.document)
+    on_the_wire = ledger.wire_bytes + ledger.apart_bytes - ledger.undelivered_bytes
+    sentences = [*_differences(rows), *differences]
+    if kernel_bytes is not None and kernel_bytes != on_the_wire:
+        sentences.append(f"The kernel counted {kernel_bytes} bytes in all, and Keyhole {on_the_wire}.")
+    shown = rows if by != "party" else _by_party(ledger, forecast)
+    down, up = spread(ledger.down), spread(ledger.up)
+    roles, turns = scheme.parties(), range(len(ledger.turns))
+    return {
+        "run": str(folder),
+        **describe(scheme, params, plan.config.data),
+        "by": by,
+        "rows": grouped(shown, by),
+        "total": {
+            "payload_bytes": sum(row["payload_bytes"] for row in rows),
+            "wire_bytes": ledger.wire_bytes,
+            "predicted_bytes": sum(predicted.values()),
+            "kernel_bytes": kernel_bytes,
+            "apart_bytes": ledger.apart_bytes,
+        },
+        "match": not sentences,
+        "differences": sentences,
+        "kernel_note": ledger.document["kernel_note"],
+        "apart": [dataclasses.asdict(row) for row in ledger.apart],
+        "per_user_iteration": dict(zip(("down_median", "down_max", "up_median", "up_max"), (*down, *up), strict=True)),
+        "matrix": matrix(rows, roles, "wire_bytes", turns),
+        "setup_matrix": matrix(rows, roles, "wire_bytes", range(SETUP, 0)),
+        "kinds": by_kind(rows, params.iterations),
+        "paper": paper.comparison(scheme, params),
+    }
+
+
+def _differences(rows: Iterable[Row]) -> list[str]:
+    return [
+        f"{when_of(row['iteration'])}, {row['kind']} from {row['sender']} to {row['receiver']}: "
+        f"{row['wire_bytes']} bytes were counted, and the formula gives {row['predicted_bytes']}."
+        for row in rows
+        if row["wire_bytes"] != row["predicted_bytes"]
+    ]
+
+
+def _by_party(ledger: Ledger, forecast: Forecast) -> list[Row]:
+    return joined_rows(ledger.parties, forecast.by_party())

@@ -1,0 +1,82 @@
+"""The command `keyhole bandwidth`."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from protocol.errors import BadInput
+from protocol.params import require
+from sim import prediction, show_bandwidth
+from sim.bandwidth import bandwidth as measure
+from sim.config import RunConfig
+from sim.folder import jsonable
+from sim.projection import ITERATION_SECONDS
+from sim.traffic import BY, COLUMNS
+
+_LINK_HELP = "With --predict: a link in Mbit/s and ms. (mobile=20/5/50, wifi=100/40/10, datacentre=10000/10000/.5)"
+
+
+def bandwidth(
+    config: RunConfig,
+    run: Annotated[Path | None, typer.Argument(metavar="RUN", help="The folder of a run.")] = None,
+    predict: Annotated[bool, typer.Option("--predict", help="Without a run: with the flags of keyhole run.")] = False,
+    by: Annotated[str | None, typer.Option(help=f"Only that table: {', '.join(BY)}.")] = None,
+    iteration_seconds: Annotated[
+        float | None, typer.Option(metavar="S", help="With --predict: an iteration every S seconds. (5)")
+    ] = None,
+    link: Annotated[list[str] | None, typer.Option(metavar="NAME=DOWN/UP/LATENCY_MS", help=_LINK_HELP)] = None,
+    csv_: Annotated[bool, typer.Option("--csv", help="Print the rows as comma-separated values.")] = False,
+    json_: Annotated[
+        bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else there.")
+    ] = False,
+) -> None:
+    """Show what every iteration cost in bytes: by sender, receiver and kind, counted beside the scheme's formula.
+
+    With --predict no process is started and nothing is written: exact for users who stay, an expectation for users who
+    come and go, for data of up to 10^8 users and 10^6 items (synthetic:USERSxITEMS:DENSITY). The least time of an
+    iteration = what the servers must pass for all users (the slowest of sending and receiving, which overlap) + one
+    user's own transfer + what the servers send each other + the latencies of all message rounds; computing and the
+    headers of TCP and IP are left out.
+    """
+    require(not (json_ and csv_), "--json and --csv are two forms of the same figures: give one of them.")
+    document = _predicted(config, run, by, iteration_seconds, link) if predict else None
+    if document is None:
+        document = _measured(config, run, by, iteration_seconds, link)
+    if json_:
+        print(json.dumps(jsonable(document), indent=1, allow_nan=False, ensure_ascii=False))
+    elif csv_:
+        _print_csv(document["rows"])
+    elif predict:
+        show_bandwidth.show_prediction(document)
+    else:
+        show_bandwidth.show_run(document)
+
+
+def _predicted(
+    config: RunConfig, run: Path | None, by: str | None, seconds: float | None, links: list[str] | None
+) -> dict[str, Any]:
+    if run is not None:
+        raise BadInput(f"--predict takes the flags of keyhole run and no folder: leave out {run}.")
+    return prediction.predict(config, by, ITERATION_SECONDS if seconds is None else seconds, links or ())
+
+
+def _measured(
+    config: RunConfig, run: Path | None, by: str | None, seconds: float | None, links: list[str] | None
+) -> dict[str, Any]:
+    if run is None:
+        raise BadInput("Name the folder of a run, or ask for a prediction with --predict.")
+    if seconds is not None or links or config != RunConfig():
+        raise BadInput("A run has its own settings: flags besides --by, --json and --csv need --predict.")
+    return measure(run, by)
+
+
+def _print_csv(rows: list[dict[str, Any]]) -> None:
+    writer = csv.DictWriter(sys.stdout, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)

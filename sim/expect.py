@@ -1,0 +1,258 @@
+"""The course of a run that is not made: exact for users who stay, an expectation for users who come and go.
+
+Presence is a chain of two states for each user, from the beginning in its stationary law p = join / (join + leave). Of
+X ~ Bin(N, p) users who are there, M = min(X, K) are invited, every user equally likely. An item with k raters has
+
+    Bin(k, p) of them invited if K ≥ N, else Hypergeometric(N, k, M), mixed over M.
+
+Users are never listed: a group has as many as rated equally many items, split by how much they commit to.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import gammaln
+from scipy.stats import binom
+
+from actors.presence import takes_presence
+from protocol.course import Attempt, Course, Numbers, Turn
+from protocol.params import Params
+from protocol.schemes import Scheme, Shape
+
+Ints = npt.NDArray[np.int64]
+
+_MOST_TURNOUTS = 200  # values of M in a mixture; more of them are put together
+_FAR = 8.0  # standard deviations beyond which nothing is expected
+MANY = 60  # raters of an item from which on it matters little which of them are held out
+CERTAIN = 1e-9  # a probability below which nobody needs to be told
+
+
+@dataclass(frozen=True, eq=False)
+class Turnout:
+    """How many users are invited to an iteration: the law of M, and what it follows from."""
+
+    n_users: int
+    presence: float  # p
+    limit: int  # K
+
+    @property
+    def everyone(self) -> bool:
+        return self.presence == 1 and self.limit >= self.n_users
+
+    @property
+    def mean(self) -> float:
+        """E min(X, K) = N p P(X' ≤ K − 2) + K P(X ≥ K), with X' ~ Bin(N − 1, p)."""
+        n, p, most = self.n_users, self.presence, self.limit
+        if p == 1 or most >= n:
+            return min(n * p, float(most))
+        return float(n * p * binom.cdf(most - 2, n - 1, p) + most * binom.sf(most - 1, n, p))
+
+    def law(self) -> tuple[Numbers, Numbers]:
+        """(values of M, their probabilities)."""
+        n, p, most = self.n_users, self.presence, self.limit
+        if p == 1:
+            return np.array([float(min(n, most))]), np.ones(1)
+        spread = _FAR * np.sqrt(n * p * (1 - p)) + 1
+        low, high = max(0, int(n * p - spread)), min(most, n, int(n * p + spread) + 1)
+        if low >= high:
+            return np.array([float(high)]), np.ones(1)
+        edges = np.unique(np.linspace(low - 1, high - 1, min(_MOST_TURNOUTS, high - low) + 1).astype(np.int64))
+        weights = np.diff(binom.cdf(edges, n, p))
+        values = (edges[:-1] + 1 + edges[1:]) / 2
+        return np.append(values, float(high)), np.append(weights, 1 - weights.sum())
+
+
+class Items(Protocol):
+    """How often items are rated."""
+
+    def reaching(self, least: int, turnout: Turnout | None) -> tuple[float, float]:
+        """(how many items are expected to have at least so many raters among the invited, the doubt in that).
+
+        None: among all users. The doubt is the variance of that number if items were independent.
+        """
+
+
+@dataclass(frozen=True, eq=False)
+class CountedItems:
+    """By their raters: `census[k]` items have k of them, an expectation itself if it is not known who is held out."""
+
+    census: Numbers
+    doubts: Numbers | None = None  # in the number of items with at least 0, 1, … `MANY` raters; None: no doubt
+
+    def reaching(self, least: int, turnout: Turnout | None) -> tuple[float, float]:
+        raters = np.flatnonzero(self.census)
+        if turnout is None or turnout.everyone:
+            return float(self.census[least:].sum()), self._doubt(least)
+        if turnout.limit >= turnout.n_users:
+            chance = _at_least(least, raters, turnout.presence)
+        else:
+            chance = _among_the_drawn(raters, least, turnout)
+        return _added(self.census[raters], chance)
+
+    def _doubt(self, least: int) -> float:
+        if self.doubts is None:
+            return 0.0
+        return float(self.doubts[least]) if 2 * least <= MANY else 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class LikelyItems:
+    """By the probability with which a user rated them: `items[g]` items for each of `chances[g]`."""
+
+    n_users: int
+    chances: Numbers
+    items: Numbers
+
+    def reaching(self, least: int, turnout: Turnout | None) -> tuple[float, float]:
+        if turnout is None or turnout.limit >= turnout.n_users:
+            present = 1.0 if turnout is None else turnout.presence
+            return _added(self.items, _at_least(least, self.n_users, self.chances * present))
+        values, weights = turnout.law()
+        return _added(self.items, _at_least(least, values, self.chances[:, None]) @ weights)
+
+
+def _settled(mean: float, doubt: float) -> tuple[float, float]:
+    """A number that is not in doubt is whole: a field of 255.999 bytes would have another header than one of 256."""
+    return (float(round(mean)), 0.0) if doubt <= CERTAIN else (mean, doubt)
+
+
+def _at_least(least: int, trials: Any, chance: Any) -> Numbers:
+    """P(Bin(trials, chance) ≥ least)."""
+    return np.asarray(binom.sf(least - 1, trials, chance), np.float64)
+
+
+def _added(items: Numbers, chance: Numbers) -> tuple[float, float]:
+    return float(items @ chance), float(items @ (chance * (1 - chance)))
+
+
+def _among_the_drawn(raters: Ints, least: int, turnout: Turnout) -> Numbers:
+    """P(at least so many of k raters are among M drawn of N), mixed over M."""
+    values, weights = turnout.law()
+    n, k, m = float(turnout.n_users), raters[:, None].astype(np.float64), values[None, :]
+    fewer = np.zeros((len(raters), len(values)))
+    for h in range(least):
+        possible = (h <= k) & (h <= m) & (m - h <= n - k)
+        log = _choose(k, h) + _choose(n - k, m - h) - _choose(n, m)
+        fewer += np.where(possible, np.exp(np.where(possible, log, 0.0)), 0.0)
+    chance: Numbers = np.clip(1 - fewer, 0, 1) @ weights
+    return chance
+
+
+def _choose(n: npt.ArrayLike, k: npt.ArrayLike) -> Numbers:
+    """log C(n, k); what is not possible is cut to what is, and must not be used."""
+    whole = np.maximum(np.asarray(n, np.float64), 0)
+    part = np.clip(np.asarray(k, np.float64), 0, whole)
+    log: Numbers = gammaln(whole + 1) - gammaln(part + 1) - gammaln(whole - part + 1)
+    return log
+
+
+@dataclass(frozen=True, eq=False)
+class Crowd:
+    """The users of a run and what they rated, as far as bytes depend on it."""
+
+    supports: Ints  # n_i
+    users: Numbers  # how many users have so many
+    items: Items
+
+    @property
+    def n_users(self) -> int:
+        return round(float(self.users.sum()))
+
+
+def crowd_of(shape: Shape) -> Crowd:
+    sizes, users = np.unique(np.array(shape.support_sizes, np.int64), return_counts=True)
+    return Crowd(sizes, users.astype(np.float64), CountedItems(np.bincount(shape.raters).astype(np.float64)))
+
+
+@dataclass(frozen=True, eq=False)
+class Expected:
+    course: Course
+    stays: bool  # everyone, all the time
+    doubt: float  # about items; it matters only where bytes depend on them
+    online: float  # users that are there on average
+    invited: float
+
+
+def presence_of(join: float | None, leave: float | None) -> float:
+    """The stationary probability to be online."""
+    join, leave = join or 0.0, leave or 0.0
+    return join / (join + leave) if join + leave > 0 else 1.0
+
+
+def expect(
+    scheme: Scheme, params: Params, crowd: Crowd, join: float | None = None, leave: float | None = None
+) -> Expected:
+    """The course that a run of this scheme with these users is expected to take."""
+    comes = takes_presence(scheme)
+    p = presence_of(join, leave) if comes else 1.0
+    turnout = Turnout(crowd.n_users, p, getattr(params, "online", crowd.n_users))
+    opened, released, doubt = _items(scheme, params, crowd.items, turnout)
+    rated, unsure = _settled(*crowd.items.reaching(1, None))
+    commitment = _Commitment(rated * getattr(params, "committers", 0), crowd.n_users * p)
+    supports, users, shares = commitment.split(crowd)
+    asked = np.where(shares > 0, users * p, 0.0)
+    part = turnout.mean / crowd.n_users
+    first = Turn(users * part, users * part, users * (p if comes else 0.0), 0.0 * users, opened, released)
+    rates = ((1 - p) * (join or 0.0), p * (leave or 0.0)) if comes else (0.0, 0.0)
+    later = Turn(first.invited, first.contributors, users * rates[0], users * rates[1], opened, released)
+    greeted = users * _ever_invited(params.iterations, p, join or 0.0, leave or 0.0, part / p if p else 0.0, shares > 0)
+    attempts = (Attempt(asked, shares, asked, rated, rated),) if commitment.turns else ()
+    turns = (first, *[later] * (params.iterations - 1))
+    course = Course(supports, users, users, greeted, users, turns, attempts)
+    return Expected(course, turnout.everyone, doubt + unsure, crowd.n_users * p, turnout.mean)
+
+
+def _items(scheme: Scheme, params: Params, items: Items, turnout: Turnout) -> tuple[float, float, float]:
+    """(opened, released, doubt): the scheme says how many raters an item needs for either."""
+    probes = np.unique(np.maximum([0, 1, 2, params.min_contributors - 1, params.min_contributors], 0)).astype(np.int64)
+    raters = probes if turnout.everyone else np.full(len(probes), probes[-1])
+    means, doubts = [], []
+    for mask in scheme.items_of(params, raters, probes, probes):
+        if not mask.any():
+            means.append(0.0)
+            continue
+        least = int(probes[mask.argmax()])
+        # an item that needs no invited rater needs a rater all the same
+        mean, doubt = _settled(*(items.reaching(least, turnout) if least else items.reaching(1, None)))
+        means.append(mean)
+        doubts.append(doubt)
+    return means[0], means[1], sum(doubts)
+
+
+@dataclass(frozen=True, eq=False)
+class _Commitment:
+    """The circle of `commitment.choose_committers`: each place gets ⌊turns/places⌋ items or one more."""
+
+    turns: float
+    places: float
+
+    def split(self, crowd: Crowd) -> tuple[Ints, Numbers, Numbers]:
+        """(n_i, users, items to commit to) of every group: those with one item more, and the others."""
+        share, more = divmod(self.turns, self.places) if self.turns else (0.0, 0.0)
+        parts = [(share, 1 - more / self.places), (share + 1, more / self.places)] if self.turns else [(0.0, 1.0)]
+        parts = [(items, part) for items, part in parts if part > 0]
+        supports = np.concatenate([crowd.supports] * len(parts))
+        users = np.concatenate([crowd.users * part for _, part in parts])
+        shares = np.repeat([items for items, _ in parts], len(crowd.supports))
+        return supports, users, shares
+
+
+def _ever_invited(
+    iterations: int, p: float, join: float, leave: float, invited: float, asked: npt.NDArray[np.bool_]
+) -> Numbers:
+    """P(a user writes to the third party at least once): as a committer at the start, or when it is first invited.
+
+    `invited` is the probability to be, for a user who is there; `asked`: do those who are there at the start commit?
+    """
+    off, on = np.full(len(asked), 1 - p), np.where(asked, 0.0, p)  # who has not written yet
+    for _ in range(iterations):
+        on = on * max(0.0, 1 - invited)
+        off, on = off * (1 - join) + on * leave, off * join + on * (1 - leave)
+        if float((off + on).max(initial=0.0)) < CERTAIN:
+            break
+    ever: Numbers = 1 - off - on
+    return ever

@@ -1,0 +1,200 @@
+"""What a run folder says of its bytes: `iterations.jsonl` and `bandwidth.json`, read whole and held against each other.
+
+The rows of all lines and of the end, the same by party, and the summary tell of one run; where they contradict each
+other something was changed, and `Broken` says what.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from protocol.framing import Traffic
+from protocol.messages import SETUP
+from protocol.roles import role_of
+from protocol.view import Broken
+from sim.folder import FORMAT
+
+LINES, TOTALS, SUMMARY = "iterations.jsonl", "bandwidth.json", "summary.json"
+UNDELIVERED = "undelivered"  # frames of the course for which there was no way: they never were on the wire
+
+Key = tuple[int, str, str, str]  # iteration, sender, receiver, kind
+Facts = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Apart:
+    """Bytes that are not part of the protocol's own course."""
+
+    what: str
+    sender: str
+    receiver: str
+    messages: int
+    payload_bytes: int
+    wire_bytes: int
+
+
+@dataclass(slots=True)
+class Ledger:
+    rows: dict[Key, list[int]] = field(default_factory=lambda: defaultdict(lambda: [0, 0, 0]))
+    parties: dict[Key, list[int]] = field(default_factory=lambda: defaultdict(lambda: [0, 0, 0]))  # phase −1 or 0
+    apart: list[Apart] = field(default_factory=list)
+    setup: Facts = field(default_factory=dict)
+    turns: list[Facts] = field(default_factory=list)
+    end: Facts = field(default_factory=dict)
+    down: Counter[int] = field(default_factory=Counter)  # wire bytes -> how many users and iterations
+    up: Counter[int] = field(default_factory=Counter)
+    document: dict[str, Any] = field(default_factory=dict)  # bandwidth.json as it is
+
+    @property
+    def wire_bytes(self) -> int:
+        return sum(wire for _, _, wire in self.rows.values())
+
+    @property
+    def apart_bytes(self) -> int:
+        return sum(row.wire_bytes for row in self.apart if row.what != UNDELIVERED)
+
+    @property
+    def undelivered_bytes(self) -> int:
+        """They are among the rows all the same."""
+        return sum(row.wire_bytes for row in self.apart if row.what == UNDELIVERED)
+
+
+def read_ledger(folder: Path, summary: dict[str, Any]) -> Ledger:
+    """Of a completed run."""
+    ledger = Ledger()
+    try:
+        lines = (folder / LINES).read_text("utf-8").splitlines()
+    except (OSError, ValueError) as error:
+        raise Broken(f"{LINES} cannot be read ({_why(error)})") from error
+    for number, text in enumerate(lines, 1):
+        try:
+            _add_line(ledger, json.loads(text), expected=number - 2)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise Broken(f"line {number} of {LINES} is damaged ({_why(error)})") from error
+    if not lines:
+        raise Broken(f"{LINES} is empty")
+    try:
+        ledger.document = json.loads((folder / TOTALS).read_text("utf-8"))
+        _add_totals(ledger)
+    except OSError as error:
+        raise Broken(f"{TOTALS} cannot be read ({_why(error)})") from error
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise Broken(f"{TOTALS} is damaged ({_why(error)})") from error
+    _check(ledger, summary)
+    return ledger
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return f"it has no {error}" if isinstance(error, KeyError) else " ".join(str(error).split()) or type(error).__name__
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+def _add_line(ledger: Ledger, line: dict[str, Any], expected: int) -> None:
+    iteration = line["iteration"]
+    if type(iteration) is not int or iteration != expected:
+        raise ValueError(f"it is of iteration {iteration}, where {expected} belongs")
+    rows = [_traffic(row) for row in line["rows"]]
+    _add(ledger.rows, rows)
+    own = [row for row in rows if row.iteration == iteration]
+    if line["bytes"] != sum(row.wire_bytes for row in own):
+        raise ValueError("its bytes are not those of its rows")
+    facts = _facts(line["course"])
+    if iteration == SETUP:
+        ledger.setup = facts
+        return
+    ledger.turns.append(facts)
+    for way, counts, ends in (("down", ledger.down, "receiver"), ("up", ledger.up, "sender")):
+        spread = {_count(size): _count(users) for size, users in line["users"][way]}
+        if sum(size * users for size, users in spread.items()) != _of_users(own, ends):
+            raise ValueError(f"what users have {way} is not what its rows say")
+        counts.update({size: users for size, users in spread.items() if size})
+
+
+def _of_users(rows: Iterable[Traffic], end: str) -> int:
+    return sum(row.wire_bytes for row in rows if getattr(row, end) == "user")
+
+
+def _add_totals(ledger: Ledger) -> None:
+    document = ledger.document
+    if document["format"] != FORMAT:
+        raise ValueError(f"it has format {document['format']}, and this Keyhole reads format {FORMAT}")
+    _add(ledger.rows, [_traffic(row) for row in document["rows"]])
+    _add(ledger.parties, [_traffic(row) for row in document["parties"]])
+    ledger.end = _facts(document["course"])
+    for what, sender, receiver, *counts in document["apart"]:
+        ledger.apart.append(Apart(_text(what), _text(sender), _text(receiver), *_three(counts)))
+    for server, party, *counts in document["kernel"] or ():
+        _text(server), _text(party), _three(counts)
+    if document["kernel_note"] is not None:
+        _text(document["kernel_note"])
+
+
+def _add(sums: dict[Key, list[int]], rows: Iterable[Traffic]) -> None:
+    for row in rows:
+        entry = sums[row.iteration, row.sender, row.receiver, row.kind]
+        for place, amount in enumerate((row.messages, row.payload_bytes, row.wire_bytes)):
+            entry[place] += amount
+
+
+def _traffic(row: list[Any]) -> Traffic:
+    iteration, sender, receiver, kind, *counts = row
+    if type(iteration) is not int or iteration < SETUP:
+        raise ValueError(f"a row is of iteration {iteration}")
+    return Traffic(iteration, _text(sender), _text(receiver), _text(kind), *_three(counts))
+
+
+def _three(counts: list[Any]) -> tuple[int, int, int]:
+    first, second, third = map(_count, counts)
+    return first, second, third
+
+
+def _count(value: Any) -> int:
+    if type(value) is not int or value < 0:
+        raise ValueError(f"{value!r} is no count")
+    return value
+
+
+def _text(value: Any) -> str:
+    if type(value) is not str:
+        raise ValueError(f"{value!r} is no text")
+    return value
+
+
+def _facts(value: Any) -> Facts:
+    if type(value) is not dict:
+        raise ValueError("its course is no table")
+    return value
+
+
+# --- holding against each other --------------------------------------------------------------------------------------
+
+
+def _check(ledger: Ledger, summary: dict[str, Any]) -> None:
+    by_role: dict[Key, list[int]] = defaultdict(lambda: [0, 0, 0])
+    _add(by_role, (Traffic(_phase(it), _side(s), _side(r), k, *n) for (it, s, r, k), n in ledger.parties.items()))
+    rows: dict[Key, list[int]] = defaultdict(lambda: [0, 0, 0])
+    _add(rows, (Traffic(_phase(it), s, r, k, *n) for (it, s, r, k), n in ledger.rows.items()))
+    for key in sorted({*by_role, *rows}):
+        if by_role.get(key) != rows.get(key):
+            when, sender, receiver, kind = "in the set-up" if key[0] < 0 else "after it", *key[1:]
+            raise Broken(f"{TOTALS} has other bytes by party than by role: {kind} from {sender} to {receiver} {when}")
+    claimed, found = summary["bytes"]["total"], ledger.wire_bytes + ledger.apart_bytes
+    if claimed != found:
+        raise Broken(f"{SUMMARY} says {claimed} bytes in all, and {LINES} with {TOTALS} has {found}")
+
+
+def _phase(iteration: int) -> int:
+    return SETUP if iteration == SETUP else 0
+
+
+def _side(party: str) -> str:
+    return role_of(party)

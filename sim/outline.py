@@ -1,0 +1,165 @@
+"""What bytes depend on of a data set: how many items users rated and how often items were rated, for a prediction.
+
+A data set that can be loaded or made is counted. A larger synthetic one is described by its shape alone: every user has
+equally many ratings, and the item of popularity rank k is among them with probability min(1, τ / rarity(k)), where τ
+makes these sum to the ratings of a user (`generate.py`: keys U · rarity, the smallest are kept).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.optimize import brentq
+from scipy.special import digamma
+from scipy.stats import binom
+
+from protocol.course import Numbers
+from protocol.errors import BadInput
+from protocol.params import Params, require
+from protocol.schemes import Scheme, Shape
+from protocol.tape import derive
+from sim import data, generate
+from sim.churn import ChurnPlan
+from sim.config import RunConfig, resolve
+from sim.expect import MANY, CountedItems, Crowd, LikelyItems, crowd_of, presence_of
+from sim.plan import run_seed_of, settings_of, shape_of
+
+_GROUPS = 2000  # of items that are about equally popular
+SEEDLESS = (
+    "Which ratings are held out depends on the seed, and with them how many items have a rater: "
+    "give --seed for the bytes of one run."
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Outline:
+    """What is to be predicted: a run that could be started, or one that is too large for it."""
+
+    config: RunConfig  # resolved
+    scheme: Scheme
+    params: Params
+    crowd: Crowd
+    ratings: float  # to train on
+    made: bool  # the data was loaded or made, not only described
+    notes: list[str]
+
+
+def outline(config: RunConfig) -> Outline:
+    """`BadInput` where such a run could not be."""
+    config, scheme, seeded = resolve(config)
+    if _too_large(config.data):
+        crowd, shape, notes = _described(config)
+        made = False
+    else:
+        crowd, shape, notes = _counted(config, seeded)
+        made = True
+    params, sentences = scheme.make_params(shape, **settings_of(config, scheme))
+    _check_committers(config, params, seeded and made)
+    ratings = float(crowd.supports @ crowd.users)
+    return Outline(config, scheme, params, crowd, ratings, made, [*sentences, *notes])
+
+
+def _too_large(source: str) -> bool:
+    """A synthetic set that could be described but not made."""
+    if not source.startswith("synthetic:"):
+        return False
+    generate.parse(source, to_be_made=False)  # says what is wrong with it otherwise
+    try:
+        generate.parse(source)
+    except BadInput:
+        return True
+    return False
+
+
+def _check_committers(config: RunConfig, params: Params, seeded: bool) -> None:
+    wanted = getattr(params, "committers", 0)
+    if not wanted:
+        return
+    there = params.n_users * presence_of(config.join, config.leave)
+    if seeded and config.join is not None and config.leave is not None:
+        assert config.seed is not None
+        there = int(ChurnPlan(params.n_users, config.join, config.leave, run_seed_of(config.seed)).online(0).sum())
+    require(
+        there >= wanted,
+        f"The pre-commitment needs {wanted} users and {there:.3g} are online at the start: "
+        "raise --join, lower --leave, take more users, or set committers lower.",
+    )
+
+
+# --- data that is there ----------------------------------------------------------------------------------------------
+
+
+def _counted(config: RunConfig, seeded: bool) -> tuple[Crowd, Shape, list[str]]:
+    ratings = data.load(config.data, config.rating_range)
+    if config.users is not None:
+        ratings = ratings.first_users(config.users)
+    seed = config.seed if seeded else 0  # sizes are those of every seed; so is the ring, but for rare chances
+    assert seed is not None
+    shape = shape_of(ratings, data.split(ratings, config.test_fraction, derive(run_seed_of(seed), "split")))
+    crowd = crowd_of(shape)
+    if seeded or not config.test_fraction:
+        return crowd, shape, []
+    kept = np.array(shape.support_sizes) / np.maximum(np.bincount(ratings.users, minlength=ratings.n_users), 1)
+    raters = np.bincount(ratings.items, minlength=ratings.n_items)
+    stay = np.bincount(ratings.items, kept[ratings.users], ratings.n_items) / np.maximum(raters, 1)
+    return Crowd(crowd.supports, crowd.users, _likely_census(raters, stay)), shape, [SEEDLESS]
+
+
+def _likely_census(raters: Any, stay: Numbers) -> CountedItems:
+    """Of each of an item's raters it is left to chance whether the rating is held out: Bin(k, share that stays)."""
+    census = np.zeros(int(raters.max(initial=0)) + 1)
+    few = raters <= MANY
+    np.add.at(census, np.rint(raters[~few] * stay[~few]).astype(np.int64), 1.0)
+    (k, share), items = np.unique([raters[few], stay[few].round(6)], axis=1, return_counts=True)
+    laws = binom.pmf(np.arange(MANY + 1), k[:, None], share[:, None])
+    census[: MANY + 1] += (items @ laws)[: len(census)]
+    reached = np.clip(laws[:, ::-1].cumsum(axis=1)[:, ::-1], 0, 1)  # P(at least so many)
+    return CountedItems(census, items @ (reached * (1 - reached)))
+
+
+# --- data that is only described -------------------------------------------------------------------------------------
+
+
+def _described(config: RunConfig) -> tuple[Crowd, Shape, list[str]]:
+    n_users, n_items, density, _ = generate.parse(config.data, to_be_made=False)
+    if config.users is not None:
+        require(1 <= config.users <= n_users, f"{config.data} has {n_users} users, not {config.users}.")
+        n_users = config.users
+    low, high = config.rating_range or generate.STARS
+    if low > generate.STARS[0] or high < generate.STARS[1]:
+        raise BadInput(f"{config.data} has ratings from 1 to 5, not {low:g} to {high:g}; leave out --rating-range")
+    rated = generate.per_user(n_items, density)
+    trained = rated - int(data.held_out_counts(np.array([rated]), config.test_fraction)[0])
+    chances, items = inclusion(n_items, rated)
+    chances *= trained / rated
+    crowd = Crowd(np.array([trained]), np.array([float(n_users)]), LikelyItems(n_users, chances, items))
+    raters = np.array([_most_raters(n_users, chances, items)])  # parameters depend on the largest number alone
+    shape = Shape(n_users, n_items, (low, high), (), raters)
+    return crowd, shape, ["The data is too large to be made, so it is described by its shape."]
+
+
+def inclusion(n_items: int, rated: int) -> tuple[Numbers, Numbers]:
+    """(the probability that a user rates an item, how many items have it), by popularity, in groups."""
+    edges = np.unique(np.linspace(0, n_items, min(n_items, _GROUPS) + 1).astype(np.int64))
+    items = np.diff(edges).astype(np.float64)
+    if rated >= n_items:
+        return np.ones(len(items)), items
+    # the mean of 1 / (1 + k + share · items) over the ranks k of a group
+    offset = 1 + generate.HEAD_SHARE * n_items
+    weights = np.diff(digamma(edges + offset)) / items
+    most = 1 / weights[-1]  # with it every item is certain
+    tau = brentq(lambda tau: float(items @ np.minimum(1, tau * weights)) - rated, 0.0, most, xtol=1e-12, rtol=1e-14)
+    return np.minimum(1, tau * weights), items
+
+
+def _most_raters(n_users: int, chances: Numbers, items: Numbers) -> int:
+    """The median of the largest number of raters: half an item is expected to have more."""
+    low, high = 1, n_users
+    while low < high:
+        middle = (low + high) // 2
+        more = float(items @ binom.sf(middle, n_users, chances))
+        low, high = (middle + 1, high) if more > 0.5 else (low, middle)
+    return low
+

@@ -1,0 +1,163 @@
+"""Rows of traffic: by formula, beside what was counted, added up by iteration, edge, kind or party."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from protocol.errors import BadInput
+from protocol.framing import HANDSHAKE, Flow, wire_size
+from protocol.messages import SETUP
+from protocol.params import Params
+from protocol.roles import user_name
+from protocol.schemes import Scheme
+from sim.ledger import Key
+
+BY = ("iteration", "edge", "kind", "party")
+COLUMNS = ("iteration", "sender", "receiver", "kind", "messages", "payload_bytes", "wire_bytes", "predicted_bytes")
+
+Row = dict[str, Any]
+
+
+def check_by(by: str | None) -> None:
+    if by is not None and by not in BY:
+        raise BadInput(f"--by must be one of {', '.join(BY)}, not {by!r}.")
+
+
+def describe(scheme: Scheme, params: Params, data: str) -> dict[str, Any]:
+    return {
+        "scheme": scheme.name,
+        "data": data,
+        "users": params.n_users,
+        "items": params.n_items,
+        "dim": params.dim,
+        "iterations": params.iterations,
+        "wire": params.wire,
+        "ring_bits": params.ring_bits,
+        "factor_bits": params.factor_bits,
+    }
+
+
+# --- by formula ------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Forecast:
+    """Sums of flows by (iteration, sender, receiver, kind), and for each user if there are groups of one."""
+
+    n_users: int = 0  # 0: not by party
+    rows: dict[Key, list[float]] = field(default_factory=lambda: defaultdict(lambda: [0.0, 0.0, 0.0]))
+    parties: dict[Key, tuple[Any, Any]] = field(default_factory=dict)  # messages and wire bytes
+
+    def add(self, flows: Iterable[Flow]) -> None:
+        for flow in flows:
+            amounts = flow.total()
+            if not amounts[0]:
+                continue
+            entry = self.rows[flow.iteration, flow.sender, flow.receiver, flow.kind]
+            for place, amount in enumerate(amounts):
+                entry[place] += amount
+            if self.n_users:
+                self._add_parties(flow)
+
+    def _add_parties(self, flow: Flow) -> None:
+        key = (SETUP if flow.iteration == SETUP else 0, flow.sender, flow.receiver, flow.kind)
+        messages, frame = np.broadcast_arrays(flow.messages, flow.frame)
+        wire = messages * (frame if flow.kind == HANDSHAKE else wire_size(frame))
+        before = self.parties.get(key, (0, 0))
+        self.parties[key] = (before[0] + messages, before[1] + wire)
+
+    def by_party(self) -> dict[Key, int]:
+        """Wire bytes, one row for every user that exchanges something."""
+        found: dict[Key, int] = {}
+        for (phase, sender, receiver, kind), (messages, wire) in self.parties.items():
+            if "user" not in (sender, receiver):
+                found[phase, sender, receiver, kind] = round(float(wire))
+                continue
+            each = np.broadcast_to(wire, self.n_users)
+            for user in np.flatnonzero(np.broadcast_to(messages, self.n_users)).tolist():
+                ends = (user_name(user) if end == "user" else end for end in (sender, receiver))
+                found[phase, *ends, kind] = round(float(each[user]))  # type: ignore[index]
+        return found
+
+
+# --- rows ------------------------------------------------------------------------------------------------------------
+
+
+def joined_rows(measured: dict[Key, list[int]], predicted: dict[Key, Any]) -> list[Row]:
+    """One row for every key of either side; what only one side has is 0 on the other."""
+    rows = []
+    for key in sorted({*measured, *predicted}):
+        amounts = measured.get(key, [0, 0, 0])
+        rows.append(dict(zip(COLUMNS, (*key, *amounts, predicted.get(key, 0)), strict=True)))
+    return rows
+
+
+def grouped(rows: Iterable[Row], by: str | None) -> list[Row]:
+    """`iteration`: the sum of each; else the set-up (−1), and all iterations together with the end (null)."""
+    if by is None:
+        return list(rows)
+    kept = {"iteration": ("iteration",), "edge": ("sender", "receiver")}.get(by, ("sender", "receiver", "kind"))
+    sums: dict[tuple[Any, ...], Row] = {}
+    for row in rows:
+        labels = {name: row[name] if name in kept else None for name in COLUMNS[:4]}
+        if by != "iteration":
+            labels["iteration"] = SETUP if row["iteration"] == SETUP else None
+        entry = sums.setdefault(tuple(labels.values()), {**labels, **dict.fromkeys(COLUMNS[4:], 0)})
+        for name in COLUMNS[4:]:
+            entry[name] = None if row[name] is None else entry[name] + row[name]
+    return sorted(sums.values(), key=_order)
+
+
+def _order(row: Row) -> tuple[Any, ...]:
+    iteration = row["iteration"]
+    labels = (row[name] or "" for name in COLUMNS[1:4])
+    return (iteration is None, iteration if iteration is not None else 0, *labels)
+
+
+def matrix(
+    rows: Iterable[Row], parties: tuple[str, ...], figure: str, iterations: range
+) -> dict[str, dict[str, float]] | None:
+    """Sender × receiver, the mean over these iterations; None if there are none."""
+    if not len(iterations):
+        return None
+    cells = {sender: dict.fromkeys(parties, 0.0) for sender in parties}
+    for row in rows:
+        if row["iteration"] in iterations:
+            cells[row["sender"]][row["receiver"]] += row[figure] / len(iterations)
+    return cells
+
+
+def spread(counts: Counter[int]) -> tuple[float | None, int | None]:
+    """(median, largest) of sizes that occur so often."""
+    if not counts:
+        return None, None
+    sizes = np.array(sorted(counts))
+    ends = np.cumsum([counts[int(size)] for size in sizes])
+    total = int(ends[-1])
+    middle = [int(sizes[np.searchsorted(ends, place, "right")]) for place in ((total - 1) // 2, total // 2)]
+    return sum(middle) / 2, int(sizes[-1])
+
+
+def when_of(iteration: int | None) -> str:
+    return "all iterations" if iteration is None else "set-up" if iteration == SETUP else f"iteration {iteration}"
+
+
+def by_kind(rows: Iterable[Row], iterations: int) -> list[Row]:
+    """One row for sender, receiver, kind and when: sums of the set-up and of the end, means of the iterations."""
+    sums: dict[tuple[Any, ...], Row] = {}
+    for row in rows:
+        t = row["iteration"]
+        when = "set-up" if t == SETUP else "end" if t >= iterations else "iteration"
+        key = (row["sender"], row["receiver"], row["kind"], when)
+        labels = dict(zip(("sender", "receiver", "kind", "when"), key, strict=True))
+        entry = sums.setdefault(key, {**labels, **dict.fromkeys(COLUMNS[4:], 0)})
+        for name in COLUMNS[4:]:
+            share = 1 if when != "iteration" else iterations
+            entry[name] = None if row[name] is None else entry[name] + row[name] / share
+    order = ("set-up", "iteration", "end")
+    return [sums[key] for key in sorted(sums, key=lambda key: (order.index(key[3]), key))]
