@@ -15,8 +15,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import gammaln
-from scipy.stats import binom
+from scipy.special import betainc, gammaln
 
 from actors.presence import takes_presence
 from protocol.course import Attempt, Course, Numbers, Turn
@@ -49,7 +48,7 @@ class Turnout:
         n, p, most = self.n_users, self.presence, self.limit
         if p == 1 or most >= n:
             return min(n * p, float(most))
-        return float(n * p * binom.cdf(most - 2, n - 1, p) + most * binom.sf(most - 1, n, p))
+        return float(n * p * (1 - at_least(most - 1, n - 1, p)) + most * at_least(most, n, p))
 
     def law(self) -> tuple[Numbers, Numbers]:
         """(values of M, their probabilities)."""
@@ -61,7 +60,7 @@ class Turnout:
         if low >= high:
             return np.array([float(high)]), np.ones(1)
         edges = np.unique(np.linspace(low - 1, high - 1, min(_MOST_TURNOUTS, high - low) + 1).astype(np.int64))
-        weights = np.diff(binom.cdf(edges, n, p))
+        weights = -np.diff(at_least(edges + 1, n, p))
         values = (edges[:-1] + 1 + edges[1:]) / 2
         return np.append(values, float(high)), np.append(weights, 1 - weights.sum())
 
@@ -88,7 +87,7 @@ class CountedItems:
         if turnout is None or turnout.everyone:
             return float(self.census[least:].sum()), self._doubt(least)
         if turnout.limit >= turnout.n_users:
-            chance = _at_least(least, raters, turnout.presence)
+            chance = at_least(least, raters, turnout.presence)
         else:
             chance = _among_the_drawn(raters, least, turnout)
         return _added(self.census[raters], chance)
@@ -110,9 +109,9 @@ class LikelyItems:
     def reaching(self, least: int, turnout: Turnout | None) -> tuple[float, float]:
         if turnout is None or turnout.limit >= turnout.n_users:
             present = 1.0 if turnout is None else turnout.presence
-            return _added(self.items, _at_least(least, self.n_users, self.chances * present))
+            return _added(self.items, at_least(least, self.n_users, self.chances * present))
         values, weights = turnout.law()
-        return _added(self.items, _at_least(least, values, self.chances[:, None]) @ weights)
+        return _added(self.items, at_least(least, values, self.chances[:, None]) @ weights)
 
 
 def _settled(mean: float, doubt: float) -> tuple[float, float]:
@@ -120,9 +119,13 @@ def _settled(mean: float, doubt: float) -> tuple[float, float]:
     return (float(round(mean)), 0.0) if doubt <= CERTAIN else (mean, doubt)
 
 
-def _at_least(least: int, trials: Any, chance: Any) -> Numbers:
-    """P(Bin(trials, chance) ≥ least)."""
-    return np.asarray(binom.sf(least - 1, trials, chance), np.float64)
+def at_least(least: Any, trials: Any, chance: Any) -> Numbers:
+    """P(Bin(n, p) ≥ m), the incomplete beta function I_p(m, n − m + 1)."""
+    least, trials, chance = np.broadcast_arrays(least, trials, chance)
+    possible = (least > 0) & (least <= trials)
+    inside = betainc(np.where(possible, least, 1), np.where(possible, trials - least + 1, 1), chance)
+    reached: Numbers = np.where(possible, inside, least <= 0).astype(np.float64)
+    return reached
 
 
 def _added(items: Numbers, chance: Numbers) -> tuple[float, float]:

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 from scipy.optimize import brentq
 from scipy.special import digamma
-from scipy.stats import binom
 
 from protocol.course import Numbers
 from protocol.errors import BadInput
@@ -23,7 +22,7 @@ from protocol.tape import derive
 from sim import data, generate
 from sim.churn import ChurnPlan
 from sim.config import RunConfig, resolve
-from sim.expect import MANY, CountedItems, Crowd, LikelyItems, crowd_of, presence_of
+from sim.expect import MANY, CountedItems, Crowd, LikelyItems, at_least, crowd_of, presence_of
 from sim.plan import run_seed_of, settings_of, shape_of
 
 _GROUPS = 2000  # of items that are about equally popular
@@ -113,9 +112,8 @@ def _likely_census(raters: Any, stay: Numbers) -> CountedItems:
     few = raters <= MANY
     np.add.at(census, np.rint(raters[~few] * stay[~few]).astype(np.int64), 1.0)
     (k, share), items = np.unique([raters[few], stay[few].round(6)], axis=1, return_counts=True)
-    laws = binom.pmf(np.arange(MANY + 1), k[:, None], share[:, None])
-    census[: MANY + 1] += (items @ laws)[: len(census)]
-    reached = np.clip(laws[:, ::-1].cumsum(axis=1)[:, ::-1], 0, 1)  # P(at least so many)
+    reached = at_least(np.arange(MANY + 2), k[:, None], share[:, None])
+    census[: MANY + 1] += (items @ -np.diff(reached, axis=1))[: len(census)]
     return CountedItems(census, items @ (reached * (1 - reached)))
 
 
@@ -159,7 +157,7 @@ def _most_raters(n_users: int, chances: Numbers, items: Numbers) -> int:
     low, high = 1, n_users
     while low < high:
         middle = (low + high) // 2
-        more = float(items @ binom.sf(middle, n_users, chances))
+        more = float(items @ at_least(middle + 1, n_users, chances))
         low, high = (middle + 1, high) if more > 0.5 else (low, middle)
     return low
 

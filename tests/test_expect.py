@@ -20,7 +20,7 @@ from protocol.seating import tape_seed
 from protocol.tape import Tape
 from sim.bandwidth import course_of
 from sim.config import RunConfig
-from sim.expect import CountedItems, Crowd, LikelyItems, Turnout, crowd_of, expect, presence_of
+from sim.expect import CountedItems, Crowd, LikelyItems, Turnout, at_least, crowd_of, expect, presence_of
 from sim.ledger import Ledger
 from sim.outline import outline
 from sim.plan import Plan, make_plan
@@ -116,6 +116,13 @@ def test_the_expectation_is_the_mean_over_courses_that_are_drawn(flags):
         mean, error = float(np.mean(counts)), float(np.std(counts)) / math.sqrt(len(counts))
         assert error < 0.005 * mean
         assert abs(forecast[edge] - mean) < 0.005 * mean + 2 * error, edge
+
+
+def test_the_tail_of_a_binomial_law_is_its_sum():
+    for n, p in ((6, 0.3), (1, 0.5), (4, 0.0), (4, 1.0)):
+        law = [math.comb(n, k) * p**k * (1 - p) ** (n - k) for k in range(n + 1)]
+        for least in range(-1, n + 3):
+            assert at_least(least, n, p) == pytest.approx(sum(law[max(least, 0) :]))
 
 
 def test_how_many_are_invited_is_the_mean_of_what_the_law_says():

@@ -32,9 +32,10 @@ def test_described_by_its_shape_data_costs_what_it_costs_when_it_is_made(data, m
             made = outline(config)
             assert made.made == (cells > 1)
             course = expect(made.scheme, made.params, made.crowd, made.config.join, made.config.leave).course
-            found.append((made.params.ring_bits, totals(made.scheme, made.params, course, by_row=False)))
-        assert found[0][0] == found[1][0]
-        assert found[1][1] == pytest.approx(found[0][1], rel=0.005)
+            found.append((made.params, totals(made.scheme, made.params, course, by_row=False)))
+        (exact, counted), (guess, described) = found
+        assert described == pytest.approx(counted, rel=0.005) and guess.ring_bits == exact.ring_bits
+        assert guess.max_raters == pytest.approx(exact.max_raters, rel=0.05)  # of the most popular item
 
 
 def test_popularity_decides_how_likely_an_item_is_rated():
