@@ -10,6 +10,9 @@ from typing import Any
 import msgpack
 
 _PREFIX = struct.Struct("<I")
+_FILE = struct.Struct("i")  # a descriptor in ancillary data
+_ONE_FILE = socket.CMSG_SPACE(_FILE.size)
+_PACKET = 1 << 16  # a longer value travels as a file: the kernel limits what fits into one packet
 
 
 class Channel:
@@ -58,10 +61,22 @@ class Channel:
 
 def send_file(end: socket.socket, data: bytes, companion: socket.socket) -> None:
     """Bytes of any length as the descriptor of an unnamed file in memory, and a socket to go with them."""
-    file = os.memfd_create("keyhole-order")
+    file = _memory_file(data)
     try:
-        os.write(file, data)
         socket.send_fds(end, [b"."], [file, companion.fileno()])
+    finally:
+        os.close(file)
+
+
+def _memory_file(data: bytes) -> int:
+    file = os.memfd_create("keyhole-order")
+    os.write(file, data)
+    return file
+
+
+def _read_and_close(file: int) -> bytes:
+    try:
+        return os.pread(file, os.fstat(file).st_size, 0)
     finally:
         os.close(file)
 
@@ -72,9 +87,7 @@ def receive_file(end: socket.socket) -> tuple[bytes, int] | None:
     if len(descriptors) < 2:
         return None
     file, companion = descriptors
-    data = os.pread(file, os.fstat(file).st_size, 0)
-    os.close(file)
-    return data, companion
+    return _read_and_close(file), companion
 
 
 class Mailbox:
@@ -87,7 +100,15 @@ class Mailbox:
         return self._end.fileno()
 
     def send(self, value: Any) -> None:
-        self._end.send(msgpack.packb(value))
+        data = msgpack.packb(value)
+        if len(data) <= _PACKET:
+            self._end.send(data)
+            return
+        file = _memory_file(data)
+        try:
+            socket.send_fds(self._end, [b"."], [file])
+        finally:
+            os.close(file)
 
     def close(self) -> None:
         self._end.close()
@@ -95,7 +116,9 @@ class Mailbox:
     def receive(self) -> Any:
         """The next value, or None if none waits."""
         try:
-            data = self._end.recv(1 << 20, socket.MSG_DONTWAIT)
+            data, ancillary, _, _ = self._end.recvmsg(_PACKET, _ONE_FILE, socket.MSG_DONTWAIT)
         except BlockingIOError:
             return None
+        if ancillary:  # not by socket.recv_fds, which takes flags and does nothing with them
+            data = _read_and_close(_FILE.unpack(ancillary[0][2])[0])
         return msgpack.unpackb(data) if data else None

@@ -5,23 +5,23 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from actors.journal import if_full
-from actors.meter import Meter
+from actors.meter import AGAIN, ALL, REJECTED, RESEND, UNDELIVERED, Meter, Tally
 from actors.observer import HeldOut, Observer
 from protocol.codec import Codec
+from protocol.messages import SETUP, Again
 from protocol.party import Outgoing, Party, Step, iteration_of, result_digest
 from protocol.roles import RECOMMENDER, FactorizingRecommender, Role, role_of
-from protocol.view import EVENT, RECEIVED, REJECTED, SENT, Record
+from protocol.view import EVENT, RECEIVED, SENT, Record
+from protocol.view import REJECTED as REJECTED_RECORD
 
 Report = Callable[[dict[str, Any]], None]
-
-_ALL = 1 << 62
 
 
 class Figures:
@@ -30,19 +30,24 @@ class Figures:
     def __init__(
         self,
         party: str,
-        serves: bool,
+        ahead: tuple[str, ...] | None,  # of a server: the servers whose client it is; None of a user
         reported: int,
         report: Report,
         observer: Observer | None,
         held_out: HeldOut | None,
+        metering: str = "on",  # or "off", or "alternate": in even iterations alone
     ) -> None:
         self._party = party
-        self._meter = Meter() if serves else None
-        self._reported = reported  # the launcher has the figures of the iterations up to this one
+        self._ahead = ahead
+        self._meter = Meter() if ahead is not None and metering != "off" else None
+        self._left_out = int(metering == "alternate")  # bits of an iteration's number, none of which it may have
+        self._reported = reported  # the driver has the figures of the iterations up to this one
         self._report = report
         self._observer = observer
         self._held_out = held_out
+        self.iteration = SETUP  # in which the party was when it was last looked at
         self._clock: float | None = None  # None while a view is done again: nobody knows how long it took
+        self._ended = False
         self.rejected: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()  # connections of strangers
 
@@ -51,28 +56,91 @@ class Figures:
     def received(self, sender: str, step: Step, size: int) -> None:
         if self._clock is None:
             self._clock = time.perf_counter()
-        if step.rejected is not None:
-            self.rejected[step.rejected.name] += 1
-        elif self._meter and role_of(sender) == "user":
-            self._meter.count(step.iteration, sender, self._party, step.kind, size)
+        reason = None if step.rejected is None else step.rejected.name
+        if reason and not self._ended:
+            self.rejected[reason] += 1
+        if self._meter and not step.iteration & self._left_out:
+            if sender not in self._meter.greeted:
+                self._greet(self._meter, sender, now=True)
+            self._count_received(self._meter, sender, step.kind, step.iteration, size, reason)
+
+    def _greet(self, meter: Meter, sender: str, now: bool) -> None:
+        if sender not in (self._ahead or ()):
+            meter.greet(sender, self._party, now)
+
+    def _count_received(
+        self, meter: Meter, sender: str, kind: str, iteration: int, size: int, reason: str | None
+    ) -> None:
+        """What a server sends is counted where it is sent."""
+        if not sender.startswith("user:"):
+            return
+        if reason:
+            meter.count_apart(REJECTED + reason, sender, self._party, size)
+        elif kind == Again.__name__:
+            meter.count_apart(AGAIN, sender, self._party, size)
+        else:
+            meter.count(iteration, sender, self._party, kind, size)
 
     def sent(self, out: Outgoing) -> None:
-        if self._meter:
+        if not self._meter or out.iteration & self._left_out:
+            return
+        if out.kind == Again.__name__:
+            self._meter.count_apart(AGAIN, self._party, out.to, len(out.frame))
+        elif out.kind == RESEND:
+            self._meter.count_apart(RESEND, self._party, out.to, len(out.frame))
+        else:
             self._meter.count(out.iteration, self._party, out.to, out.kind, len(out.frame))
+
+    def undelivered(self, to: str, size: int) -> None:
+        """Counted as sent, but it did not leave."""
+        if self._meter:
+            self._meter.count_apart(UNDELIVERED, self._party, to, size)
+
+    def suffered(self, out: Outgoing, leaving: list[bytes]) -> None:
+        """By faults on purpose, these frames leave instead of the one that was counted."""
+        if not self._meter:
+            return
+        sizes = [len(frame) for frame in leaving]
+        if len(out.frame) in sizes:
+            sizes.remove(len(out.frame))
+        else:
+            self.undelivered(out.to, len(out.frame))
+        for size in sizes:
+            self._meter.count_apart(RESEND, self._party, out.to, size)
+
+    def revoked(self, sender: str, size: int) -> None:
+        """A frame of a user that has gone for good; no role has seen it."""
+        if self._meter:
+            self._meter.count_apart(REJECTED + "REVOKED", sender, self._party, size)
 
     def recount(self, record: Record, codec: Codec) -> None:
         """The same from a record of the view, which is done again."""
-        if record.type == REJECTED:
-            self.rejected[record.fields[1]] += 1
-        elif record.type == EVENT and record.fields[0] == "Refused":
-            self.refused[record.fields[1]] = record.fields[2]
-        elif record.type == SENT and self._meter:
-            to, kind, iteration, size, _ = record.fields
-            self._meter.count(iteration, self._party, to, kind, size)
-        elif record.type == RECEIVED and self._meter and role_of(record.fields[0]) == "user":
-            sender, frame = record.fields
-            _, message = codec.decode(frame)
-            self._meter.count(iteration_of(message), sender, self._party, type(message).__name__, len(frame))
+        kind, fields = record.type, record.fields
+        if kind == REJECTED_RECORD:
+            self.rejected[fields[1]] += 1
+        elif kind == EVENT and fields[0] == "Refused":
+            self.refused[fields[1]] = fields[2]
+        if self._meter:
+            self._recount(self._meter, kind, fields, codec)
+
+    def _recount(self, meter: Meter, kind: int, fields: list[Any], codec: Codec) -> None:
+        if kind == SENT:
+            to, name, iteration, size, _ = fields
+            meter.count(iteration, self._party, to, name, size)
+            return
+        asked = kind == EVENT and fields[0] == Again.__name__
+        sender = fields[1] if asked else fields[0]
+        if asked or kind in (RECEIVED, REJECTED_RECORD):
+            self._greet(meter, sender, now=False)
+        if asked:
+            size = len(codec.encode(Again(fields[2], 0), 0))
+            self._count_received(meter, sender, Again.__name__, SETUP, size, None)
+        elif kind == REJECTED_RECORD:
+            self._count_received(meter, sender, "", SETUP, fields[2], fields[1])
+        elif kind == RECEIVED and role_of(sender) == "user":
+            _, message = codec.decode(fields[1])
+            name, iteration = type(message).__name__, iteration_of(message)
+            self._count_received(meter, sender, name, iteration, len(fields[1]), None)
 
     def watch(self, role: Role, done: bool) -> None:
         if self._observer is not None:
@@ -80,35 +148,37 @@ class Figures:
 
     # --- when something is over --------------------------------------------------------------------------------------
 
-    def turned(self, role: Role, finished: int, now: int) -> None:
-        """From one iteration to another; `finished` is −1 (or below) for the set-up."""
+    def turned(self, role: Role) -> None:
+        """After a step, when what it sends has left: has the party entered another iteration?"""
+        finished, self.iteration = self.iteration, role.iteration
+        if finished == self.iteration or self._ahead is None:
+            return
+        if finished < 0 and (self._party != RECOMMENDER or self.iteration < 0):
+            return  # of the others the set-up comes with the first iteration
+        finished = max(finished, SETUP)
+        tally = self._meter.take(finished) if self._meter else Tally()
         clock, seconds = time.perf_counter(), None
         if self._clock is not None:
             seconds, self._clock = clock - self._clock, clock
-        if self._meter is None:
-            return
-        if finished < 0:
-            if self._party == RECOMMENDER and now >= 0:
-                self._report({"event": "joined"})
-            return
-        tally = self._meter.take(finished)
         if finished <= self._reported:
             return
         invited, contributors = turnout(role)
         self._report(
             {
-                "event": "iteration",
+                "event": "joined" if finished < 0 else "iteration",
                 "party": self._party,
                 "iteration": finished,
                 "seconds": seconds,
                 "invited": invited,
                 "contributors": contributors,
+                "course": role.facts(),
                 **tally.to_lists(),
             }
         )
 
     def ended(self, party: Party, memory: int | None) -> None:
-        view = party.view
+        self._ended = True
+        view, tally = party.view, self._meter.take(ALL) if self._meter else Tally()
         self._report(
             {
                 "event": "end",
@@ -117,7 +187,27 @@ class Figures:
                 "result": None if party.result is None else result_digest(party.result).hex(),
                 "rejected": dict(self.rejected),
                 "uss": memory,
-                **(self._meter.take(_ALL).to_lists() if self._meter else {}),
+                "course": party.role.facts() if self._ahead is not None else {},
+                **tally.to_lists(),
+            }
+        )
+
+    def closed(self, handshakes: Mapping[str, int], kernel: list[list[Any]] | None, note: str | None) -> None:
+        """Of a server that is there no more. `handshakes`: by party, how many in this life of it."""
+        meter = self._meter or Meter()
+        if self._meter and not self._left_out:
+            meter.close_handshakes(self._party, handshakes)
+        tally = meter.take(ALL)
+        self._report(
+            {
+                "event": "closed",
+                "party": self._party,
+                "strangers": dict(self.refused),
+                "parties": meter.parties(),
+                "apart": meter.apart(),
+                "kernel": kernel,
+                "kernel_note": note,
+                **tally.to_lists(),
             }
         )
 

@@ -19,6 +19,7 @@ from typing import Any
 
 import zmq
 
+from actors import kernel
 from actors.channel import Channel
 from actors.faults import PHASES, Faults
 from actors.figures import Figures, Report, own_memory, save_factors
@@ -43,6 +44,7 @@ _PORT_SECONDS = 10.0  # in which the port of a server that was killed must be fr
 _MOST_DERIVED = 3  # times that one peer may have the same old frames derived again
 _LOOK_SECONDS = 0.2  # between two looks at who is still connected
 _LEAVE_SECONDS = 0.02  # in which frames that were handed over are on the wire
+_SEE_OFF_SECONDS = 3.0  # in which clients that are done close their connections, so that the kernel has counted all
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,7 @@ class Place:
     silence: float | None = None  # seconds after which a server is asked again; half of the deadline
     faults: Faults | None = None
     incarnation: int = 0  # how often these parties were started before
+    metering: str = "on"  # of servers: "on", "off", or "alternate" (in even iterations alone)
 
 
 @dataclass(slots=True, eq=False)
@@ -74,6 +77,7 @@ class _Hosted:
     first: Step | None = None  # after a restart: what the view says is still to be done
     derived: dict[str, tuple[int, int]] = field(default_factory=dict)  # by peer: first frame, how often in a row
     servers: list[tuple[_Hosted, str]] = field(default_factory=list)  # whom it asks when it hears nothing
+    kernel_note: str | None = None  # of a server: why it does not read what the kernel counts
 
     def listens(self) -> bool:
         """A user that is done wants nothing more; a server may still be asked for its last frames."""
@@ -127,15 +131,18 @@ class Host:
 
     def _seat(self, roster: Roster, secret: Secret) -> _Hosted:
         name, card, place = secret.seat.party, roster.card, self._place
-        server_end, ahead = None, self._servers
+        server_end, ahead, note = None, self._servers, None
         if name in self._servers:
             ahead = self._servers[self._servers.index(name) + 1 :]  # an earlier server connects to the later ones
-            server_end = self._listen(roster, secret, ahead)
+            endpoint, clients = place.bind.get(name) or roster.endpoints[name], len(roster.public_keys)
+            note = kernel.why_not(name, endpoint, clients, place.metering, name in place.resume)
+            server_end = self._listen(roster, secret, ahead, endpoint, note is None)
         max_frame = card.codec.max_frame
         ends = {s: ClientEnd(self._context, s, roster.address(s), secret.keys, max_frame) for s in ahead}
-        figures = Figures(name, server_end is not None, place.reported, self._report, self._observer, secret.held_out)
+        own_servers, plane = ahead if server_end else None, (self._observer, secret.held_out)
+        figures = Figures(name, own_servers, place.reported, self._report, *plane, place.metering)
         party, opening = seat_party(card, secret.seat, name in place.views)
-        hosted = _Hosted(card, secret, party, None, server_end, ends, figures)
+        hosted = _Hosted(card, secret, party, None, server_end, ends, figures, kernel_note=note)
         for end in hosted.ends():
             self._poller.register(end.socket, zmq.POLLIN)
             self._by_socket[end.socket] = (hosted, end)
@@ -154,12 +161,12 @@ class Host:
             hosted.journal = hosted.mischief.journal(hosted.journal, hosted.party.view)
         return hosted
 
-    def _listen(self, roster: Roster, secret: Secret, ahead: tuple[str, ...]) -> ServerEnd:
+    def _listen(self, roster: Roster, secret: Secret, ahead: tuple[str, ...], endpoint: str, count: bool) -> ServerEnd:
         name = secret.seat.party
         keys = {key: party for party, key in roster.public_keys.items() if party not in ahead and party != name}
-        endpoint = self._place.bind.get(name) or roster.endpoints[name]
         assert self._gate is not None
-        open_end = functools.partial(ServerEnd, self._context, self._gate, name, endpoint, secret.keys, keys)
+        where = (self._context, self._gate, name, endpoint)
+        open_end = functools.partial(ServerEnd, *where, secret.keys, keys, kernel=count)
         end = self._retry(open_end, roster.card.codec.max_frame, _PORT_SECONDS if name in self._place.resume else 0.0)
         self._report({"event": "ready", "party": name, "endpoint": end.address.endpoint})
         return end
@@ -182,7 +189,7 @@ class Host:
         for record in records:
             if record.type not in (SENT, END, SIGNED) and party.role.iteration != hosted.before:
                 hosted.figures.watch(party.role, False)
-                hosted.figures.turned(party.role, hosted.before, party.role.iteration)
+                hosted.figures.turned(party.role)
                 hosted.before = party.role.iteration
             yield record
             hosted.figures.recount(record, hosted.card.codec)
@@ -230,19 +237,40 @@ class Host:
         return all(map(ServerEnd.is_left, servers)) or time.monotonic() > self._done + self._place.deadline
 
     def _close(self) -> None:
-        """The last frames still leave."""
+        """The last frames still leave, and servers wait until everyone has what was for him."""
+        for hosted in self._hosted:
+            for client_end in hosted.client_ends.values():
+                self._poller.unregister(client_end.socket)
+                client_end.close()
+            hosted.client_ends = {}
+        self._see_off()
         for hosted in self._hosted:
             if hosted.server_end:
-                self._note_refusals(hosted)
-                self._report({"event": "closed", "party": hosted.party.name, "strangers": dict(hosted.figures.refused)})
-            for end in hosted.ends():
-                end.close()
+                self._close_server(hosted, hosted.server_end)
         if self._gate:
             self._gate.close()
         self._context.term()
 
+    def _see_off(self) -> None:
+        """Until the clients have closed their connections: then everything is acknowledged, and counted."""
+        ledgers = [end.ledger for hosted in self._hosted if (end := hosted.server_end) and end.ledger]
+        until = time.monotonic() + _SEE_OFF_SECONDS
+        while not all(ledger.is_left() for ledger in ledgers) and time.monotonic() < until:
+            for socket, _ in self._poller.poll(int(1000 * _LOOK_SECONDS)):
+                if socket in self._by_socket:
+                    self._drain(*self._by_socket[socket])
+
+    def _close_server(self, hosted: _Hosted, end: ServerEnd) -> None:
+        self._note_refusals(hosted)
+        counted = end.ledger.close() if end.ledger else None
+        hosted.figures.closed(end.handshakes(), counted, hosted.kernel_note)
+        end.close()
+
     def _abandon(self) -> None:
         """Nothing more leaves."""
+        for hosted in self._hosted:
+            if hosted.server_end and hosted.server_end.ledger:
+                hosted.server_end.ledger.close()
         if self._gate:
             self._gate.close()
         self._context.destroy(linger=0)
@@ -296,7 +324,7 @@ class Host:
             self._schedule(self._place.deadline, functools.partial(self._deadline, hosted, iteration))
         self._crash_here(hosted, step, PHASES[2])
         if turned:
-            hosted.figures.turned(party.role, before, party.role.iteration)
+            hosted.figures.turned(party.role)
         if turned and before >= 0 and party.name == RECOMMENDER and not step.done:
             self._apply_rule(party.role.iteration)
         if step.done:
@@ -304,13 +332,19 @@ class Host:
 
     def _send(self, hosted: _Hosted, out: Outgoing) -> None:
         hosted.figures.sent(out)
-        end = hosted.client_ends.get(out.to) or hosted.server_end
-        assert end is not None
         if hosted.mischief is None:
-            end.send(out.to, out.frame)
+            self._hand_over(hosted, out.to, out.frame)
             return
-        for delay, frame in hosted.mischief.deliver(out):
-            self._schedule(delay * _TICK, functools.partial(end.send, out.to, frame))
+        leaving = hosted.mischief.deliver(out)
+        hosted.figures.suffered(out, [frame for _, frame in leaving])
+        for delay, frame in leaving:
+            self._schedule(delay * _TICK, functools.partial(self._hand_over, hosted, out.to, frame))
+
+    def _hand_over(self, hosted: _Hosted, to: str, frame: bytes) -> None:
+        end = hosted.client_ends.get(to) or hosted.server_end
+        assert end is not None
+        if not end.send(to, frame):
+            hosted.figures.undelivered(to, len(frame))
 
     def _finish(self, hosted: _Hosted, memory: int | None) -> None:
         party = hosted.party
@@ -357,8 +391,11 @@ class Host:
 
     def _note_refusals(self, hosted: _Hosted) -> None:
         """Strangers stand in the view with how many there were: at 1, 2, 4, 8 …, so that a flood does not fill it."""
-        assert hosted.server_end is not None
-        for kind in hosted.server_end.refusals():
+        end = hosted.server_end
+        assert end is not None
+        while end.revoked_frames:
+            hosted.figures.revoked(*end.revoked_frames.pop())
+        for kind in end.refusals():
             hosted.figures.refused[kind] += 1
             count = hosted.figures.refused[kind]
             records = hosted.party.note("Refused", kind, count) if count & (count - 1) == 0 else []

@@ -14,7 +14,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +23,9 @@ import numpy as np
 from actors.faults import Faults
 from actors.journal import make_view_folders, view_end, view_path
 from actors.keys import Roster, Secret
-from actors.meter import Tally
 from actors.nursery import Nursery
 from actors.observer import Observer
-from actors.outcome import EventsFor, IterationDone, OnIteration, Outcome
+from actors.outcome import Books, EventsFor, OnIteration, Outcome
 from protocol.errors import Aborted, BadInput, Bug, Reason
 from protocol.messages import SETUP, Due, Event, Gone
 from protocol.roles import RECOMMENDER, role_of, user_index
@@ -56,17 +55,7 @@ class Staff:
     resume: bool = False  # every party goes on from its view
     gone: frozenset[str] = frozenset()  # users that had gone for good before the run was stopped
     lock: int | None = None  # a descriptor that every process holds open
-
-
-@dataclass(slots=True)
-class _Pending:
-    """An iteration that not every server has reported yet."""
-
-    tally: Tally = field(default_factory=Tally)
-    reporters: set[str] = field(default_factory=set)
-    seconds: float | None = None
-    invited: int = 0
-    contributors: int = 0
+    metering: str = "on"  # "off", or "alternate" (in even iterations alone), to see what it costs
 
 
 class Launch:
@@ -85,11 +74,8 @@ class Launch:
         self._secrets = {secret.seat.party: secret for secret in secrets if secret.seat.party not in staff.gone}
         self._gone = {user_index(party) for party in staff.gone}
         self._staff = staff
-        self._report_iteration = on_iteration
         self._servers = roster.card.scheme.servers
         self._endpoints: dict[str, str] = {}
-        self._pending: dict[int, _Pending] = {}
-        self._reported = dict.fromkeys(self._servers, SETUP - 1)  # the last iteration that each server has reported
         self._alive: dict[int, list[str]] = {}
         self._waiting = set(self._secrets)  # parties whose end was not reported
         self._resumed: set[str] = set()
@@ -98,6 +84,7 @@ class Launch:
         self._orphans = 0  # processes that ended before they had a party
         self._users_per_process = max(1, staff.users_per_process)
         self.outcome = Outcome(gone=sorted(staff.gone, key=user_index))
+        self._books = Books(self._servers, self.outcome, on_iteration)
         params = roster.card.params
         size = Observer.size(params.n_users, params.n_items, params.dim)
         self._observer_fd = os.memfd_create("keyhole-observer")
@@ -140,6 +127,7 @@ class Launch:
             "run_folder": str(staff.run_folder),
             "deadline": staff.deadline,
             "faults": staff.faults.to_dict() if staff.faults else None,
+            "metering": staff.metering,
             "silence": _ASK_SOON if staff.faults and staff.faults.rate else None,
         }
         return Nursery(common, self._observer_fd, staff.run_folder / "actors.log", staff.lock)
@@ -154,7 +142,7 @@ class Launch:
                 "endpoints": self._endpoints,
                 "bind": {party: self._bind(party) for party in parties if party in self._servers},
                 "resume": list(parties) if resume else [],
-                "reported": self._reported.get(parties[0], SETUP - 1),
+                "reported": self._books.reported.get(parties[0], SETUP - 1),
                 "incarnation": self._tries[parties[0]],
             },
         )
@@ -275,45 +263,26 @@ class Launch:
             self._nursery.tell_all(["Restarted", event["party"]])
 
     def _on_joined(self, event: dict[str, Any]) -> None:
-        self.outcome.startup_seconds = self.outcome.startup_seconds or time.monotonic() - self._started
+        seconds = time.monotonic() - self._started
+        self.outcome.startup_seconds = self.outcome.startup_seconds or seconds
+        self._books.iteration(event, None if event["seconds"] is None else seconds)
 
     def _on_resumed(self, event: dict[str, Any]) -> None:
         self._resumed.add(event["party"])
 
     def _on_iteration(self, event: dict[str, Any]) -> None:
-        iteration, server = event["iteration"], event["party"]
-        if iteration <= self._reported[server]:
-            return
-        self._reported[server] = iteration
-        pending = self._pending.setdefault(iteration, _Pending())
-        pending.tally += Tally.from_lists(event)
-        pending.reporters.add(server)
-        if server == RECOMMENDER:
-            pending.seconds, pending.invited = event["seconds"], event["invited"]
-            pending.contributors = event["contributors"]
-            if iteration + 1 < self._roster.card.params.iterations:
-                self._happen(iteration + 1)
-        if len(pending.reporters) == len(self._servers):
-            del self._pending[iteration]
-            if self._report_iteration:
-                figures = (pending.seconds, pending.invited, pending.contributors, pending.tally)
-                self._report_iteration(IterationDone(iteration, *figures))
+        following, ended = event["iteration"] + 1, self._roster.card.params.iterations
+        if event["party"] == RECOMMENDER and following < ended and not self._books.knows(event):
+            self._happen(following)
+        self._books.iteration(event, event["seconds"])
 
     def _on_end(self, event: dict[str, Any]) -> None:
-        party = event["party"]
-        if party not in self._waiting:  # a server that was started again after its end
-            return
-        self._waiting.discard(party)
-        self.outcome.rejected.update(event["rejected"])
-        if event["view"]:
-            self.outcome.views[party] = (event["view"][0], event["view"][1])
-        if "rows" in event:
-            self.outcome.rest += Tally.from_lists(event)
-        if party not in self._servers and event["uss"] is not None:
-            self.outcome.user_process_uss.append(event["uss"])
+        if event["party"] in self._waiting:  # else it is a server that was started again after its end
+            self._waiting.discard(event["party"])
+            self._books.end(event)
 
     def _on_closed(self, event: dict[str, Any]) -> None:
-        self.outcome.strangers.update(event["strangers"])
+        self._books.closed(event)
 
     def _on_abort(self, event: dict[str, Any]) -> None:
         raise Aborted(Reason[event["reason"]], event["detail"] or event["party"])
@@ -336,6 +305,7 @@ class Launch:
             shutil.rmtree(self._ipc_folder, ignore_errors=True)
 
     def _conclude(self) -> None:
+        self._books.conclude()
         folder = self._staff.run_folder
         if self.outcome.abort is None:
             self.outcome.item_factors = np.load(folder / "model" / "item_factors.npy", allow_pickle=False)

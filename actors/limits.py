@@ -29,6 +29,20 @@ def check_files(connections: int, sockets: int) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (need, hard))
 
 
+def make_room_for_twice(connections: int) -> str | None:
+    """Two descriptors for each, or a sentence that says why there will be one."""
+    need = 2 * connections + 2 * SPARE_FILES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < need:
+        return (
+            f"A server would need {need} open files to read what the kernel counted, and the limit is {hard}: "
+            f"raise it with ulimit -n {need}."
+        )
+    if soft != resource.RLIM_INFINITY and soft < need:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (need, hard))
+    return None
+
+
 def check_processes(processes: int) -> None:
     soft, _ = resource.getrlimit(resource.RLIMIT_NPROC)
     if soft != resource.RLIM_INFINITY and soft < processes:

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from actors.meter import Tally
+from actors.meter import Row, Tally
 from protocol.errors import Aborted
-from protocol.messages import Event
+from protocol.messages import SETUP, Event
+from protocol.roles import RECOMMENDER, Facts
 
 
 @dataclass(frozen=True, slots=True)
 class IterationDone:
-    iteration: int
+    iteration: int  # −1: the set-up, when everyone has joined
     seconds: float | None  # unknown for one that was read back from a view
     invited: int
     contributors: int
-    tally: Tally  # set-up comes with iteration 0
+    tally: Tally  # late set-up comes with an iteration
+    course: Facts = field(default_factory=dict)
 
 
 OnIteration = Callable[[IterationDone], None]
@@ -34,9 +37,97 @@ class Outcome:
     views: dict[str, tuple[int, bytes]] = field(default_factory=dict)  # party -> (records, head of the chain)
     rejected: Counter[str] = field(default_factory=Counter)
     strangers: Counter[str] = field(default_factory=Counter)  # connections that were refused, by kind
-    rest: Tally = field(default_factory=Tally)  # traffic after the last iteration
+    rest: Tally = field(default_factory=Tally)  # traffic that was told with no iteration
+    course: Facts = field(default_factory=dict)  # at the end
+    parties: list[Row] = field(default_factory=list)  # phase, sender, receiver, kind, messages, payload, wire bytes
+    apart: list[Row] = field(default_factory=list)  # what, sender, receiver, messages, payload, wire bytes
+    kernel: list[Row] | None = None  # server, party, connections, bytes received, bytes sent
+    kernel_note: str | None = "The run did not come to its end."  # why there is none
     startup_seconds: float = 0.0
     restarts: int = 0
     gone: list[str] = field(default_factory=list)  # users whose processes ended and were not started again
     processes: dict[str, int] = field(default_factory=dict)
     user_process_uss: list[int] = field(default_factory=list)  # bytes that each user process owned at its end
+
+
+@dataclass(slots=True)
+class _Pending:
+    """An iteration that not every server has reported yet."""
+
+    tally: Tally = field(default_factory=Tally)
+    course: Facts = field(default_factory=dict)
+    reporters: set[str] = field(default_factory=set)
+    seconds: float | None = None
+    invited: int = 0
+    contributors: int = 0
+
+
+class Books:
+    """Puts together what the figures of the parties report, and tells an iteration when every server has."""
+
+    def __init__(self, servers: Iterable[str], outcome: Outcome, on_iteration: OnIteration | None) -> None:
+        self._servers = frozenset(servers)
+        self._outcome = outcome
+        self._on_iteration = on_iteration
+        self._pending: dict[int, _Pending] = {}
+        self._closed: dict[str, dict[str, Any]] = {}
+        self.reported = dict.fromkeys(self._servers, SETUP - 1)  # the last iteration that each server has reported
+
+    def knows(self, report: dict[str, Any]) -> bool:
+        return bool(report["iteration"] <= self.reported[report["party"]])
+
+    def iteration(self, report: dict[str, Any], seconds: float | None) -> None:
+        """The recommender's set-up is one too; that of the others comes with their iterations."""
+        if self.knows(report):
+            return
+        number, server = report["iteration"], report["party"]
+        self.reported[server] = number
+        pending = self._pending.setdefault(number, _Pending())
+        pending.tally.add(Tally.from_lists(report))
+        pending.course |= report["course"]
+        pending.reporters.add(server)
+        if server == RECOMMENDER:
+            pending.seconds, pending.invited, pending.contributors = seconds, report["invited"], report["contributors"]
+        if pending.reporters == (self._servers if number >= 0 else {RECOMMENDER}):
+            del self._pending[number]
+            if self._on_iteration:
+                figures = (pending.seconds, pending.invited, pending.contributors, pending.tally, pending.course)
+                self._on_iteration(IterationDone(number, *figures))
+
+    def end(self, report: dict[str, Any]) -> None:
+        """Of any party, once."""
+        party, outcome = report["party"], self._outcome
+        outcome.rejected.update(report["rejected"])
+        if report["view"]:
+            outcome.views[party] = (report["view"][0], report["view"][1])
+        if party in self._servers:
+            outcome.rest.add(Tally.from_lists(report))
+            outcome.course |= report["course"]
+        elif report["uss"] is not None:
+            outcome.user_process_uss.append(report["uss"])
+
+    def closed(self, report: dict[str, Any]) -> None:
+        self._closed[report["party"]] = report
+
+    def conclude(self) -> None:
+        """After the last report. What was told with no iteration is not lost."""
+        outcome = self._outcome
+        for pending in self._pending.values():
+            outcome.rest.add(pending.tally)
+        for _, report in sorted(self._closed.items()):
+            outcome.strangers.update(report["strangers"])
+            outcome.rest.add(Tally.from_lists(report))
+            outcome.parties += report["parties"]
+            outcome.apart += report["apart"]
+        if outcome.abort is None:
+            self._conclude_kernel()
+
+    def _conclude_kernel(self) -> None:
+        """All servers' counts, or why there are none: a comparison of half of them would say nothing."""
+        silent = [f"{server} did not say what it had counted." for server in self._servers - self._closed.keys()]
+        notes = [report["kernel_note"] for report in self._closed.values() if report["kernel_note"]]
+        self._outcome.kernel_note = next(iter(silent + notes), None)
+        if self._outcome.kernel_note is None:
+            self._outcome.kernel = [
+                [server, *row] for server, report in sorted(self._closed.items()) for row in report["kernel"]
+            ]

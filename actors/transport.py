@@ -22,6 +22,7 @@ uncounted; a connection whose handshake succeeded is never counted.
 from __future__ import annotations
 
 import struct
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -29,6 +30,7 @@ import zmq
 from zmq.auth.thread import ThreadAuthenticator
 from zmq.utils.monitor import recv_monitor_message
 
+from actors.kernel import Ledger
 from protocol.errors import BadInput, Bug
 from protocol.framing import CURVE_OVERHEAD
 
@@ -71,9 +73,11 @@ class Gate:
         self._authenticator = ThreadAuthenticator(context)
         self._authenticator.start()
         self._allowed: dict[str, frozenset[bytes]] = {}
+        self._let_in: dict[str, Counter[bytes]] = {}  # by server and key, how often
 
     def admit(self, server: str, keys: Iterable[bytes]) -> None:
         self._allowed[server] = frozenset(keys)
+        self._let_in[server] = Counter()
         self._authenticator.configure_curve_callback(server, self)
 
     def revoke(self, server: str, key: bytes) -> None:
@@ -81,7 +85,14 @@ class Gate:
 
     def callback(self, domain: str, key: bytes) -> bool:
         """Called by the authenticator for every handshake."""
-        return key in self._allowed.get(domain, ())
+        allowed = key in self._allowed.get(domain, ())
+        if allowed:
+            self._let_in[domain][key] += 1
+        return allowed
+
+    def handshakes(self, server: str) -> dict[bytes, int]:
+        """How many each key has made; a copy, as the handler's thread goes on counting."""
+        return self._let_in[server].copy()
 
     def close(self) -> None:
         self._authenticator.stop()
@@ -90,7 +101,8 @@ class Gate:
 class Knocks:
     """The socket monitor of a server, read as kinds of connections that were turned away."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, ledger: Ledger | None) -> None:
+        self._ledger = ledger
         self.socket = context.socket(zmq.PAIR)
         self.socket.rcvhwm = 0  # no limit: at one, libzmq would stop serving connections until somebody reads here
         self._results = 0  # handshakes that succeeded, or were refused by key
@@ -121,8 +133,13 @@ class Knocks:
             return "NO_HANDSHAKE"
         if event == zmq.EVENT_ACCEPTED:
             self.open[value] = self._results
-        elif event == zmq.EVENT_DISCONNECTED and self.open.pop(value, None) == self._results and not failed:
-            return "NO_HANDSHAKE"
+            if self._ledger:
+                self._ledger.accepted(value)
+        elif event == zmq.EVENT_DISCONNECTED:
+            if self._ledger:
+                self._ledger.ended(value)
+            if self.open.pop(value, None) == self._results and not failed:
+                return "NO_HANDSHAKE"
         return None
 
     def close(self, server: zmq.Socket[bytes]) -> None:
@@ -143,7 +160,9 @@ class ServerEnd:
         roster: Mapping[bytes, str],
         max_frame: int,
         handshake_ms: int = HANDSHAKE_MS,
+        kernel: bool = False,
     ) -> None:
+        """With `kernel`, what the kernel counts is kept for the end; it takes a second descriptor per connection."""
         self._gate = gate
         self._server = server
         self._parties = dict(roster)
@@ -151,9 +170,12 @@ class ServerEnd:
         self._route_to: dict[str, bytes] = {}
         self._revoked: set[str] = set()
         self._dropped: list[str] = []  # kinds, since `refusals` was last asked
+        self._disowned: dict[bytes, str] = {}  # routing names of connections that name themselves, by whose key
+        self.revoked_frames: list[tuple[str, int]] = []  # (party, size) of what was dropped as such
+        self.ledger = Ledger(len(self._parties)) if kernel else None
         gate.admit(server, self._parties)  # before bind: without a handler CURVE lets every key in
         self.socket = context.socket(zmq.ROUTER)
-        self._knocks = Knocks(context)
+        self._knocks = Knocks(context, self.ledger)
         _limit(self.socket, max_frame)
         self.socket.backlog = BACKLOG
         self.socket.handshake_ivl = handshake_ms
@@ -200,15 +222,35 @@ class ServerEnd:
     def _learn(self, route: bytes, frame: zmq.Frame) -> str | None:
         """The party at the other end of a new connection; None if nothing is taken from it."""
         party = self._parties[str(frame.get("User-Id")).encode()]  # what the handshake proved
+        named = bool(frame.get("Identity"))
+        if self.ledger:
+            self._dropped += self._knocks.read()  # so that its connection is known there
+            self._note_connection(int(frame.get(zmq.SRCFD)), party, named)
+        if named and route not in self._disowned:
+            self._disowned[route] = party
         if party in self._revoked:
             self._dropped.append("REVOKED")
+            self.revoked_frames += [] if named else [(party, len(frame))]
             return None
-        if frame.get("Identity"):
+        if named:
             self._dropped.append("BORROWED_IDENTITY")
             return None
         self._party_of[route] = party  # an old one keeps its entry: what is left in it must not become the way back
         self._route_to[party] = route
         return party
+
+    def _note_connection(self, descriptor: int, party: str, named: bool) -> None:
+        assert self.ledger is not None
+        if named:
+            self.ledger.disown(descriptor)
+        else:
+            self.ledger.spoke(descriptor, party)
+
+    def handshakes(self) -> dict[str, int]:
+        """How many each party has made, without those of connections that name themselves."""
+        made = Counter({self._parties[key]: times for key, times in self._gate.handshakes(self._server).items()})
+        made.subtract(self._disowned.values())
+        return {party: times for party, times in made.items() if times > 0}
 
     def send(self, party: str, frame: bytes) -> bool:
         """False if there is no way to that party: it is gone, revoked, or has not spoken yet."""
@@ -238,6 +280,8 @@ class ServerEnd:
 
     def close(self) -> None:
         self._knocks.close(self.socket)
+        if self.ledger:
+            self.ledger.close()
         self.socket.close(LINGER_MS)
 
 

@@ -53,16 +53,15 @@ def _exchange(card: Card, names: list[str]) -> None:
         parties[name], _ = seat_party(card, Secret.from_dict(secret.to_dict()).seat, with_view=True)
     observer = Observer.in_memory(_USERS, _ITEMS, params.dim, (params.rating_min, params.rating_max))
     figures = {
-        name: Figures(name, name in card.scheme.servers, SETUP - 1, lambda _: None, observer, held_out)
+        name: Figures(name, () if name in card.scheme.servers else None, SETUP - 1, lambda _: None, observer, held_out)
         for name in names
     }
     patience: Patience[str] = Patience(1.0)
     waiting: deque[tuple[str, str, bytes]] = deque()
 
-    def settle(party: Party, step: Step, before: int = SETUP) -> None:
+    def settle(party: Party, step: Step) -> None:
         figures[party.name].watch(party.role, step.done)
-        if party.role.iteration != before:
-            figures[party.name].turned(party.role, before, party.role.iteration)
+        figures[party.name].turned(party.role)
         if step.done:
             figures[party.name].ended(party, None)
         for out in step.sends:
@@ -81,10 +80,9 @@ def _exchange(card: Card, names: list[str]) -> None:
         sender, receiver, frame = waiting.popleft()
         patience.watch(sender)
         patience.heard(sender, [sender])
-        before = parties[receiver].role.iteration
         step = parties[receiver].receive(sender, frame)
         figures[receiver].received(sender, step, len(frame))
-        settle(parties[receiver], step, before)
+        settle(parties[receiver], step)
         patience.seconds(), patience.overdue()
         if parties[RECOMMENDER].role.iteration > told:  # everyone stays
             told = parties[RECOMMENDER].role.iteration

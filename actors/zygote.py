@@ -162,6 +162,7 @@ def run_actors(
             common["silence"],
             Faults.from_dict(common["faults"]) if common["faults"] else None,
             order["incarnation"],
+            common["metering"],
         )
         Host(roster, secrets, place, report, observer, Channel(socket.socket(fileno=events))).run()
     except Aborted as abort:

@@ -116,9 +116,10 @@ class FaultyInProcess(InProcess):
     # --- frames ----------------------------------------------------------------------------------------------------
 
     def _post(self, name: str, out: Outgoing) -> None:
-        edge = (name, out.to)
-        for delay, frame in self._mischief[name].deliver(out):
-            self._meter.count(out.iteration, *edge, out.kind, len(frame))
+        edge, leaving = (name, out.to), self._mischief[name].deliver(out)
+        self._figures[name].sent(out)
+        self._figures[name].suffered(out, [frame for _, frame in leaving])
+        for delay, frame in leaving:
             if delay:
                 heapq.heappush(self._delayed, (self._ticks + delay, next(self._ticket), edge, frame))
             else:

@@ -1,4 +1,7 @@
-"""The run folder: `run.toml`, `summary.json`, `iterations.jsonl`, `views/`, `model/`. It belongs to the auditor."""
+"""The run folder: `run.toml`, `summary.json`, `iterations.jsonl`, `bandwidth.json`, `views/`, `model/`.
+
+It belongs to the auditor.
+"""
 
 from __future__ import annotations
 
@@ -24,6 +27,7 @@ from actors.keys import write_private
 from protocol.errors import BadInput
 from protocol.schemes import find_scheme
 from protocol.seating import Card
+from protocol.view import Broken
 from sim.config import RunConfig
 
 FORMAT = 1
@@ -164,8 +168,37 @@ def read_summary(folder: Path) -> dict[str, Any] | None:
 
 
 def write_summary(folder: Path, summary: dict[str, Any]) -> None:
+    _replace(folder / "summary.json", json.dumps(summary, indent=1, allow_nan=False) + "\n")
+
+
+def write_bandwidth(folder: Path, document: dict[str, Any]) -> None:
+    """One line for each row: there may be many."""
+    parts = [f"{json.dumps(key)}: {_by_line(value)}" for key, value in document.items()]
+    _replace(folder / "bandwidth.json", "{" + ",\n".join(parts) + "}\n")
+
+
+def _by_line(value: Any) -> str:
+    if not isinstance(value, list) or not value:
+        return json.dumps(value, allow_nan=False)
+    return "[\n" + ",\n".join(json.dumps(row, allow_nan=False) for row in value) + "\n]"
+
+
+def read_bandwidth(folder: Path) -> dict[str, Any] | None:
+    """None if the run has not come to one."""
+    try:
+        document = json.loads((folder / "bandwidth.json").read_text("utf-8"))
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        raise Broken(f"{folder}/bandwidth.json is damaged ({error})") from error
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        raise Broken(f"{folder}/bandwidth.json is not one of format {FORMAT}")
+    return document
+
+
+def _replace(path: Path, text: str) -> None:
     """In one step, so that a reader never sees half of it."""
-    part = folder / "summary.json.part"
+    part = path.with_name(f"{path.name}.part")
     part.unlink(missing_ok=True)
-    write_private(part, json.dumps(summary, indent=1, allow_nan=False) + "\n")
-    os.replace(part, folder / "summary.json")
+    write_private(part, text)
+    os.replace(part, path)

@@ -14,12 +14,12 @@ import random
 import time
 from collections import deque
 from collections.abc import Container, Iterable, Iterator, Mapping
+from typing import Any
 
-from actors.figures import turnout
-from actors.journal import Follow, Journal, derive_again, make_view_folders, resume_party, view_path
-from actors.meter import Meter
+from actors.figures import Figures
+from actors.journal import Journal, derive_again, make_view_folders, resume_party, view_path
 from actors.observer import HeldOut, Observer
-from actors.outcome import EventsFor, IterationDone, OnIteration, Outcome
+from actors.outcome import Books, EventsFor, OnIteration, Outcome
 from actors.presence import everyone_stays, takes_presence
 from protocol.errors import Aborted, Bug
 from protocol.messages import SETUP, Deadline, Due, Event, Gone
@@ -27,7 +27,7 @@ from protocol.party import Outgoing, Party, Step
 from protocol.roles import RECOMMENDER, user_index
 from protocol.schemes import Scheme
 from protocol.seating import Card, Seat, seat_party
-from protocol.view import EVENT, RECEIVED, REJECTED, SENT, Record
+from protocol.view import END, EVENT, SENT, SIGNED, Record
 
 Edge = tuple[str, str]
 
@@ -72,9 +72,7 @@ class InProcess:
         self._late: list[tuple[str, str, bytes]] = []
         self._observer = observer
         self._held_out = held_out or {}
-        self._on_iteration = on_iteration
         self._random = None if order is None else random.Random(order)
-        self._meter = Meter()
         self._fifo: deque[Edge] = deque()  # edges in the order of sending; one entry per waiting frame
         self._waiting: dict[Edge, deque[bytes]] = {}
         self._timers: deque[tuple[str, int]] = deque()
@@ -85,10 +83,12 @@ class InProcess:
         for name, seat in self._seats.items():
             self.parties[name], self._openings[name] = seat_party(card, seat, name in with_view)
         self._at = dict.fromkeys(self.parties, SETUP)  # the iteration that each party was in after its last step
-        self._before_last = SETUP  # as the view of the recommender says
-        self._past: list[tuple[int, int, int]] = []  # iteration, invited, contributors
+        self._ended: set[str] = set()  # parties whose figures at their end are told
+        self._held_back: list[dict[str, Any]] | None = None  # reports, while parties are read back
         self.outcome = Outcome(processes={"inprocess": 1})
-        self._clock = self._started = time.perf_counter()
+        self._books = Books(card.scheme.servers, self.outcome, on_iteration)
+        self._figures = {name: self._new_figures(name) for name in self.parties}
+        self._started = time.perf_counter()
 
     def run(self) -> Outcome:
         try:
@@ -129,61 +129,46 @@ class InProcess:
     def _go_on(self) -> None:
         """After a break. Who keeps no view begins anew, and is told everything from the first iteration on."""
         fresh = [name for name in self.parties if name not in self._with_view]
-        steps = {name: self._revive(name, self._recount) for name in self.parties if name in self._with_view}
+        self._held_back = []
+        steps = {name: self._revive(name) for name in self.parties if name in self._with_view}
+        reports, self._held_back = self._held_back, None
+        for report in reports:  # now that everyone is there to be looked at
+            self._report(report)
         recommender = self.parties[RECOMMENDER]
         now = max(recommender.role.iteration, 0)
-        self._report_past(unfinished=bool(steps.get(RECOMMENDER, Step()).records))
         self._begin(fresh)
         for iteration in range(now):
             self._happen(iteration, fresh)
         for name, step in steps.items():
             unfinished = name == RECOMMENDER and step.records  # its last step, so that it may enter an iteration now
-            self._at[name] = self._before_last if unfinished else self.parties[name].role.iteration
+            self._at[name] = self._figures[name].iteration if unfinished else self.parties[name].role.iteration
             self._settle(self.parties[name], step)
         if self._told < now and not recommender.done:
             self._happen(now)
         for name in self.parties:
             self._ask_again(name)
 
-    def _revive(self, name: str, follow: Follow | None = None) -> Step:
+    def _revive(self, name: str) -> Step:
         """The party as its view leaves it, and what it owes."""
         self._openings.pop(name, None)
-        party, journal, step = resume_party(self._card, self._seats[name], self._path(name), follow)
+        self._figures[name] = self._new_figures(name)
+        party, journal, step = resume_party(self._card, self._seats[name], self._path(name), self._follow)
         self.parties[name] = party
         self._keep(name, journal)
-        if self._observer is not None:
-            self._observer.watch(name, party.role, party.done, self._held_out.get(name))
+        self._figures[name].watch(party.role, party.done)
         step.kind = "start"
         return step
 
-    def _recount(self, party: Party, records: Iterable[Record]) -> Iterator[Record]:
-        """What was sent and refused before the break, who has gone, and the iterations that were finished."""
+    def _follow(self, party: Party, records: Iterable[Record]) -> Iterator[Record]:
+        """Look on while a party does again what its view says: the figures are those of the first time."""
+        figures = self._figures[party.name]
         for record in records:
-            if record.type == SENT:
-                to, kind, iteration, size, _ = record.fields
-                self._meter.count(iteration, party.name, to, kind, size)
-            elif record.type == REJECTED:
-                self.outcome.rejected[record.fields[1]] += 1
-            elif party.name == RECOMMENDER and record.type in (RECEIVED, EVENT):
-                self._note_turn(party)
-                if record.type == EVENT and record.fields[0] == Gone.__name__:
-                    self._left.add(record.fields[1])
+            if record.type not in (SENT, END, SIGNED):
+                figures.turned(party.role)
             yield record
-
-    def _note_turn(self, recommender: Party) -> None:
-        """Before an input: has the one before it finished an iteration?"""
-        if recommender.role.iteration != self._before_last:
-            self._past.append((self._before_last, *turnout(recommender.role)))
-            self._before_last = recommender.role.iteration
-
-    def _report_past(self, unfinished: bool) -> None:
-        """The iterations that were over before the break; one in the middle of its last step is over in a moment."""
-        if not unfinished:
-            self._note_turn(self.parties[RECOMMENDER])
-        for iteration, invited, contributors in self._past:
-            if iteration >= 0 and self._on_iteration:
-                tally = self._meter.take(iteration)
-                self._on_iteration(IterationDone(iteration, None, invited, contributors, tally))
+            figures.recount(record, self._card.codec)
+            if party.name == RECOMMENDER and record.type == EVENT and record.fields[0] == Gone.__name__:
+                self._left.add(record.fields[1])
 
     def _keep(self, name: str, journal: Journal) -> None:
         self._journals[name] = journal
@@ -215,10 +200,8 @@ class InProcess:
 
     def _hand(self, sender: str, receiver: str, frame: bytes) -> Step:
         party = self.parties[receiver]
-        ended = party.done  # it may still be asked again for its last frames
         step = party.receive(sender, frame)
-        if step.rejected is not None and not ended:
-            self.outcome.rejected[step.rejected.name] += 1
+        self._figures[receiver].received(sender, step, len(frame))
         if step.wants is not None and receiver in self._with_view:
             older = derive_again(self._card, self._seats[receiver], self._path(receiver), *step.wants)
             step.sends[:0] = older
@@ -238,14 +221,18 @@ class InProcess:
         self._write(party.name, step)
         if step.abort is not None:
             raise step.abort
-        if self._observer is not None and (turned or step.done):
-            self._observer.watch(party.name, party.role, step.done, self._held_out.get(party.name))
+        figures = self._figures[party.name]
+        if turned or step.done:
+            figures.watch(party.role, step.done)
         self._send(party.name, step)
         self._timers.extend((party.name, iteration) for iteration in step.timers)
+        figures.turned(party.role)
         if party.name == RECOMMENDER and turned:
-            self._turn(party, before)
+            self._deliver_late()
             if before >= 0 and not party.done:
                 self._happen(party.role.iteration)
+        if step.done:
+            figures.ended(party, None)
 
     def _write(self, name: str, step: Step) -> None:
         if step.records and name in self._journals:
@@ -261,7 +248,7 @@ class InProcess:
                 self._lose(out.iteration)
 
     def _post(self, name: str, out: Outgoing) -> None:
-        self._meter.count(out.iteration, name, out.to, out.kind, len(out.frame))
+        self._figures[name].sent(out)
         self._put((name, out.to), out.frame)
 
     def _put(self, edge: Edge, frame: bytes) -> None:
@@ -296,23 +283,42 @@ class InProcess:
                 self._put((sender, receiver), frame)
         self._late = []
 
-    def _turn(self, recommender: Party, finished: int) -> None:
-        self._deliver_late()
-        now = time.perf_counter()
-        seconds, self._clock = now - self._clock, now
-        if finished < 0:
-            self.outcome.startup_seconds = now - self._started
-            return
-        if self._on_iteration:
-            tally = self._meter.take(finished)
-            self._on_iteration(IterationDone(finished, seconds, *turnout(recommender.role), tally))
+    # --- figures ---------------------------------------------------------------------------------------------------
+
+    def _new_figures(self, name: str) -> Figures:
+        """Of the first life of a party, or of one that is read back; what was reported is not reported again."""
+        ahead = servers_of(self._card.scheme, name) if name in self._card.scheme.servers else None
+        reported = self._books.reported.get(name, SETUP - 1)
+        return Figures(name, ahead, reported, self._report, self._observer, self._held_out.get(name))
+
+    def _report(self, report: dict[str, Any]) -> None:
+        if self._held_back is not None:
+            self._held_back.append(report)
+        elif report["event"] == "joined":
+            seconds = time.perf_counter() - self._started
+            self.outcome.startup_seconds = self.outcome.startup_seconds or seconds
+            self._books.iteration(report, None if report["seconds"] is None else seconds)
+        elif report["event"] == "iteration":
+            self._books.iteration(report, report["seconds"])
+        elif report["event"] == "end" and report["party"] not in self._ended:
+            self._ended.add(report["party"])
+            self._books.end(report)
+        elif report["event"] == "closed":
+            self._books.closed(report)
 
     def _close(self) -> None:
+        self._held_back = None
         for journal in self._journals.values():
             journal.close()
         for name, party in self.parties.items():
+            if name not in self._ended:
+                self.outcome.rejected.update(self._figures[name].rejected)
             if party.view is not None:
                 self.outcome.views[name] = (party.view.records, party.view.head)
+        for server in self._card.scheme.servers:
+            clients = [name for name in self.parties if server in servers_of(self._card.scheme, name)]
+            handshakes = dict.fromkeys(clients, 0)  # none was made: one of each is counted, by formula
+            self._figures[server].closed(handshakes, None, "All parties were in one process, so nothing was sent.")
+        self._books.conclude()
         recommender = self.parties[RECOMMENDER]
         self.outcome.item_factors = recommender.result if recommender.done else None
-        self.outcome.rest = self._meter.take(1 << 62)

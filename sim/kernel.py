@@ -1,5 +1,85 @@
+"""What was metered against what the kernel counted: per connection, to the byte."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
 from typing import Any
+
+from actors.meter import RECONNECT, UNDELIVERED
+from protocol.framing import ANSWERING_BYTES, DIALLING_BYTES, HANDSHAKE
+
+Pair = tuple[str, str]  # server, client
+
+
+@dataclass(slots=True)
+class _Counts:
+    connections: int = 0
+    received: int = 0  # by the server
+    sent: int = 0
+
+    def less_silent(self, connections: int) -> _Counts:
+        """Without connections over which nothing but a handshake went."""
+        received = self.received - connections * DIALLING_BYTES
+        return _Counts(self.connections - connections, received, self.sent - connections * ANSWERING_BYTES)
+
+
 def compare(document: dict[str, Any]) -> tuple[int | None, list[str]]:
+    """(bytes that the kernel counted in all, a sentence for each connection that differs), from `bandwidth.json`.
+
+    None and no sentence where there are no counts of the kernel; `kernel_note` says why.
+    """
     if document["kernel"] is None:
         return None, []
-    return sum(r + s for _, _, _, r, s in document["kernel"]), []
+    kernel = {(server, party): _Counts(*counts) for server, party, *counts in document["kernel"]}
+    metered = _metered(document)
+    silent: dict[str, int] = defaultdict(int)  # by server: handshakes after which nobody said anything
+    differences = []
+    for pair in sorted(metered.keys() | {(server, party) for server, party in kernel if party}):
+        ours, theirs = metered.get(pair, _Counts()), kernel.get(pair, _Counts())
+        unheard = max(0, ours.connections - theirs.connections)
+        silent[pair[0]] += unheard
+        differences += _differences(pair, ours.less_silent(unheard), theirs)
+    for server in sorted({server for server, _ in kernel.keys() | metered.keys()}):
+        expected = _Counts().less_silent(-silent[server])
+        differences += _differences((server, ""), expected, kernel.get((server, ""), _Counts()))
+    return sum(counts.received + counts.sent for counts in kernel.values()), differences
+
+
+def _metered(document: dict[str, Any]) -> dict[Pair, _Counts]:
+    """By connection: everything that was counted, apart or not, except what never left."""
+    rows = [(kind, sender, receiver, n, wire) for _, sender, receiver, kind, n, _, wire in document["parties"]]
+    rows += [(what, sender, receiver, n, wire) for what, sender, receiver, n, _, wire in document["apart"]]
+    between = (DIALLING_BYTES + ANSWERING_BYTES) / 2  # who connects has more to say
+    dialled = {
+        (receiver, sender)
+        for kind, sender, receiver, n, wire in rows
+        if kind in (HANDSHAKE, RECONNECT) and wire > n * between
+    }
+    found: dict[Pair, _Counts] = defaultdict(_Counts)
+    for kind, sender, receiver, n, wire in rows:
+        up = (receiver, sender) in dialled
+        counts = found[(receiver, sender) if up else (sender, receiver)]
+        amount = -wire if kind == UNDELIVERED else wire
+        if up:
+            counts.received += amount
+            counts.connections += n if kind in (HANDSHAKE, RECONNECT) else 0
+        else:
+            counts.sent += amount
+    return found
+
+
+def _differences(pair: Pair, ours: _Counts, theirs: _Counts) -> list[str]:
+    if ours == theirs:
+        return []
+    server, party = pair
+    who = party or "parties that said nothing"
+    return [
+        f"{server} and {who}: metered {_words(ours)}; the kernel counted {_words(theirs)} "
+        f"({theirs.received - ours.received:+} and {theirs.sent - ours.sent:+} bytes)."
+    ]
+
+
+def _words(counts: _Counts) -> str:
+    plural = "" if counts.connections == 1 else "s"
+    return f"{counts.received} bytes received and {counts.sent} sent over {counts.connections} connection{plural}"

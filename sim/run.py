@@ -25,10 +25,20 @@ from protocol.view import EVENT, WholeRecords
 from sim.baseline import plain_accuracy
 from sim.config import RunConfig, read_config
 from sim.faults import FaultyInProcess, parse_faults, with_a_full_disk
-from sim.folder import locked, new_folder, read_run, read_summary, write_names, write_run, write_summary
+from sim.folder import (
+    jsonable,
+    locked,
+    new_folder,
+    read_run,
+    read_summary,
+    write_bandwidth,
+    write_names,
+    write_run,
+    write_summary,
+)
 from sim.inprocess import InProcess
 from sim.plan import Plan, make_plan
-from sim.summary import IterationLog, summarise
+from sim.summary import IterationLog, bandwidth_document, summarise
 
 _ORPHANS_SECONDS = 3.0
 
@@ -109,6 +119,7 @@ def _carry_out(
     seconds = time.perf_counter() - started
     summary = summarise(plan, folder, outcome, log, observer.accuracy(), plain, narrow, seconds)
     try:
+        write_bandwidth(folder, jsonable(bandwidth_document(outcome)))
         write_summary(folder, summary)
     except OSError as error:
         raise if_full(error, str(folder)) from error

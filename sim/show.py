@@ -38,7 +38,7 @@ class Live:
     def line(self, line: dict[str, Any]) -> None:
         if self._progress:
             error = "" if line["train_mae"] is None else f" · train MAE {line['train_mae']:.3f}"
-            figures = f"{line['seconds']:.3f} s{error} · {size(line['bytes'])}"
+            figures = f"{number(line['seconds'])} s{error} · {size(line['bytes'])}"
             self._progress.update(self._task, completed=line["iteration"] + 1, figures=figures)
 
     def stop(self) -> None:

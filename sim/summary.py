@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import statistics
-from collections import defaultdict
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
 import msgpack
 import numpy as np
 
-from actors.meter import Tally
+from actors.meter import UNDELIVERED, Tally
 from actors.observer import Accuracy, Observer
 from actors.outcome import IterationDone, Outcome
 from protocol.errors import Aborted
+from protocol.framing import Traffic
 from protocol.party import result_digest
 from protocol.roles import RECOMMENDER
 from protocol.schemes.base import DELTA
@@ -24,6 +26,7 @@ from protocol.tape import Tape
 from sim.folder import FORMAT, jsonable
 from sim.plan import Plan
 
+DIRECTIONS = ("down", "up")  # to a user, and from it
 STILL_FALLING = 0.002  # relative fall of the training error in one iteration
 
 
@@ -39,32 +42,43 @@ class IterationLog:
         self.observer: Observer | None = None
         self.seconds: list[float] = []
         self.dropouts = 0
-        self.tally = Tally()
+        self.rows: list[Traffic] = []
+        self.users = {direction: Counter[int]() for direction in DIRECTIONS}  # wire bytes of a user in an iteration
         self.latest: dict[str, Any] = {}
         self._errors: list[float | None] = []
 
     def add(self, done: IterationDone) -> None:
-        self.dropouts += done.invited - done.contributors
-        self.tally.rows += done.tally.rows  # in place: there may be many
-        self.tally.down, self.tally.up = self.tally.down + done.tally.down, self.tally.up + done.tally.up
-        own = [row for row in done.tally.rows if row.iteration == done.iteration]
-        self.latest = {
-            "iteration": done.iteration,
-            "seconds": done.seconds,
-            "online": done.invited,
-            "contributors": done.contributors,
-            "dropouts": done.invited - done.contributors,
-            "train_mae": self.observer.train_mae(done.iteration, done.contributors) if self.observer else None,
-            "bytes": sum(row.wire_bytes for row in own),
-        }
-        if done.iteration in self._earlier:  # the run was stopped after it
-            self.latest = self._earlier[done.iteration]
-        else:
+        self.rows += done.tally.rows
+        users = histograms(done.tally)
+        self.latest = self._earlier.get(done.iteration) or self._line(done, users)
+        if done.iteration not in self._earlier:  # else the run was stopped after it
             self._file.write(json.dumps(jsonable(self.latest), allow_nan=False) + "\n")
             self._file.flush()
+        if done.iteration < 0:
+            return
+        for direction, counts in users.items():
+            self.users[direction] += counts
+        self.dropouts += done.invited - done.contributors
         self._errors.append(self.latest["train_mae"])
         if self.latest["seconds"] is not None:
             self.seconds.append(self.latest["seconds"])
+
+    def _line(self, done: IterationDone, users: dict[str, Counter[int]]) -> dict[str, Any]:
+        own = [row for row in done.tally.rows if row.iteration == done.iteration]
+        turnout: dict[str, Any] = dict.fromkeys(("online", "contributors", "dropouts", "train_mae"))
+        if done.iteration >= 0:  # in the set-up nobody contributes
+            error = self.observer.train_mae(done.iteration, done.contributors) if self.observer else None
+            values = (done.invited, done.contributors, done.invited - done.contributors, error)
+            turnout = dict(zip(turnout, values, strict=True))
+        return {
+            "iteration": done.iteration,
+            "seconds": done.seconds,
+            **turnout,
+            "bytes": sum(row.wire_bytes for row in own),
+            "course": done.course,
+            "rows": [list(dataclasses.astuple(row)) for row in done.tally.rows],
+            "users": {direction: sorted(counts.items()) for direction, counts in users.items()},
+        }
 
     @property
     def iterations(self) -> int:
@@ -80,6 +94,16 @@ class IterationLog:
 
     def close(self) -> None:
         self._file.close()
+
+
+def histograms(tally: Tally) -> dict[str, Counter[int]]:
+    """How many users received, and sent, so many wire bytes in an iteration; who had none is not counted."""
+    found = {direction: Counter[int]() for direction in DIRECTIONS}
+    for amounts in tally.users.values():
+        for direction, amount in zip(DIRECTIONS, amounts, strict=True):
+            if amount:
+                found[direction][amount] += 1
+    return found
 
 
 def whole_lines(path: Path) -> str:
@@ -138,7 +162,7 @@ def summarise(
                 "accounted": _accounted(plan, completed=outcome.abort is None),
             },
             "seconds": _seconds(outcome, log, seconds),
-            "bytes": _bytes(log.tally, outcome.rest, log.iterations),
+            "bytes": _bytes(outcome, log),
             "memory": _memory(outcome.user_process_uss),
             "rejected": dict(sorted(outcome.rejected.items())),
             "strangers": dict(sorted(outcome.strangers.items())),
@@ -150,6 +174,19 @@ def summarise(
             "views": {party: {"records": n, "head": head} for party, (n, head) in sorted(outcome.views.items())},
         }
     )
+
+
+def bandwidth_document(outcome: Outcome) -> dict[str, Any]:
+    """What stands in no line of `iterations.jsonl`: the end, sums by party, what was apart, the kernel's own counts."""
+    return {
+        "format": FORMAT,
+        "rows": [dataclasses.astuple(row) for row in outcome.rest.rows],
+        "course": outcome.course,
+        "parties": outcome.parties,
+        "apart": outcome.apart,
+        "kernel": outcome.kernel,
+        "kernel_note": outcome.kernel_note,
+    }
 
 
 def _accounted(plan: Plan, completed: bool) -> dict[str, Any]:
@@ -208,20 +245,31 @@ def _memory(uss: list[int]) -> dict[str, Any]:
     }
 
 
-def _bytes(tally: Tally, rest: Tally, iterations: int) -> dict[str, Any]:
+def _bytes(outcome: Outcome, log: IterationLog) -> dict[str, Any]:
     """Wire bytes: framing and encryption included."""
     edges: dict[str, int] = defaultdict(int)
-    for row in tally.rows:
-        if 0 <= row.iteration < iterations:
+    for row in log.rows:
+        if 0 <= row.iteration < log.iterations:
             edges[f"{row.sender}->{row.receiver}"] += row.wire_bytes
-    down, up = tally.down, tally.up
+    course = sum(row.wire_bytes for row in [*log.rows, *outcome.rest.rows])
+    apart = sum(wire for what, *_, wire in outcome.apart if what != UNDELIVERED)
     return {
-        "total": sum(row.wire_bytes for row in [*tally.rows, *rest.rows]),
-        "per_iteration": {edge: round(total / iterations) for edge, total in edges.items()},
-        "per_user_iteration": {
-            "down_mean": round(down.total / down.count) if down.count else None,
-            "down_max": down.most or None,
-            "up_mean": round(up.total / up.count) if up.count else None,
-            "up_max": up.most or None,
-        },
+        "total": course + apart,
+        "per_iteration": {edge: round(total / log.iterations) for edge, total in edges.items()},
+        "per_user_iteration": {name: value for each in DIRECTIONS for name, value in _spread(each, log.users[each])},
     }
+
+
+def _spread(direction: str, counts: Counter[int]) -> list[tuple[str, int | None]]:
+    """Over all users and iterations together."""
+    amounts = np.array(sorted(counts), np.int64)
+    if not len(amounts):
+        return [(f"{direction}_{name}", None) for name in ("mean", "median", "max")]
+    times = np.array([counts[amount] for amount in amounts.tolist()])
+    middle = np.searchsorted(np.cumsum(times), [(times.sum() - 1) // 2, times.sum() // 2], side="right")
+    mean, median = amounts @ times / times.sum(), amounts[middle].mean()
+    return [
+        (f"{direction}_mean", round(float(mean))),
+        (f"{direction}_median", round(float(median))),
+        (f"{direction}_max", int(amounts[-1])),
+    ]

@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support_meter import added_up, traffic_of
 from support_runs import Staged, Witnessed, check_view, long, staged
 
 from actors.faults import PHASES, Crash, DiskFull, Faults
 from actors.journal import view_path
-from actors.outcome import IterationDone
+from actors.outcome import IterationDone, Outcome
 from protocol.errors import Reason
 from protocol.view import WholeRecords
 from sim.faults import FaultyInProcess
@@ -78,14 +79,15 @@ def torn(steps: Steps, count: int, draw: random.Random) -> list[Plan]:
 def crash(run: Staged, plans: list[Plan], folder: Path, record: Callable[[str, object], None]) -> tuple[int, int]:
     """Run each plan; (crashes that happened, those of them that tore a write)."""
     whole = run.undisturbed(folder / "undisturbed")
+    traffic = traffic_of(run)
     fired = cut = 0
     for number, plan in enumerate(plans):
-        lines: list[int] = []
-        options = {"order": number, "on_iteration": lambda done, lines=lines: lines.append(done.iteration)}
-        driver = Witnessed(run, Faults(number, crashes=plan), folder / "run", **options)
+        told: list[IterationDone] = []
+        driver = Witnessed(run, Faults(number, crashes=plan), folder / "run", order=number, on_iteration=told.append)
         outcome = driver.run()
         assert outcome.abort is None, (number, plan)
-        assert lines == list(range(ITERATIONS)), "each iteration is finished once"
+        assert [done.iteration for done in told] == list(range(-1, ITERATIONS)), "each iteration is finished once"
+        assert added_up(told, outcome) == traffic, (number, plan)
         assert driver.silent_rounds == 0, "who comes back asks at once, and so do its clients"
         assert outcome.item_factors is not None and outcome.item_factors.tobytes() == whole, (number, plan)
         assert set(outcome.rejected) <= {"REPLAYED", "GAP"}, (number, plan)
@@ -138,13 +140,14 @@ def test_the_users_of_dynamic_do_come_and_go(run, tmp_path):
 # ---- disks that are full
 
 
-def resumed(run: Staged, folder: Path, whole: bytes, **options: Any) -> None:
+def resumed(run: Staged, folder: Path, whole: bytes, **options: Any) -> Outcome:
     """Once there is space again, it comes to the same end."""
     outcome = InProcess(run.card, run.seats, resume=True, **run.settings(folder), **options).run()
     assert outcome.abort is None and set(outcome.rejected) <= {"REPLAYED", "GAP"}
     assert outcome.item_factors is not None and outcome.item_factors.tobytes() == whole
     for seat in run.seats:
         check_view(run.card, seat, folder)
+    return outcome
 
 
 def fill(run: Staged, disk: DiskFull, folder: Path, whole: bytes) -> None:
@@ -159,9 +162,11 @@ def fill(run: Staged, disk: DiskFull, folder: Path, whole: bytes) -> None:
         with open(path, "rb") as stream:
             assert not os.path.getsize(path) or sum(1 for _ in WholeRecords(stream)) <= disk.records
     told: list[IterationDone] = []
-    resumed(run, folder, whole, on_iteration=told.append)
-    assert [done.iteration for done in told] == list(range(run.card.params.iterations)), "each iteration is told once"
-    assert {done.iteration for done in told if done.seconds is None} == set(lines), "and timed once"
+    outcome = resumed(run, folder, whole, on_iteration=told.append)
+    iterations = list(range(-1, run.card.params.iterations))
+    assert [done.iteration for done in told] == iterations, "each iteration is told once"
+    assert {done.iteration for done in told if done.seconds is None} >= set(lines), "and timed at most once"
+    assert added_up(told, outcome) == traffic_of(run)
 
 
 def fill_everywhere(run: Staged, folder: Path) -> int:

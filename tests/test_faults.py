@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from scipy import stats
 from support import FALSE_ALARM, small_run
+from support_meter import added_up, traffic_of
 from support_runs import Staged, Witnessed, long, staged
 
 from actors.faults import (
@@ -31,11 +32,12 @@ from actors.faults import (
 from actors.journal import Journal
 from protocol.codec import head_in
 from protocol.errors import Aborted, BadInput, Reason, Rejected
+from protocol.framing import HANDSHAKE, wire_size
 from protocol.messages import Again, Finish, MaskedGradient
 from protocol.party import Outgoing
 from protocol.view import ViewWriter
 from sim.faults import MOST_SILENCE, FaultyInProcess, parse_faults
-from sim.inprocess import InProcess
+from sim.inprocess import Edge, InProcess
 
 CODEC = small_run()[0].codec
 
@@ -301,6 +303,33 @@ def test_without_faults_it_is_the_driver_without_faults(tmp_path):
     assert (faulty.restarts, faulty.rejected) == (0, {})
 
 
+class Weighed(FaultyInProcess):
+    """Puts every frame on the scales that a server sends or takes from a user."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.wire: Counter[Edge] = Counter()
+
+    def _put(self, edge: Edge, frame: bytes) -> None:
+        self.wire[edge] += wire_size(len(frame))
+        super()._put(edge, frame)
+
+
+def test_what_was_metered_is_what_left_whatever_happens_to_frames():
+    """Rows are those of a run without faults; with what is apart, and without what never left, they are all bytes."""
+    calm, told = staged("masked", "compact"), []
+    driver = Weighed(calm.card, calm.seats, Faults(4, 0.3), on_iteration=told.append)
+    outcome = driver.run()
+    assert outcome.abort is None and added_up(told, outcome) == traffic_of(calm)
+    metered: Counter[Edge] = Counter()
+    for _, sender, receiver, kind, *_, wire in outcome.parties:
+        metered[sender, receiver] += wire * (kind != HANDSHAKE)
+    for what, sender, receiver, *_, wire in outcome.apart:
+        metered[sender, receiver] += -wire if what == "undelivered" else wire
+    assert {"resend", "again", "undelivered", "rejected:REPLAYED", "rejected:GAP"} <= {row[0] for row in outcome.apart}
+    assert metered == driver.wire
+
+
 def test_views_that_nobody_keeps_are_gone_afterwards():
     run = staged("masked", "compact")
     driver = FaultyInProcess(run.card, run.seats, Faults(4, 0.3), with_view=run.everyone)
@@ -346,7 +375,7 @@ def test_a_deadline_comes_only_after_much_silence():
         (name, out.to) == ("user:2", "third_party") and out.iteration >= late.get(out.kind, 9)
     )
     outcome = driver.run()
-    assert outcome.abort is None and contributors == [4, 3, 3]
+    assert outcome.abort is None and contributors == [0, 4, 3, 3]  # the first is the set-up
     assert driver.rounds == 2 * MOST_SILENCE
 
 

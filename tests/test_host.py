@@ -1,4 +1,4 @@
-"""What a host does with a peer that asks for frames which are not kept any more."""
+"""What a host does with a peer that asks for frames which are not kept any more, and with one that is not there."""
 
 from __future__ import annotations
 
@@ -27,3 +27,13 @@ def test_a_peer_that_gets_on_may_ask_as_often_as_it_must(derive):
 def test_a_peer_that_asks_for_the_same_again_and_again_is_not_served_for_ever(derive):
     assert [derive("user:3", 7) for _ in range(5)] == [True, True, True, False, False]
     assert derive("user:4", 7) and derive("user:3", 8)
+
+
+@pytest.mark.parametrize("reachable", [True, False])
+def test_a_frame_that_cannot_be_handed_over_is_counted_as_such(reachable):
+    lost: list[tuple[str, int]] = []
+    figures = SimpleNamespace(undelivered=lambda to, size: lost.append((to, size)))
+    server_end = SimpleNamespace(send=lambda to, frame: reachable)
+    hosted = SimpleNamespace(client_ends={}, server_end=server_end, figures=figures)
+    Host._hand_over(SimpleNamespace(), hosted, "user:3", bytes(70))
+    assert lost == ([] if reachable else [("user:3", 70)])

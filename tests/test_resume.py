@@ -16,11 +16,14 @@ from pathlib import Path
 import psutil
 import pytest
 from support import hear_ctrl_c
+from support_meter import rows_in
 
 from protocol.errors import Aborted, BadInput
+from protocol.framing import Traffic
 from protocol.view import Broken, read_records
 from sim import api
 from sim.config import RunConfig
+from sim.folder import read_bandwidth
 from sim.run import gone_users, resume, run
 
 ROOT = Path(__file__).parent.parent
@@ -40,6 +43,10 @@ def start(folder: Path, *verb: str, **flags: object) -> subprocess.Popen[str]:
 def lines(folder: Path) -> list[dict]:
     path = folder / "iterations.jsonl"
     return [json.loads(line) for line in path.read_text().split("\n")[:-1]] if path.is_file() else []
+
+
+def metered(folder: Path) -> list[Traffic]:
+    return rows_in(lines(folder), read_bandwidth(folder))
 
 
 def await_lines(process: subprocess.Popen[str], folder: Path, count: int) -> None:
@@ -81,8 +88,10 @@ def undisturbed(tmp_path_factory) -> dict:
 def check_same(summary: dict, undisturbed: dict, folder: Path) -> None:
     assert summary["completed"] and summary["abort"] is None
     assert summary["item_factors_sha256"] == undisturbed["item_factors_sha256"]
-    assert [line["iteration"] for line in lines(folder)] == list(range(SMALL["iterations"]))
+    assert [line["iteration"] for line in lines(folder)] == list(range(-1, SMALL["iterations"]))
     assert summary["bytes"]["per_iteration"] == undisturbed["bytes"]["per_iteration"]
+    assert metered(folder) == metered(Path(undisturbed["run"]))
+    assert read_bandwidth(folder)["kernel"] is None, "nobody knows what went over the connections of an earlier life"
     assert summary["dropouts"] == undisturbed["dropouts"]
     for figure in ("train_mae", "test_rmse", "mae_increase"):
         assert summary["accuracy"][figure] == undisturbed["accuracy"][figure]
@@ -137,6 +146,7 @@ def test_every_scheme_and_transport_resumes(tmp_path, scheme, transport):
     summary = resume(tmp_path / "run")
     assert summary["completed"] and summary["item_factors_sha256"] == whole["item_factors_sha256"]
     assert summary["bytes"]["per_iteration"] == whole["bytes"]["per_iteration"]
+    assert metered(tmp_path / "run") == metered(tmp_path / "whole")
     done, all_of_them = lines(tmp_path / "run"), lines(tmp_path / "whole")
     assert [line["iteration"] for line in done] == [line["iteration"] for line in all_of_them]
 

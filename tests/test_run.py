@@ -86,13 +86,15 @@ def test_a_run_folder_holds_everything_and_only_its_owner_can_read_it(tmp_path):
     folder = tmp_path / "run"
     assert json.loads((folder / "summary.json").read_text()) == summary
     lines = [json.loads(line) for line in (folder / "iterations.jsonl").read_text().splitlines()]
-    assert [line["iteration"] for line in lines] == [0, 1, 2, 3]
+    assert [line["iteration"] for line in lines] == [-1, 0, 1, 2, 3]
     keys = {"iteration", "seconds", "online", "contributors", "dropouts", "train_mae", "bytes"}
-    assert all(set(line) >= keys and line["contributors"] == 12 and line["train_mae"] > 0 for line in lines)
+    assert all(set(line) == keys | {"course", "rows", "users"} for line in lines)
+    assert all(line["contributors"] == 12 and line["train_mae"] > 0 for line in lines[1:])
     views = sorted(path.name for path in (folder / "views").iterdir())
     assert views == sorted(["recommender.view", "third_party.view", *(f"user-{user}.view" for user in range(12))])
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
-    private = [folder / "run.toml", folder / "summary.json", *(folder / "views").iterdir()]
+    files = [folder / name for name in ("run.toml", "summary.json", "bandwidth.json")]
+    private = [*files, *(folder / "views").iterdir()]
     assert {stat.S_IMODE(path.stat().st_mode) for path in private} == {0o600}
     assert not (folder / "actors.log").exists()
     # the views are whole: each ends with its role's last record and its signature, and the summary knows the head
@@ -119,7 +121,8 @@ def test_the_summary_has_every_field_of_the_contract(tmp_path):
     assert set(summary["seconds"]) >= {"startup", "total", "iteration_median", "iteration_p95"}
     edges = {"recommender->user", "user->third_party", "third_party->recommender"}
     assert set(summary["bytes"]["per_iteration"]) >= edges
-    assert set(summary["bytes"]["per_user_iteration"]) == {"down_mean", "down_max", "up_mean", "up_max"}
+    figures = {f"{way}_{figure}" for way in ("down", "up") for figure in ("mean", "median", "max")}
+    assert set(summary["bytes"]["per_user_iteration"]) == figures
 
 
 @pytest.mark.parametrize(
@@ -238,7 +241,7 @@ def test_a_user_that_stops_answering_costs_its_contributions_and_the_run_goes_on
     assert process.returncode == 0 and summary["completed"]
     assert summary["dropouts"] > 0 and summary["users"] == 6
     lines = [json.loads(line) for line in (folder / "iterations.jsonl").read_text().splitlines()]
-    assert len(lines) == 60 and {line["contributors"] for line in lines} == {5, 6}
+    assert len(lines) == 61 and {line["contributors"] for line in lines[1:]} == {5, 6}
     assert lines[-1]["contributors"] == 5 and lines[-1]["dropouts"] == 1
     assert all_gone(children)
 

@@ -9,10 +9,11 @@ from typing import Any
 import msgpack
 import pytest
 from support import shape_of, small_ratings, small_run
+from support_meter import added_up
 from support_runs import play
 
 from actors.outcome import IterationDone
-from protocol.framing import Traffic, bin_size, uint_size, wire_size
+from protocol.framing import HANDSHAKE, Traffic, bin_size, uint_size, wire_size
 from protocol.seating import Card, Seat
 
 
@@ -29,15 +30,22 @@ def test_the_wire_adds_encryption_and_a_short_or_long_header():
     assert [wire_size(length) for length in (0, 222, 223, 1000)] == [35, 257, 265, 1042]
 
 
-def metered(card: Card, seats: list[Seat]) -> list[Traffic]:
-    done: list[IterationDone] = []
-    run = play(card, seats, on_iteration=done.append)
-    rows: dict[tuple[int, str, str, str], list[int]] = {}
-    for row in [row for iteration in done for row in iteration.tally.rows] + run.outcome.rest.rows:
-        sums = rows.setdefault((row.iteration, row.sender, row.receiver, row.kind), [0, 0, 0])
-        for place, amount in enumerate((row.messages, row.payload_bytes, row.wire_bytes)):
-            sums[place] += amount
-    return sorted((Traffic(*key, *sums) for key, sums in rows.items()), key=dataclasses.astuple)
+def metered(card: Card, seats: list[Seat], handshakes: bool = False) -> list[Traffic]:
+    told: list[IterationDone] = []
+    run = play(card, seats, on_iteration=told.append)
+    return [row for row in added_up(told, run.outcome) if handshakes or row.kind != HANDSHAKE]
+
+
+@pytest.mark.parametrize("scheme", ["plain", "masked", "dynamic"])
+def test_every_client_makes_one_handshake_with_each_of_its_servers(scheme):
+    """567 bytes from whoever connects and 301 back; 4 users, and the recommender is a client of the third party."""
+    rows = [row for row in metered(*small_run(scheme, n_users=4), handshakes=True) if row.kind == HANDSHAKE]
+    servers = [("recommender", "user", 4)] + [("third_party", "recommender", 1), ("third_party", "user", 4)] * (
+        scheme != "plain"
+    )
+    expected = [Traffic(-1, client, server, HANDSHAKE, n, 0, 567 * n) for server, client, n in servers]
+    expected += [Traffic(-1, server, client, HANDSHAKE, n, 0, 301 * n) for server, client, n in servers]
+    assert rows == sorted(expected, key=dataclasses.astuple)
 
 
 TRAFFIC: dict[str, dict[str, Any]] = {

@@ -1,0 +1,41 @@
+"""The traffic of a run as its driver told it, added up whatever was told when."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from typing import Any
+
+from support_runs import Staged
+
+from actors.meter import row_key
+from actors.outcome import IterationDone, Outcome
+from protocol.framing import Traffic
+from sim.inprocess import InProcess
+
+
+def sum_rows(rows: Iterable[Traffic]) -> list[Traffic]:
+    sums: dict[tuple[Any, ...], list[int]] = {}
+    for row in rows:
+        entry = sums.setdefault(row_key(row), [0, 0, 0])
+        for place, amount in enumerate((row.messages, row.payload_bytes, row.wire_bytes)):
+            entry[place] += amount
+    return sorted((Traffic(*key, *entry) for key, entry in sums.items()), key=dataclasses.astuple)
+
+
+def added_up(told: Iterable[IterationDone], outcome: Outcome) -> list[Traffic]:
+    """Everything that stands in a line or was told at the end."""
+    return sum_rows([*(row for done in told for row in done.tally.rows), *outcome.rest.rows])
+
+
+def traffic_of(run: Staged) -> list[Traffic]:
+    """When nothing goes wrong."""
+    told: list[IterationDone] = []
+    outcome = InProcess(run.card, run.seats, on_iteration=told.append, **run.settings()).run()
+    assert outcome.abort is None and outcome.apart == []
+    return added_up(told, outcome)
+
+
+def rows_in(lines: Iterable[dict[str, Any]], bandwidth: dict[str, Any]) -> list[Traffic]:
+    """The same from the files of a run."""
+    return sum_rows(Traffic(*row) for part in (*lines, bandwidth) for row in part["rows"])
