@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from rich import box
 from rich.markup import escape
 from rich.table import Table
 
 from sim.show import out, plain_table, size
-from sim.traffic import COLUMNS, Row, when_of
+from sim.traffic import Row
 
 Cells = dict[str, dict[str, float]]  # sender, receiver
 
 MOST_ROWS = 20
-_WHEN = {"set-up": "set-up", "iteration": "each iteration", "end": "end"}
+_WHEN = {"set-up": "Set-up", "iteration": "Iteration, mean", "end": "At the end"}
 
 
 def show_run(document: dict[str, Any]) -> None:
@@ -85,32 +86,25 @@ def _show_basis(document: dict[str, Any]) -> None:
 
 
 def _show_kinds(rows: Iterable[Row], measured: bool) -> None:
-    columns = ("from → to", "kind", "when", "messages", "payload", *(("measured",) if measured else ()), "predicted")
-    table = _numbers(plain_table("Wire bytes by edge and kind (means of the iterations)", *columns), 3)
-    for row in _setup_together(rows):
-        figures = [row["payload_bytes"], *([row["wire_bytes"]] if measured else []), row["predicted_bytes"]]
-        edge = f"{row['sender']} → {row['receiver']}"
-        table.add_row(edge, escape(row["kind"]), _WHEN[row["when"]], _amount(row["messages"]), *map(_amount, figures))
+    columns = ("kind", "from → to", "messages", *(("measured",) if measured else ()), "predicted")
+    table = _numbers(_narrow("Wire bytes by kind", *columns), 2)
+    table.columns[0].no_wrap = True
+    before = None
+    for row in rows:
+        if row["when"] != before:
+            before = row["when"]
+            table.add_section()
+            table.add_row(f"[bold]{_WHEN[before]}[/]")
+        figures = [row["messages"], *([row["wire_bytes"]] if measured else []), row["predicted_bytes"]]
+        table.add_row(escape(row["kind"]), f"{row['sender']} → {row['receiver']}", *map(_amount, figures))
     out.print(table)
 
 
-def _setup_together(rows: Iterable[Row]) -> list[Row]:
-    """One row for each edge of the set-up, so that the table fits a screen; `--by kind` has them one by one."""
-    together: dict[tuple[str, str], Row] = {}
-    shown = []
-    for row in rows:
-        if row["when"] != "set-up":
-            shown.append(row)
-            continue
-        edge = (row["sender"], row["receiver"])
-        known = together.get(edge)
-        if known is None:
-            together[edge] = dict(row)
-            continue
-        known["kind"] += f", {row['kind']}"
-        for name in COLUMNS[4:]:
-            known[name] = None if row[name] is None else known[name] + row[name]
-    return [*together.values(), *shown]
+def _narrow(title: str, *columns: str) -> Table:
+    """Without lines between the columns, so that more of them fit a screen."""
+    table = plain_table(title, *columns)
+    table.box = box.SIMPLE_HEAD
+    return table
 
 
 def _show_matrix(cells: Cells | None, setup: Cells | None, how: str) -> None:
@@ -162,12 +156,12 @@ def _show_apart(rows: list[Row]) -> None:
 
 
 def _show_projection(figures: dict[str, Any]) -> None:
-    seconds = figures["iteration_seconds"]
-    columns = [f"{way}, {when}" for way in ("sent", "received") for when in ("set-up", "per iteration", "per day")]
-    table = _numbers(plain_table(f"Totals of each server, an iteration every {seconds:g} s", "server", *columns), 1)
-    for server, row in figures["servers"].items():
-        names = (f"{way}_{when}" for way in ("sent", "received") for when in ("setup", "per_iteration", "per_day"))
-        table.add_row(server, *(size(row[name]) for name in names))
+    seconds, servers = figures["iteration_seconds"], figures["servers"]
+    title = f"Totals of each server, an iteration every {seconds:g} s"
+    table = _numbers(plain_table(title, "", *servers), 1)
+    for way in ("sent", "received"):
+        for when, name in (("in the set-up", "setup"), ("per iteration", "per_iteration"), ("per day", "per_day")):
+            table.add_row(f"{way} {when}", *(size(row[f"{way}_{name}"]) for row in servers.values()))
     out.print(table)
     if figures["links"]:
         table = plain_table("Time of one user in an iteration, median (largest)", "link", "down", "up", "least in all")
@@ -183,21 +177,28 @@ def _show_projection(figures: dict[str, Any]) -> None:
 
 
 def _show_rows(rows: list[Row], by: str) -> None:
-    shown = [name for name in COLUMNS if any(row[name] is not None for row in rows) or name == "iteration"]
-    table = plain_table(f"By {by}", *(name.replace("_", " ") for name in shown))
-    _numbers(table, sum(name in COLUMNS[:4] for name in shown))
+    """Payload bytes are in the JSON and the CSV."""
+    measured = any(row["wire_bytes"] is not None for row in rows)
+    labels = ["when", *(["from → to"] if by != "iteration" else []), *(["kind"] if by in ("kind", "party") else [])]
+    columns = ("messages", *(("measured",) if measured else ()), "predicted")
+    table = _numbers(_narrow(f"Wire bytes by {by}", *labels, *columns), len(labels))
+    table.columns[len(labels) - 1].no_wrap = by != "edge"
     for row in rows:
-        cells = {name: "" if row[name] is None else str(row[name]) for name in COLUMNS[1:4]}
-        cells |= {name: "" if row[name] is None else _amount(row[name]) for name in COLUMNS[4:]}
-        cells["iteration"] = when_of(row["iteration"])
-        table.add_row(*(escape(cells[name]) for name in shown))
+        edge = f"{row['sender']} → {row['receiver']}"
+        cells = [_when(row["iteration"]), edge, escape(row["kind"] or "")][: len(labels)]
+        figures = (row["messages"], *((row["wire_bytes"],) if measured else ()), row["predicted_bytes"])
+        table.add_row(*cells, *map(_amount, figures))
     out.print(table)
+
+
+def _when(iteration: int | None) -> str:
+    return "iterations" if iteration is None else "set-up" if iteration < 0 else str(iteration)
 
 
 def _numbers(table: Table, first: int) -> Table:
     """Right-aligned from that column on."""
     for column in table.columns[first:]:
-        column.justify = "right"
+        column.justify, column.no_wrap = "right", True
     return table
 
 

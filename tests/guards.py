@@ -171,8 +171,8 @@ GUARDS = [
     Guard(
         "the servers let in the keys of the roster only",
         "actors/transport.py",
-        "        return key in self._allowed.get(domain, ())",
-        "        return True",
+        "        allowed = key in self._allowed.get(domain, ())",
+        "        allowed = True",
         "tests/test_transport.py",
     ),
     Guard(
@@ -185,8 +185,8 @@ GUARDS = [
     Guard(
         "a connection that names itself is refused",
         "actors/transport.py",
-        "        if frame.get(\"Identity\"):",
-        "        if False:",
+        "        named = bool(frame.get(\"Identity\"))",
+        "        named = False",
         "tests/test_transport.py tests/test_strangers.py",
     ),
     Guard(

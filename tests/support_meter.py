@@ -6,11 +6,15 @@ import dataclasses
 from collections.abc import Iterable
 from typing import Any
 
+import pytest
 from support_runs import Staged
 
 from actors.meter import row_key
 from actors.outcome import IterationDone, Outcome
 from protocol.framing import Traffic
+from protocol.schemes import Shape
+from protocol.seating import Card
+from sim.expect import crowd_of, expect
 from sim.inprocess import InProcess
 
 
@@ -34,6 +38,18 @@ def traffic_of(run: Staged) -> list[Traffic]:
     outcome = InProcess(run.card, run.seats, on_iteration=told.append, **run.settings()).run()
     assert outcome.abort is None and outcome.apart == []
     return added_up(told, outcome)
+
+
+def predicted_if_all_stay(card: Card, shape: Shape) -> list[Traffic]:
+    """By the scheme's formula. Sums over groups of users are whole numbers, up to rounding."""
+    course = expect(card.scheme, card.params, crowd_of(shape)).course
+    rows = []
+    for flow in card.scheme.predict(card.params, course):
+        total = flow.total()
+        assert total == pytest.approx([round(amount) for amount in total], rel=1e-9)
+        if total[0]:
+            rows.append(Traffic(flow.iteration, flow.sender, flow.receiver, flow.kind, *map(round, total)))
+    return sum_rows(rows)
 
 
 def rows_in(lines: Iterable[dict[str, Any]], bandwidth: dict[str, Any]) -> list[Traffic]:

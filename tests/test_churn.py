@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from scipy import stats
 from support import FALSE_ALARM, shape_of, small_ratings, small_run, uniform_p
+from support_meter import predicted_if_all_stay
 from support_runs import factors_of
 from support_snapshot import snapshot
 from support_stage import Stage
@@ -351,8 +352,8 @@ def test_the_plan_follows_from_the_seed():
 @pytest.mark.parametrize("iterations", [3, 150])
 def test_the_predicted_traffic_is_the_metered_traffic_when_everyone_stays(wire, iterations):
     card, seats = small_run("dynamic", n_users=6, n_items=9, wire=wire, iterations=iterations)
-    predicted = card.scheme.predict(card.params, shape_of(small_ratings(6, 9), 9))
-    assert sorted(predicted, key=dataclasses.astuple) == metered(card, seats)
+    predicted = predicted_if_all_stay(card, shape_of(small_ratings(6, 9), 9))
+    assert predicted == metered(card, seats, handshakes=True)
 
 
 @pytest.mark.parametrize(

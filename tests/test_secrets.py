@@ -144,7 +144,8 @@ class Seen(Launch):
         return super().run()
 
     def _on_iteration(self, event: dict) -> None:
-        for pid, parties in self._alive.items():
+        early = event["iteration"] == 0  # later on processes may be ending
+        for pid, parties in self._alive.items() if early else ():
             for name in ("cmdline", "environ"):
                 self.shown[f"{name} of {parties[0]}"] = Path(f"/proc/{pid}/{name}").read_bytes()
         super()._on_iteration(event)

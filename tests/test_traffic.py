@@ -9,7 +9,7 @@ from typing import Any
 import msgpack
 import pytest
 from support import shape_of, small_ratings, small_run
-from support_meter import added_up
+from support_meter import added_up, predicted_if_all_stay
 from support_runs import play
 
 from actors.outcome import IterationDone
@@ -72,8 +72,7 @@ TRAFFIC: dict[str, dict[str, Any]] = {
 def test_the_predicted_traffic_is_the_metered_traffic(options):
     card, seats = small_run(**options)
     shape = shape_of(small_ratings(card.params.n_users, card.params.n_items), card.params.n_items)
-    predicted = sorted(card.scheme.predict(card.params, shape), key=dataclasses.astuple)
-    assert predicted == metered(card, seats)
+    assert predicted_if_all_stay(card, shape) == metered(card, seats, handshakes=True)
     if card.params.min_contributors > 1:
         assert 0 < (shape.raters >= card.params.min_contributors).sum() < card.params.n_items
 
@@ -82,15 +81,15 @@ def test_the_predicted_traffic_leaves_out_what_nobody_rated():
     ratings = [{0: 3.0, 2: 4.0}, {2: 1.0, 3: 5.0}]
     for scheme in ("plain", "masked"):
         card, seats = small_run(scheme, ratings=ratings, n_items=5)
-        predicted = card.scheme.predict(card.params, shape_of(ratings, 5))
-        assert sorted(predicted, key=dataclasses.astuple) == metered(card, seats)
+        assert predicted_if_all_stay(card, shape_of(ratings, 5)) == metered(card, seats, handshakes=True)
 
 
 def test_a_masked_gradient_has_the_bytes_of_its_ring():
-    """Iteration 0, user with n items, dim 2, w bytes: header, kind, two numbers, 2 + 4n and 2 + 2wn bytes; a head."""
+    """Iteration 0, user with n items, dim 2, w bytes: header, kind, two numbers, 2 + 1 (a bit for each of 3 items) and 2 + 2wn
+    bytes; a head."""
     ratings = [{0: 3.0, 1: 4.0, 2: 1.0}]
     for bits, width in ((24, 3), (32, 4), (64, 8)):
         card, seats = small_run(ratings=ratings, n_items=3, iterations=1, epsilon=math.inf, ring_bits=bits)
         (row,) = (row for row in metered(card, seats) if row.kind == "MaskedGradient")
         assert row.messages == 1
-        assert row.payload_bytes == 4 + (2 + 4 * 3) + (2 + 2 * width * 3) + 32
+        assert row.payload_bytes == 4 + (2 + 1) + (2 + 2 * width * 3) + 32

@@ -113,7 +113,8 @@ def stopped(tmp_path_factory):
     folder = tmp_path_factory.mktemp("stopped") / "run"
 
     def interrupt(line: dict[str, Any]) -> None:
-        raise KeyboardInterrupt
+        if line["iteration"] == 0:
+            raise KeyboardInterrupt
 
     summary = run(RunConfig(scheme="masked", **{**SMALL, "iterations": 5}), out=folder, on_line=interrupt)
     assert summary["abort"]["reason"] == "INTERRUPTED"
