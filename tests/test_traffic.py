@@ -85,8 +85,7 @@ def test_the_predicted_traffic_leaves_out_what_nobody_rated():
 
 
 def test_a_masked_gradient_has_the_bytes_of_its_ring():
-    """Iteration 0, user with n items, dim 2, w bytes: header, kind, two numbers, 2 + 1 (a bit for each of 3 items) and 2 + 2wn
-    bytes; a head."""
+    """Iteration 0, dim 2, w bytes: header, kind, two numbers, 2 + 1 (a bit for each of 3 items), 2 + 2wn; a head."""
     ratings = [{0: 3.0, 1: 4.0, 2: 1.0}]
     for bits, width in ((24, 3), (32, 4), (64, 8)):
         card, seats = small_run(ratings=ratings, n_items=3, iterations=1, epsilon=math.inf, ring_bits=bits)
