@@ -35,12 +35,12 @@ class Figures:
         report: Report,
         observer: Observer | None,
         held_out: HeldOut | None,
-        metering: str = "on",  # or "off", or "alternate": in even iterations alone
+        metering: str = "on",  # or "off", or "alternate": in two iterations of four
     ) -> None:
         self._party = party
         self._ahead = ahead
         self._meter = Meter() if ahead is not None and metering != "off" else None
-        self._left_out = int(metering == "alternate")  # bits of an iteration's number, none of which it may have
+        self._left_out = 2 if metering == "alternate" else 0  # a bit of an iteration's number that it may not have
         self._reported = reported  # the driver has the figures of the iterations up to this one
         self._report = report
         self._observer = observer
