@@ -60,7 +60,7 @@ def figure(epsilon: Any) -> str:
 def size(count: float | None) -> str:
     if count is None:
         return "–"
-    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+    for unit, scale in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if count >= scale:
             return f"{count / scale:.2f} {unit}"
     return f"{count:.0f} B"
@@ -93,6 +93,7 @@ def show_summary(summary: dict[str, Any], scheme: Scheme) -> None:
     _show_parties(scheme, summary)
     out.print(f"item factors  {summary['item_factors_sha256']}")
     out.print(f"anchor        {summary['anchor'] or 'none: no views were kept'}")
+    out.print(f"Bytes:        keyhole bandwidth {summary['run']}", soft_wrap=True, markup=False)
     if summary["views"]:
         out.print(f"See more:     keyhole view {summary['run']} {max(summary['views'])}", soft_wrap=True, markup=False)
 
