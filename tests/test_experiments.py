@@ -15,7 +15,7 @@ from protocol.roles import user_name
 from protocol.schemes.masked import Masked
 from protocol.tape import Envelopes, exponential
 from sim.cli import app
-from sim.experiments import bench, noise_cost
+from sim.experiments import bench, growth, metering, noise_cost
 from sim.experiments.cells import GRID, Cell, run_cell
 from sim.experiments.evaluate import evaluate, grid, means, read_lines, write_parquet
 from sim.inprocess import InProcess
@@ -100,6 +100,54 @@ def test_bench_on_the_command_line(monkeypatch):
     assert "ratio" in CliRunner().invoke(app, ["bench", "inprocess"]).stdout
     refused = CliRunner().invoke(app, ["bench", "sailing"])
     assert refused.exit_code == 2 and "use inprocess" in refused.stderr
+
+
+def test_the_metering_benchmark_compares_neighbours_in_one_run():
+    result = metering.bench_metering(users=3, iterations=60)
+    assert len(result["samples"]) == 11 and min(result["samples"]) > 0
+    low, high = result["config"]["interval"]
+    assert low <= result["ratio"] <= high
+
+
+def test_the_interval_of_a_ratio_covers_it_and_shrinks_with_more_pairs():
+    random = np.random.default_rng(5)
+    widths = []
+    for pairs in (40, 4000):
+        bare = random.uniform(0.9, 1.1, pairs)
+        low, high = metering.interval(1.02 * bare * random.uniform(0.95, 1.05, pairs), bare)
+        assert low < 1.02 < high
+        widths.append(high - low)
+    assert widths[1] < widths[0] / 4
+
+
+def test_growth_is_measured_and_fitted(monkeypatch):
+    monkeypatch.setattr(growth, "BASE", {"users": 3, "items": 50, "dim": 2})
+    result = growth.bench_growth({"users": (3, 6, 12), "dim": (2, 8, 32)}, iterations=2)
+    assert [sample["users"] for sample in result["samples"]] == [3, 6, 12, 3, 3, 3]
+    assert all(sample["seconds"] > 0 for sample in result["samples"])
+    fits = result["fits"]
+    assert 0.5 < fits["users"]["bytes"]["exponent"] < 1
+    assert fits["dim"]["bytes"]["line_residual"] < 0.01, "bytes are a line in the dimension, but for the numbers' sizes"
+
+
+def test_fits_find_what_they_are_made_of():
+    sizes = [10, 20, 50, 100, 400]
+    power = growth.fit(sizes, [3 * size**1.25 for size in sizes])
+    assert power["exponent"] == pytest.approx(1.25) and power["exponent_residual"] < 1e-9 < power["line_residual"]
+    line = growth.fit(sizes, [70 + 4 * size for size in sizes])
+    assert (line["fixed"], line["slope"]) == pytest.approx((70, 4))
+    assert line["line_residual"] < 1e-9 < line["exponent_residual"]
+    off = growth.fit(sizes, [70 + 4 * size for size in sizes[:-1]] + [2 * (70 + 4 * 400)])
+    assert off["line_residual"] > 0.1
+
+
+def test_growth_on_the_command_line(monkeypatch):
+    monkeypatch.setattr(growth, "BASE", {"users": 2, "items": 50, "dim": 2})
+    monkeypatch.setitem(bench.BENCHES, "growth", lambda: growth.bench_growth({"dim": (2, 4)}, iterations=1))
+    shown = CliRunner().invoke(app, ["bench", "growth"])
+    assert shown.exit_code == 0 and "bytes against dim" in shown.stdout and "dim 4" in shown.stdout
+    made = CliRunner().invoke(app, ["bench", "growth", "--json"])
+    assert json.loads(made.stdout)["fits"]["dim"]["bytes"]["slope"] > 0
 
 
 # ---- one cell

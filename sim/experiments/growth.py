@@ -7,7 +7,6 @@ part of the cost does not grow at all, the line fits and the exponent is below 1
 
 from __future__ import annotations
 
-import json
 import statistics
 import tempfile
 from collections.abc import Iterable
@@ -50,6 +49,7 @@ def bench_growth(sizes: dict[str, tuple[int, ...]] | None = None, iterations: in
 
 def measure(users: int, items: int, dim: int, iterations: int) -> dict[str, Any]:
     """Medians over the iterations of one run."""
+    lines: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
         config = RunConfig(
             scheme="masked",
@@ -59,10 +59,9 @@ def measure(users: int, items: int, dim: int, iterations: int) -> dict[str, Any]
             iterations=iterations,
             seed=SEED,
         )
-        summary = running.run(config, out=Path(folder) / "run")
-        if not summary["completed"]:
-            raise Aborted(Reason[summary["abort"]["reason"]], f"{users} users, {items} items, dim {dim}")
-        lines = [json.loads(line) for line in (Path(folder) / "run" / "iterations.jsonl").open(encoding="utf-8")]
+        summary = running.run(config, out=Path(folder) / "run", on_line=lines.append)
+    if not summary["completed"]:
+        raise Aborted(Reason[summary["abort"]["reason"]], f"{users} users, {items} items, dim {dim}")
     lines = [line for line in lines if line["iteration"] >= 0]
     user = summary["bytes"]["per_user_iteration"]
     return {
