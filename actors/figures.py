@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from actors.journal import if_full
-from actors.meter import AGAIN, ALL, REJECTED, RESEND, UNDELIVERED, Meter, Tally
+from actors.meter import AGAIN, ALL, LEFT_OUT, REJECTED, RESEND, UNDELIVERED, Meter, Tally
 from actors.observer import HeldOut, Observer
 from protocol.codec import Codec
 from protocol.messages import SETUP, Again
@@ -22,6 +22,8 @@ from protocol.view import EVENT, RECEIVED, SENT, Record
 from protocol.view import REJECTED as REJECTED_RECORD
 
 Report = Callable[[dict[str, Any]], None]
+
+_AGAIN = Again.__name__
 
 
 class Figures:
@@ -35,12 +37,12 @@ class Figures:
         report: Report,
         observer: Observer | None,
         held_out: HeldOut | None,
-        metering: str = "on",  # or "off", or "alternate": in two iterations of four
+        metering: str = "on",  # or "off", or "pairs": in every other two iterations (`meter.py`)
     ) -> None:
         self._party = party
         self._ahead = ahead
-        self._meter = Meter() if ahead is not None and metering != "off" else None
-        self._left_out = 2 if metering == "alternate" else 0  # a bit of an iteration's number that it may not have
+        self._meter = Meter(party) if ahead is not None and metering != "off" else None
+        self._left_out = LEFT_OUT[metering] if self._meter else 0
         self._reported = reported  # the driver has the figures of the iterations up to this one
         self._report = report
         self._observer = observer
@@ -66,7 +68,7 @@ class Figures:
 
     def _greet(self, meter: Meter, sender: str, now: bool) -> None:
         if sender not in (self._ahead or ()):
-            meter.greet(sender, self._party, now)
+            meter.greet(sender, now)
 
     def _count_received(
         self, meter: Meter, sender: str, kind: str, iteration: int, size: int, reason: str | None
@@ -76,20 +78,20 @@ class Figures:
             return
         if reason:
             meter.count_apart(REJECTED + reason, sender, self._party, size)
-        elif kind == Again.__name__:
+        elif kind == _AGAIN:
             meter.count_apart(AGAIN, sender, self._party, size)
         else:
-            meter.count(iteration, sender, self._party, kind, size)
+            meter.received(iteration, sender, kind, size)
 
     def sent(self, out: Outgoing) -> None:
         if not self._meter or out.iteration & self._left_out:
             return
-        if out.kind == Again.__name__:
+        if out.kind == _AGAIN:
             self._meter.count_apart(AGAIN, self._party, out.to, len(out.frame))
         elif out.kind == RESEND:
             self._meter.count_apart(RESEND, self._party, out.to, len(out.frame))
         else:
-            self._meter.count(out.iteration, self._party, out.to, out.kind, len(out.frame))
+            self._meter.sent(out.iteration, out.to, out.kind, len(out.frame))
 
     def undelivered(self, to: str, size: int) -> None:
         """Counted as sent, but it did not leave."""
@@ -126,15 +128,15 @@ class Figures:
     def _recount(self, meter: Meter, kind: int, fields: list[Any], codec: Codec) -> None:
         if kind == SENT:
             to, name, iteration, size, _ = fields
-            meter.count(iteration, self._party, to, name, size)
+            meter.sent(iteration, to, name, size)
             return
-        asked = kind == EVENT and fields[0] == Again.__name__
+        asked = kind == EVENT and fields[0] == _AGAIN
         sender = fields[1] if asked else fields[0]
         if asked or kind in (RECEIVED, REJECTED_RECORD):
             self._greet(meter, sender, now=False)
         if asked:
             size = len(codec.encode(Again(fields[2], 0), 0))
-            self._count_received(meter, sender, Again.__name__, SETUP, size, None)
+            self._count_received(meter, sender, _AGAIN, SETUP, size, None)
         elif kind == REJECTED_RECORD:
             self._count_received(meter, sender, "", SETUP, fields[2], fields[1])
         elif kind == RECEIVED and role_of(sender) == "user":
@@ -156,10 +158,10 @@ class Figures:
         if finished < 0 and (self._party != RECOMMENDER or self.iteration < 0):
             return  # of the others the set-up comes with the first iteration
         finished = max(finished, SETUP)
-        tally = self._meter.take(finished) if self._meter else Tally()
         clock, seconds = time.perf_counter(), None
         if self._clock is not None:
             seconds, self._clock = clock - self._clock, clock
+        tally = self._meter.take(finished) if self._meter else Tally()
         if finished <= self._reported:
             return
         invited, contributors = turnout(role)
@@ -194,9 +196,9 @@ class Figures:
 
     def closed(self, handshakes: Mapping[str, int], kernel: list[list[Any]] | None, note: str | None) -> None:
         """Of a server that is there no more. `handshakes`: by party, how many in this life of it."""
-        meter = self._meter or Meter()
+        meter = self._meter or Meter(self._party)
         if self._meter and not self._left_out:
-            meter.close_handshakes(self._party, handshakes)
+            meter.close_handshakes(handshakes)
         tally = meter.take(ALL)
         self._report(
             {

@@ -60,7 +60,7 @@ class Place:
     silence: float | None = None  # seconds after which a server is asked again; half of the deadline
     faults: Faults | None = None
     incarnation: int = 0  # how often these parties were started before
-    metering: str = "on"  # of servers: "on", "off", or "alternate" (in two iterations of four)
+    metering: str = "on"  # of servers: "on", "off", or "pairs" (in every other two iterations)
 
 
 @dataclass(slots=True, eq=False)

@@ -55,7 +55,7 @@ class Staff:
     resume: bool = False  # every party goes on from its view
     gone: frozenset[str] = frozenset()  # users that had gone for good before the run was stopped
     lock: int | None = None  # a descriptor that every process holds open
-    metering: str = "on"  # "off", or "alternate" (in two iterations of four), to see what it costs
+    metering: str = "on"  # "off", or "pairs" (in every other two iterations), to see what it costs
 
 
 class Launch:

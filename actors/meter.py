@@ -7,9 +7,8 @@ first, and frames of the course that were not handed over because there was no w
 
 from __future__ import annotations
 
-import dataclasses
 import functools
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,10 +21,17 @@ ALL = 1 << 62  # an iteration beyond every other
 COURSE = 0  # the phase of all iterations and the end together, beside that of the set-up
 RESEND, AGAIN, UNDELIVERED, RECONNECT, REJECTED = "resend", "again", "undelivered", "reconnect", "rejected:"
 
+
+# To see what metering costs, it may be on in two iterations and off in the next two. What an iteration leaves behind is
+# added up in the one after it, so the second of two that are alike has all of one iteration's cost, or none.
+LEFT_OUT = {"on": 0, "pairs": 2}  # bits, none of which the number of a metered iteration has
+METERED, BARE = 1, 3  # modulo 4, the iterations to compare with "pairs"
+
+_MOST_SIZES = 20_000  # entries of how often which size, before they are added up; then memory stays as it is
 _role, _wire = functools.cache(role_of), functools.cache(wire_size)  # of few names and sizes, again and again
 
-Frame = tuple[str, str, str, int]  # sender, receiver, kind, payload bytes
 Row = list[Any]
+_Edge = tuple[int, str, str, bool]  # iteration, role of the other end, kind, and whether the server received it
 
 
 @dataclass(slots=True)
@@ -36,7 +42,7 @@ class Tally:
     users: dict[str, list[int]] = field(default_factory=dict)  # wire bytes down and up
 
     def to_lists(self) -> dict[str, Any]:
-        return {"rows": [list(dataclasses.astuple(row)) for row in self.rows], "users": self.users}
+        return {"rows": [as_row(row) for row in self.rows], "users": self.users}
 
     @classmethod
     def from_lists(cls, data: Mapping[str, Any]) -> Tally:
@@ -54,6 +60,10 @@ class Tally:
             self.users[user] = [known_down + down, known_up + up]
 
 
+def as_row(row: Traffic) -> Row:
+    return [*row_key(row), row.messages, row.payload_bytes, row.wire_bytes]
+
+
 def row_key(row: Traffic) -> tuple[int, str, str, str]:
     return row.iteration, row.sender, row.receiver, row.kind
 
@@ -64,72 +74,95 @@ def _together(one: Traffic, other: Traffic) -> Traffic:
 
 
 class Meter:
-    """While frames come and go they are only listed; they are added up when an iteration is over and taken."""
+    """Of one server. While frames come and go they are only listed, and added up when an iteration is over and taken.
 
-    def __init__(self) -> None:
-        self._frames: dict[int, list[Frame]] = defaultdict(list)  # by iteration
+    Each list is of one kind in one direction, so that adding up is a few sums over a list; what was exchanged with each
+    party is kept as how often which size, since sizes come again and again.
+    """
+
+    def __init__(self, server: str) -> None:
+        self._server = server
+        self._frames: dict[_Edge, list[tuple[str, int]]] = defaultdict(list)  # party and payload bytes
+        self._totals: dict[_Edge, Counter[tuple[str, int]]] = defaultdict(Counter)  # by phase instead of iteration
+        self._parties, self._apart = _Sums(), _Sums()
         self.greeted: dict[str, bool] = {}  # clients, and whether their first handshake was in this server's life
-        self._handshakes: list[tuple[str, str]] = []  # client and server, since they were last taken
-        self._parties = _Sums()
-        self._apart = _Sums()
+        self._handshakes: list[str] = []  # clients, since they were last taken
 
     # --- while frames come and go ------------------------------------------------------------------------------------
 
-    def count(self, iteration: int, sender: str, receiver: str, kind: str, payload: int) -> None:
-        self._frames[iteration].append((sender, receiver, kind, payload))
+    def sent(self, iteration: int, to: str, kind: str, payload: int) -> None:
+        self._frames[iteration, _role(to), kind, False].append((to, payload))
+
+    def received(self, iteration: int, sender: str, kind: str, payload: int) -> None:
+        self._frames[iteration, _role(sender), kind, True].append((sender, payload))
 
     def count_apart(self, what: str, sender: str, receiver: str, payload: int) -> None:
-        self._apart.add((what, sender, receiver), payload, wire_size(payload))
+        self._apart.add((what, sender, receiver), 1, payload, wire_size(payload))
 
-    def greet(self, client: str, server: str, now: bool = True) -> None:
+    def greet(self, client: str, now: bool = True) -> None:
         """Something came from this client: it has opened a connection, in this life of the server or an earlier one.
 
         Counted here and not when the connection was made, so that a view which is done again gives the same.
         """
         if client not in self.greeted:
             self.greeted[client] = now
-            self._handshakes.append((client, server))
+            self._handshakes.append(client)
 
-    def close_handshakes(self, server: str, made: Mapping[str, int]) -> None:
+    def close_handshakes(self, made: Mapping[str, int]) -> None:
         """How many each client has made in this life of the server: of those who never said anything, and the rest."""
         for client, times in made.items():
-            self.greet(client, server)
-            for _ in range(times - self.greeted[client]):
-                self._apart.add((RECONNECT, client, server), 0, DIALLING_BYTES)
-                self._apart.add((RECONNECT, server, client), 0, ANSWERING_BYTES)
+            self.greet(client)
+            further = times - self.greeted[client]
+            if further > 0:
+                self._apart.add((RECONNECT, client, self._server), further, 0, further * DIALLING_BYTES)
+                self._apart.add((RECONNECT, self._server, client), further, 0, further * ANSWERING_BYTES)
 
     # --- when something is over --------------------------------------------------------------------------------------
 
     def take(self, up_to: int) -> Tally:
         """Everything of the iterations up to this one, which are complete; it is forgotten here, except by party."""
         tally, rows = Tally(), _Sums()
-        handshakes, self._handshakes = self._handshakes, []
-        for client, server in handshakes:
-            for sender, receiver, wire in ((client, server, DIALLING_BYTES), (server, client, ANSWERING_BYTES)):
-                rows.add((SETUP, role_of(sender), role_of(receiver), HANDSHAKE), 0, wire)
-                self._parties.add((SETUP, sender, receiver, HANDSHAKE), 0, wire)
-                if up_to == SETUP:
-                    _add_to_user(tally.users, sender, receiver, wire)
-        for iteration in sorted(number for number in self._frames if number <= up_to):
-            users = tally.users if iteration == up_to else {}
-            self._add_up(iteration, self._frames.pop(iteration), rows, users)
+        self._take_handshakes(rows, tally.users if up_to == SETUP else {})
+        for edge in [edge for edge in self._frames if edge[0] <= up_to]:
+            iteration, role, kind, up = edge
+            frames = self._frames.pop(edge)
+            sizes = [size for _, size in frames]
+            rows.add((iteration, *self._ends(role, up), kind), len(frames), sum(sizes), sum(map(_wire, sizes)))
+            self._add_to_totals((SETUP if iteration < 0 else COURSE, role, kind, up), frames)
+            if iteration == up_to and role == "user":
+                for user, size in frames:
+                    _user(tally.users, user)[up] += _wire(size)
         tally.rows = [Traffic(*key, *rows[key]) for key in sorted(rows)]
         return tally
 
-    def _add_up(self, iteration: int, frames: list[Frame], rows: _Sums, users: dict[str, list[int]]) -> None:
-        """One look at each frame, without a call that is not needed: this is most of what metering costs."""
-        phase, parties = SETUP if iteration < 0 else COURSE, self._parties
-        for sender, receiver, kind, payload in frames:
-            wire = _wire(payload)
-            party_key, row_key = (phase, sender, receiver, kind), (iteration, _role(sender), _role(receiver), kind)
-            for sums in (parties.get(party_key) or parties.new(party_key), rows.get(row_key) or rows.new(row_key)):
-                sums[0] += 1
-                sums[1] += payload
-                sums[2] += wire
-            _add_to_user(users, sender, receiver, wire)
+    def _ends(self, other: str, up: bool) -> tuple[str, str]:
+        """(sender, receiver)"""
+        return (other, self._server) if up else (self._server, other)
+
+    def _take_handshakes(self, rows: _Sums, users: dict[str, list[int]]) -> None:
+        for client in self._handshakes:
+            for up, wire in ((True, DIALLING_BYTES), (False, ANSWERING_BYTES)):
+                rows.add((SETUP, *self._ends(_role(client), up), HANDSHAKE), 1, 0, wire)
+                self._parties.add((SETUP, *self._ends(client, up), HANDSHAKE), 1, 0, wire)
+                if _role(client) == "user":
+                    _user(users, client)[up] += wire
+        self._handshakes = []
+
+    def _add_to_totals(self, edge: _Edge, frames: list[tuple[str, int]]) -> None:
+        counts = self._totals[edge]
+        counts.update(frames)
+        if len(counts) > _MOST_SIZES:
+            self._fold(edge)
+
+    def _fold(self, edge: _Edge) -> None:
+        phase, _, kind, up = edge
+        for (party, size), times in self._totals.pop(edge).items():
+            self._parties.add((phase, *self._ends(party, up), kind), times, times * size, times * _wire(size))
 
     def parties(self) -> list[Row]:
         """[phase, sender, receiver, kind, messages, payload bytes, wire bytes] of what was taken so far."""
+        for edge in list(self._totals):
+            self._fold(edge)
         return [[*key, *self._parties[key]] for key in sorted(self._parties)]
 
     def apart(self) -> list[Row]:
@@ -140,18 +173,12 @@ class Meter:
 class _Sums(dict[tuple[Any, ...], list[int]]):
     """Messages, payload bytes and wire bytes, by whatever they are added up for."""
 
-    def new(self, key: tuple[Any, ...]) -> list[int]:
-        return self.setdefault(key, [0, 0, 0])
-
-    def add(self, key: tuple[Any, ...], payload: int, wire: int) -> None:
-        sums = self.new(key)
-        for place, amount in enumerate((1, payload, wire)):
+    def add(self, key: tuple[Any, ...], messages: int, payload: int, wire: int) -> None:
+        sums = self.setdefault(key, [0, 0, 0])
+        for place, amount in enumerate((messages, payload, wire)):
             sums[place] += amount
 
 
-def _add_to_user(users: dict[str, list[int]], sender: str, receiver: str, wire: int) -> None:
-    """No message is from one user to another."""
-    if receiver[:5] == "user:":
-        users.setdefault(receiver, [0, 0])[0] += wire
-    elif sender[:5] == "user:":
-        users.setdefault(sender, [0, 0])[1] += wire
+def _user(users: dict[str, list[int]], user: str) -> list[int]:
+    """[down, up], indexed by whether it is up."""
+    return users.get(user) or users.setdefault(user, [0, 0])

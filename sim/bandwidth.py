@@ -172,17 +172,19 @@ def _document(folder: Path, plan: Plan, ledger: Ledger, forecast: Forecast, by: 
     rows = joined_rows(ledger.rows, predicted)
     kernel_bytes, differences = kernel.compare(ledger.document)
     on_the_wire = ledger.wire_bytes + ledger.apart_bytes - ledger.undelivered_bytes
-    sentences = [*_differences(rows), *differences]
     if kernel_bytes is not None and kernel_bytes != on_the_wire:
-        sentences.append(f"The kernel counted {kernel_bytes} bytes in all, and Keyhole {on_the_wire}.")
+        differences.append(f"The kernel counted {kernel_bytes} bytes in all, and Keyhole {on_the_wire}.")
+    sentences = [*_differences(rows), *differences]
     shown = rows if by != "party" else _by_party(ledger, forecast)
-    down, up = spread(ledger.down), spread(ledger.up)
+    user = {f"down_{name}": value for name, value in spread(ledger.down).items()}
+    user |= {f"up_{name}": value for name, value in spread(ledger.up).items()}
     roles, turns = scheme.parties(), range(len(ledger.turns))
     return {
         "run": str(folder),
         **describe(scheme, params, plan.config.data),
+        "transport": plan.config.transport,
         "by": by,
-        "rows": grouped(shown, by),
+        "rows": grouped(shown, by, params.iterations),
         "total": {
             "payload_bytes": sum(row["payload_bytes"] for row in rows),
             "wire_bytes": ledger.wire_bytes,
@@ -191,10 +193,11 @@ def _document(folder: Path, plan: Plan, ledger: Ledger, forecast: Forecast, by: 
             "apart_bytes": ledger.apart_bytes,
         },
         "match": not sentences,
+        "kernel_match": None if kernel_bytes is None else not differences,
         "differences": sentences,
         "kernel_note": ledger.document["kernel_note"],
         "apart": [dataclasses.asdict(row) for row in ledger.apart],
-        "per_user_iteration": dict(zip(("down_median", "down_max", "up_median", "up_max"), (*down, *up), strict=True)),
+        "per_user_iteration": user,
         "matrix": matrix(rows, roles, "wire_bytes", turns),
         "setup_matrix": matrix(rows, roles, "wire_bytes", range(SETUP, 0)),
         "kinds": by_kind(rows, params.iterations),

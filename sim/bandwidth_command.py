@@ -19,11 +19,16 @@ from sim.folder import jsonable
 from sim.projection import ITERATION_SECONDS
 from sim.traffic import BY, COLUMNS
 
-_LINK_HELP = "With --predict: a link in Mbit/s and ms. (mobile=20/5/50, wifi=100/40/10, datacentre=10000/10000/.5)"
+_LINK_HELP = (
+    "With --predict: one more link in Mbit/s and ms, or another speed for one of mobile=20/5/50, wifi=100/40/10 and "
+    "datacentre=10000/10000/.5, which is the servers' own."
+)
+_OF_A_RUN = {"run", "by", "csv_", "json_"}
 
 
 def bandwidth(
     config: RunConfig,
+    context: typer.Context,
     run: Annotated[Path | None, typer.Argument(metavar="RUN", help="The folder of a run.")] = None,
     predict: Annotated[bool, typer.Option("--predict", help="Without a run: with the flags of keyhole run.")] = False,
     by: Annotated[str | None, typer.Option(help=f"Only that table: {', '.join(BY)}.")] = None,
@@ -38,16 +43,18 @@ def bandwidth(
 ) -> None:
     """Show what every iteration cost in bytes: by sender, receiver and kind, counted beside the scheme's formula.
 
-    With --predict no process is started and nothing is written: exact for users who stay, an expectation for users who
-    come and go, for data of up to 10^8 users and 10^6 items (synthetic:USERSxITEMS:DENSITY). The least time of an
-    iteration = what the servers must pass for all users (the slowest of sending and receiving, which overlap) + one
-    user's own transfer + what the servers send each other + the latencies of all message rounds; computing and the
-    headers of TCP and IP are left out.
+    With --predict no process is started and nothing is written.
+
+    It is exact for users who stay (with --seed, where it matters which ratings are held out).
+
+    For users who come and go it is an expectation. It is never by party.
+
+    Its --data synthetic:USERSxITEMS:DENSITY may have 10^8 users and 10^6 items.
     """
     require(not (json_ and csv_), "--json and --csv are two forms of the same figures: give one of them.")
     document = _predicted(config, run, by, iteration_seconds, link) if predict else None
     if document is None:
-        document = _measured(config, run, by, iteration_seconds, link)
+        document = _measured(run, by, _given(context))
     if json_:
         print(json.dumps(jsonable(document), indent=1, allow_nan=False, ensure_ascii=False))
     elif csv_:
@@ -66,12 +73,16 @@ def _predicted(
     return prediction.predict(config, by, ITERATION_SECONDS if seconds is None else seconds, links or ())
 
 
-def _measured(
-    config: RunConfig, run: Path | None, by: str | None, seconds: float | None, links: list[str] | None
-) -> dict[str, Any]:
+def _given(context: typer.Context) -> set[str]:
+    """Names of what stands on the command line, whatever its value."""
+    sources = {name: context.get_parameter_source(name) for name in context.params}
+    return {name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"}
+
+
+def _measured(run: Path | None, by: str | None, given: set[str]) -> dict[str, Any]:
     if run is None:
         raise BadInput("Name the folder of a run, or ask for a prediction with --predict.")
-    if seconds is not None or links or config != RunConfig():
+    if given - _OF_A_RUN:
         raise BadInput("A run has its own settings: flags besides --by, --json and --csv need --predict.")
     return measure(run, by)
 

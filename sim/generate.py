@@ -32,7 +32,7 @@ MEAN, USER_BIAS, ITEM_BIAS, TASTE, NOISE = 3.55, 0.35, 0.6, 0.75, 0.35
 # The item of popularity rank k weighs 1 / (1 + k + share * items): Zipf's tail below a flatter head.
 HEAD_SHARE = 0.12
 
-SPECIFICATION = re.compile(r"synthetic:([0-9]{1,9})x([0-9]{1,9})(?::([0-9.eE-]{1,20})(?::([0-9]{1,9}))?)?")
+SPECIFICATION = re.compile(r"synthetic:([0-9]{1,12})x([0-9]{1,12})(?::([0-9.eE-]{1,20})(?::([0-9]{1,9}))?)?")
 
 
 @dataclass(frozen=True, eq=False)

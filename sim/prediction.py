@@ -59,7 +59,7 @@ def predict(
         "items_per_iteration": {"opened": _last_turn(expected).opened, "released": _last_turn(expected).released},
         "notes": _notes(plan, exact, bool(last.flows)),
         "by": by,
-        "rows": grouped(rows, by),
+        "rows": grouped(rows, by, params.iterations),
         "total": {
             "payload_bytes": sum(row["payload_bytes"] for row in rows),
             "wire_bytes": None,

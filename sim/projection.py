@@ -29,8 +29,8 @@ ITERATION_SECONDS = 5.0  # what the paper assumes
 SERVERS = "datacentre"  # the link of the servers
 FORMULA = (
     "least time = what the servers must pass for all users (the slowest of sending and receiving, which overlap) "
-    "+ one user's own transfer + what the servers send each other + the latencies of {rounds} message rounds, at both "
-    "ends of each; computing is left out"
+    "+ one user's own transfer + what the servers send each other + the latencies of {rounds} message rounds "
+    "({names}), at both ends of each; computing is left out"
 )
 HEADERS = "The headers of TCP and IP are not included."
 
@@ -124,6 +124,10 @@ def rounds_of(flows: Iterable[Flow]) -> list[list[Flow]]:
     return [list(group) for _, group in itertools.groupby(sent, key=lambda flow: flow.sender)]
 
 
+def _kinds(flows: list[Flow]) -> str:
+    return " and ".join(dict.fromkeys(flow.kind for flow in flows))
+
+
 def least_seconds(rounds: list[list[Flow]], link: Link, servers: Link, down: float, up: float) -> float:
     """For a user on this link who receives and sends so many bytes."""
     seconds = 0.0
@@ -182,7 +186,7 @@ def project(
         "links": figures,
         "server_link": {"name": SERVERS, "down_mbit": inner.down, "up_mbit": inner.up, "latency_ms": inner.latency},
         "rounds": len(rounds),
-        "formula": FORMULA.format(rounds=len(rounds)),
+        "formula": FORMULA.format(rounds=len(rounds), names="; ".join(map(_kinds, rounds))),
         "assumptions": [f"An iteration is begun every {seconds:g} seconds.", *map(_words, links), HEADERS],
         "warnings": _warnings(figures, seconds),
     }

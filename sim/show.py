@@ -85,7 +85,7 @@ def show_summary(summary: dict[str, Any], scheme: Scheme) -> None:
         out.print(note)
     if not summary["completed"]:
         out.print(f"[bold red]aborted[/]: {summary['abort']['sentence']}")
-        out.print(f"anchor        {summary['anchor'] or 'none: no views were kept'} (so far)")
+        out.print(f"anchor        {summary['anchor'] or 'none'} (so far)")
         return
     _show_accuracy(summary)
     _show_bytes(summary)

@@ -23,7 +23,7 @@ def show_run(document: dict[str, Any]) -> None:
     _show_head(document)
     _show_match(document)
     if document["by"]:
-        _show_rows(document["rows"], document["by"])
+        _show_rows(document["rows"], document["by"], document["iterations"])
         return
     _show_kinds(document["kinds"], measured=True)
     _show_matrix(document["matrix"], document["setup_matrix"], "measured")
@@ -36,7 +36,7 @@ def show_prediction(document: dict[str, Any]) -> None:
     _show_head(document)
     _show_basis(document)
     if document["by"]:
-        _show_rows(document["rows"], document["by"])
+        _show_rows(document["rows"], document["by"], document["iterations"])
         return
     _show_kinds(document["kinds"], measured=False)
     _show_matrix(document["matrix"], document["setup_matrix"], "predicted")
@@ -46,7 +46,8 @@ def show_prediction(document: dict[str, Any]) -> None:
 
 
 def _show_head(document: dict[str, Any]) -> None:
-    forms = [f"wire {document['wire']}", f"{document['ring_bits']} ring bits", f"{document['factor_bits']}-bit factors"]
+    ring = [f"{document['ring_bits']} ring bits"] if document["paper"] else []  # with a third party
+    forms = [f"wire {document['wire']}", *ring, f"{document['factor_bits']}-bit factors"]
     out.print(
         f"[bold]{escape(document['scheme'])}[/] on {escape(document['data'])}: {document['users']:,} users, "
         f"{document['items']:,} items, {document['iterations']:,} iterations, dim {document['dim']}; {', '.join(forms)}"
@@ -55,7 +56,8 @@ def _show_head(document: dict[str, Any]) -> None:
 
 def _show_match(document: dict[str, Any]) -> None:
     total = document["total"]
-    said = f"{total['wire_bytes']:,} bytes on the wire were counted, the formula gives {total['predicted_bytes']:,}"
+    where = "on the wire were counted" if document["transport"] != "inprocess" else "were counted as for a wire"
+    said = f"{total['wire_bytes']:,} bytes {where}, the formula gives {total['predicted_bytes']:,}"
     if total["apart_bytes"]:
         said += f"; {total['apart_bytes']:,} more are apart from the protocol's course"
     if total["kernel_bytes"] is not None:
@@ -176,7 +178,7 @@ def _show_projection(figures: dict[str, Any]) -> None:
         out.print(warning, markup=False)
 
 
-def _show_rows(rows: list[Row], by: str) -> None:
+def _show_rows(rows: list[Row], by: str, iterations: int) -> None:
     """Payload bytes are in the JSON and the CSV."""
     measured = any(row["wire_bytes"] is not None for row in rows)
     labels = ["when", *(["from → to"] if by != "iteration" else []), *(["kind"] if by in ("kind", "party") else [])]
@@ -185,14 +187,16 @@ def _show_rows(rows: list[Row], by: str) -> None:
     table.columns[len(labels) - 1].no_wrap = by != "edge"
     for row in rows:
         edge = f"{row['sender']} → {row['receiver']}"
-        cells = [_when(row["iteration"]), edge, escape(row["kind"] or "")][: len(labels)]
+        cells = [_when(row["iteration"], iterations), edge, escape(row["kind"] or "")][: len(labels)]
         figures = (row["messages"], *((row["wire_bytes"],) if measured else ()), row["predicted_bytes"])
         table.add_row(*cells, *map(_amount, figures))
     out.print(table)
 
 
-def _when(iteration: int | None) -> str:
-    return "iterations" if iteration is None else "set-up" if iteration < 0 else str(iteration)
+def _when(iteration: int | None, iterations: int) -> str:
+    if iteration is None:
+        return "iterations"
+    return "set-up" if iteration < 0 else "end" if iteration >= iterations else str(iteration)
 
 
 def _numbers(table: Table, first: int) -> Table:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 import statistics
@@ -13,7 +12,7 @@ from typing import Any
 import msgpack
 import numpy as np
 
-from actors.meter import UNDELIVERED, Tally
+from actors.meter import UNDELIVERED, Tally, as_row
 from actors.observer import Accuracy, Observer
 from actors.outcome import IterationDone, Outcome
 from protocol.errors import Aborted
@@ -76,7 +75,7 @@ class IterationLog:
             **turnout,
             "bytes": sum(row.wire_bytes for row in own),
             "course": done.course,
-            "rows": [list(dataclasses.astuple(row)) for row in done.tally.rows],
+            "rows": [as_row(row) for row in done.tally.rows],
             "users": {direction: sorted(counts.items()) for direction, counts in users.items()},
         }
 
@@ -180,7 +179,7 @@ def bandwidth_document(outcome: Outcome) -> dict[str, Any]:
     """What stands in no line of `iterations.jsonl`: the end, sums by party, what was apart, the kernel's own counts."""
     return {
         "format": FORMAT,
-        "rows": [dataclasses.astuple(row) for row in outcome.rest.rows],
+        "rows": [as_row(row) for row in outcome.rest.rows],
         "course": outcome.course,
         "parties": outcome.parties,
         "apart": outcome.apart,

@@ -13,7 +13,7 @@ from protocol.errors import BadInput
 from protocol.framing import HANDSHAKE, Flow, wire_size
 from protocol.messages import SETUP
 from protocol.params import Params
-from protocol.roles import user_name
+from protocol.roles import role_of, user_index, user_name
 from protocol.schemes import Scheme
 from sim.ledger import Key
 
@@ -97,8 +97,11 @@ def joined_rows(measured: dict[Key, list[int]], predicted: dict[Key, Any]) -> li
     return rows
 
 
-def grouped(rows: Iterable[Row], by: str | None) -> list[Row]:
-    """`iteration`: the sum of each; else the set-up (−1), and all iterations together with the end (null)."""
+def grouped(rows: Iterable[Row], by: str | None, iterations: int) -> list[Row]:
+    """`iteration`: the sum of each; else the set-up (−1), all iterations together (null), and the end.
+
+    By party the end is among the iterations: it is not known apart.
+    """
     if by is None:
         return list(rows)
     kept = {"iteration": ("iteration",), "edge": ("sender", "receiver")}.get(by, ("sender", "receiver", "kind"))
@@ -106,7 +109,7 @@ def grouped(rows: Iterable[Row], by: str | None) -> list[Row]:
     for row in rows:
         labels = {name: row[name] if name in kept else None for name in COLUMNS[:4]}
         if by != "iteration":
-            labels["iteration"] = SETUP if row["iteration"] == SETUP else None
+            labels["iteration"] = row["iteration"] if row["iteration"] in (SETUP, iterations) else None
         entry = sums.setdefault(tuple(labels.values()), {**labels, **dict.fromkeys(COLUMNS[4:], 0)})
         for name in COLUMNS[4:]:
             entry[name] = None if row[name] is None else entry[name] + row[name]
@@ -114,9 +117,10 @@ def grouped(rows: Iterable[Row], by: str | None) -> list[Row]:
 
 
 def _order(row: Row) -> tuple[Any, ...]:
-    iteration = row["iteration"]
-    labels = (row[name] or "" for name in COLUMNS[1:4])
-    return (iteration is None, iteration if iteration is not None else 0, *labels)
+    """Set-up, iterations, end; users by their numbers."""
+    iteration = 0 if row["iteration"] is None else row["iteration"]
+    ends = [(role_of(party), user_index(party)) for party in (row["sender"] or "", row["receiver"] or "")]
+    return (iteration, *ends, row["kind"] or "")
 
 
 def matrix(
@@ -132,15 +136,15 @@ def matrix(
     return cells
 
 
-def spread(counts: Counter[int]) -> tuple[float | None, int | None]:
-    """(median, largest) of sizes that occur so often."""
+def spread(counts: Counter[int]) -> dict[str, float | None]:
+    """Mean, median and largest of sizes that occur so often."""
     if not counts:
-        return None, None
+        return dict.fromkeys(("mean", "median", "max"))
     sizes = np.array(sorted(counts))
-    ends = np.cumsum([counts[int(size)] for size in sizes])
-    total = int(ends[-1])
+    times = np.array([counts[int(size)] for size in sizes])
+    ends, total = np.cumsum(times), int(times.sum())
     middle = [int(sizes[np.searchsorted(ends, place, "right")]) for place in ((total - 1) // 2, total // 2)]
-    return sum(middle) / 2, int(sizes[-1])
+    return {"mean": float(sizes @ times / total), "median": sum(middle) / 2, "max": int(sizes[-1])}
 
 
 def when_of(iteration: int | None) -> str:

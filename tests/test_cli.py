@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from sim import entry
 from sim.cli import app
 
 SMALL = ("--scheme", "masked", "--data", "synthetic:6x5:.5", "--iterations", "2", "--dim", "2")
@@ -392,3 +393,15 @@ def test_a_complete_run_is_not_resumed_and_that_is_said(tmp_path):
     result = keyhole("resume", tmp_path / "run", "--json")
     assert result.exit_code == 0 and json.loads(result.stdout)["completed"]
     assert "was complete, so nothing was done" in result.stderr
+
+
+def test_an_interrupt_while_modules_are_loaded_ends_as_any_other(monkeypatch, capsys):
+    class Slow:
+        def __getattr__(self, name):
+            raise KeyboardInterrupt
+
+    monkeypatch.setitem(sys.modules, "sim.cli", Slow())
+    with pytest.raises(SystemExit) as ended:
+        entry.main()
+    assert ended.value.code == 5
+    assert capsys.readouterr().err == "keyhole: Interrupted.\n"

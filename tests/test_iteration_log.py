@@ -189,7 +189,7 @@ def test_what_was_said_before_a_break_is_said_again(tmp_path, monkeypatch):
     assert courses[0] == courses[1] and courses[1][1] == {"DynamicRecommender": 1, "DynamicThirdParty": 1}
 
 
-@pytest.mark.parametrize(("metering", "metered"), [("off", []), ("alternate", [0, 1])])
+@pytest.mark.parametrize(("metering", "metered"), [("off", []), ("pairs", [0, 1])])
 def test_metering_that_is_off_counts_nothing_and_reads_nothing_of_the_kernel(tmp_path, metering, metered):
     plan = make_plan(RunConfig(scheme="masked", **SMALL))
     secrets, roster = make_roster(plan)

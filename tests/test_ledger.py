@@ -319,7 +319,7 @@ def test_frames_of_a_revoked_party_are_its_own(context, server, keys):
 def test_why_there_are_none_is_said_in_words(monkeypatch):
     tcp = "tcp://127.0.0.1:*"
     assert why_not("recommender", tcp, 10, "on", False) is None
-    assert "Metering" in why_not("recommender", tcp, 10, "alternate", False)
+    assert "Metering" in why_not("recommender", tcp, 10, "pairs", False)
     assert "tcp connections alone" in why_not("recommender", "ipc:///tmp/x", 10, "on", False)
     assert "recommender was started again" in why_not("recommender", tcp, 10, "on", True)
     monkeypatch.setattr(kernel, "AVAILABLE", False)

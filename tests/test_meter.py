@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from actors.figures import Figures
-from actors.meter import ALL, Meter, Tally
+from actors.meter import ALL, BARE, METERED, Meter, Tally
 from actors.outcome import Books, Outcome
 from protocol.codec import Codec
 from protocol.errors import Reason
@@ -25,21 +25,21 @@ CODEC = Codec((Hello, Join), Ring(32), 2, 1000)
 
 @pytest.fixture
 def meter() -> Meter:
-    """Two users in two iterations: factors of 300 and 200 bytes down, answers of 100 up; one total of 1000."""
-    meter = Meter()
+    """A recommender and two users in two iterations: 300 and 200 bytes down, 100 up; 1000 to the third party."""
+    meter = Meter("recommender")
     for iteration in range(2):
         for user, size in (("user:0", 300), ("user:1", 200)):
-            meter.count(iteration, "recommender", user, "Factors", size)
-            meter.count(iteration, user, "third_party", "Answer", 100)
-        meter.count(iteration, "third_party", "recommender", "Total", 1000)
+            meter.sent(iteration, user, "Factors", size)
+            meter.received(iteration, user, "Answer", 100)
+        meter.sent(iteration, "third_party", "Total", 1000)
     return meter
 
 
 def test_an_iteration_is_taken_by_role_and_kind_and_then_forgotten(meter):
     expected = [
+        Traffic(0, "recommender", "third_party", "Total", 1, 1000, 1042),
         Traffic(0, "recommender", "user", "Factors", 2, 500, 342 + 235),
-        Traffic(0, "third_party", "recommender", "Total", 1, 1000, 1042),
-        Traffic(0, "user", "third_party", "Answer", 2, 200, 2 * 135),
+        Traffic(0, "user", "recommender", "Answer", 2, 200, 2 * 135),
     ]
     assert meter.take(0).rows == expected
     assert meter.take(0).rows == []
@@ -47,47 +47,54 @@ def test_an_iteration_is_taken_by_role_and_kind_and_then_forgotten(meter):
 
 
 def test_what_a_user_received_and_sent_is_that_of_the_iteration_that_is_taken(meter):
-    meter.count(-1, "user:0", "recommender", "Join", 50)  # late
+    meter.received(-1, "user:0", "Join", 50)  # late
     assert meter.take(0).users == {"user:0": [342, 135], "user:1": [235, 135]}
-    meter.count(1, "user:0", "recommender", "Present", 10)
+    meter.received(1, "user:0", "Present", 10)
     assert meter.take(1).users == {"user:0": [342, 180], "user:1": [235, 135]}
     assert meter.take(2).users == {}
 
 
-def test_parties_are_added_up_over_all_iterations_and_the_set_up_for_itself(meter):
-    meter.count(-1, "user:0", "recommender", "Join", 50)
+@pytest.mark.parametrize("most", [0, 1, 10_000])
+def test_parties_are_added_up_over_all_iterations_and_the_set_up_for_itself(meter, most, monkeypatch):
+    """However many sizes are kept before they are added up."""
+    monkeypatch.setattr("actors.meter._MOST_SIZES", most)
+    meter.received(-1, "user:0", "Join", 50)
     assert meter.parties() == [], "nothing was taken yet"
+    meter.take(0)
+    meter.sent(1, "user:0", "Factors", 10)
     meter.take(ALL)
-    assert meter.parties() == [
+    expected = [
         [-1, "user:0", "recommender", "Join", 1, 50, 85],
-        [0, "recommender", "user:0", "Factors", 2, 600, 2 * 342],
+        [0, "recommender", "third_party", "Total", 2, 2000, 2 * 1042],
+        [0, "recommender", "user:0", "Factors", 3, 610, 2 * 342 + 45],
         [0, "recommender", "user:1", "Factors", 2, 400, 2 * 235],
-        [0, "third_party", "recommender", "Total", 2, 2000, 2 * 1042],
-        [0, "user:0", "third_party", "Answer", 2, 200, 2 * 135],
-        [0, "user:1", "third_party", "Answer", 2, 200, 2 * 135],
+        [0, "user:0", "recommender", "Answer", 2, 200, 2 * 135],
+        [0, "user:1", "recommender", "Answer", 2, 200, 2 * 135],
     ]
+    assert meter.parties() == expected
+    assert meter.parties() == expected, "asking changes nothing"
 
 
 def test_a_handshake_belongs_to_the_set_up_and_comes_with_the_first_frame():
-    meter = Meter()
+    meter = Meter("recommender")
     for _ in range(3):
-        meter.greet("user:0", "recommender")
+        meter.greet("user:0")
     tally = meter.take(-1)
     assert tally.rows == [
         Traffic(-1, "recommender", "user", "handshake", 1, 0, 301),
         Traffic(-1, "user", "recommender", "handshake", 1, 0, 567),
     ]
     assert tally.users == {"user:0": [301, 567]}
-    meter.greet("user:1", "recommender")
+    meter.greet("user:1")
     assert [row.iteration for row in meter.take(4).rows] == [-1, -1]
 
 
 def test_further_handshakes_stand_apart_and_those_of_the_silent_come_at_the_end():
     """user:0 spoke and came back twice, user:1 never spoke, user:2 spoke in an earlier life and came back once."""
-    meter = Meter()
-    meter.greet("user:0", "recommender")
-    meter.greet("user:2", "recommender", now=False)
-    meter.close_handshakes("recommender", {"user:0": 3, "user:1": 1, "user:2": 1})
+    meter = Meter("recommender")
+    meter.greet("user:0")
+    meter.greet("user:2", now=False)
+    meter.close_handshakes({"user:0": 3, "user:1": 1, "user:2": 1})
     assert meter.take(ALL).rows == [
         Traffic(-1, "recommender", "user", "handshake", 3, 0, 3 * 301),
         Traffic(-1, "user", "recommender", "handshake", 3, 0, 3 * 567),
@@ -221,10 +228,12 @@ def test_iterations_that_were_reported_before_a_restart_are_not_reported_again()
     assert all(report["seconds"] is None for report in reports), "nobody knows how long they took"
 
 
-@pytest.mark.parametrize(("metering", "counted"), [("on", [-1, 0, 1, 2]), ("alternate", [0, 1]), ("off", [])])
-def test_metering_can_be_off_or_on_in_two_iterations_of_four(metering, counted):
+@pytest.mark.parametrize(("metering", "counted"), [("on", [-1, 0, 1, 2, 3, 4]), ("pairs", [0, 1, 4]), ("off", [])])
+def test_metering_can_be_off_or_on_in_every_other_two_iterations(metering, counted):
+    assert METERED % 4 in (0, 1) and METERED - 1 in (0, 1), "as the one before it"
+    assert {BARE, BARE - 1} == {2, 3}
     server = Server(metering)
-    for iteration in range(-1, 3):
+    for iteration in range(-1, 5):
         server.figures.sent(out("user:0", "Factors", 100, iteration))
         server.figures.received("user:0", Step(kind="Answer", iteration=iteration), 100)
     rows = [row for row in server.closed()["rows"] if row[3] != "handshake"]

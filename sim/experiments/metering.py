@@ -40,7 +40,7 @@ def bench_metering(users: int = USERS, iterations: int = ITERATIONS) -> dict[str
         seconds[done.iteration] = done.seconds
 
     with tempfile.TemporaryDirectory() as folder:
-        staff = Staff(Path(folder), plan.views, config.deadline, metering="alternate")
+        staff = Staff(Path(folder), plan.views, config.deadline, metering="pairs")
         outcome = Launch(roster, secrets, staff, on_iteration).run()
     if outcome.abort is not None:
         raise outcome.abort

@@ -1,0 +1,16 @@
+"""Where the command begins, before anything is imported that takes a while: Ctrl-C means the same there."""
+
+from __future__ import annotations
+
+import sys
+
+INTERRUPTED = 5
+
+
+def main() -> None:
+    try:
+        from sim.cli import main as command
+    except KeyboardInterrupt:
+        print("keyhole: Interrupted.", file=sys.stderr)
+        raise SystemExit(INTERRUPTED) from None
+    command()
