@@ -49,7 +49,7 @@ class Figures:
         self._held_out = held_out
         self.iteration = SETUP  # in which the party was when it was last looked at
         self._clock: float | None = None  # None while a view is done again: nobody knows how long it took
-        self._ended = False
+        self._ended = self._again = False
         self.rejected: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()  # connections of strangers
 
@@ -117,7 +117,7 @@ class Figures:
 
     def recount(self, record: Record, codec: Codec) -> None:
         """The same from a record of the view, which is done again."""
-        kind, fields = record.type, record.fields
+        kind, fields, self._again = record.type, record.fields, True
         if kind == REJECTED_RECORD:
             self.rejected[fields[1]] += 1
         elif kind == EVENT and fields[0] == "Refused":
@@ -207,6 +207,7 @@ class Figures:
                 "strangers": dict(self.refused),
                 "parties": meter.parties(),
                 "apart": meter.apart(),
+                "again": self._again,
                 "kernel": kernel,
                 "kernel_note": note,
                 **tally.to_lists(),

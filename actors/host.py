@@ -262,8 +262,8 @@ class Host:
 
     def _close_server(self, hosted: _Hosted, end: ServerEnd) -> None:
         self._note_refusals(hosted)
-        counted = end.ledger.close() if end.ledger else None
-        hosted.figures.closed(end.handshakes(), counted, hosted.kernel_note)
+        counted, note = (end.ledger.close(), end.ledger.note) if end.ledger else (None, hosted.kernel_note)
+        hosted.figures.closed(end.handshakes(), counted, note)
         end.close()
 
     def _abandon(self) -> None:

@@ -66,10 +66,12 @@ class Ledger:
         self._open: dict[int, _Connection] = {}  # by libzmq's descriptor
         self._sockets: set[int] = set()  # numbers of those that are open
         self._over: dict[int, _Counts] = {}  # by number of the socket
+        self.note: str | None = None  # why the counts are not all that there were
 
     def accepted(self, descriptor: int) -> None:
         self.ended(descriptor)
         if len(self._open) >= self._most:
+            self.note = f"More than {SPARE} strangers were connected at once, so that not every connection was watched."
             return
         try:
             file = os.dup(descriptor)

@@ -41,6 +41,7 @@ class Outcome:
     course: Facts = field(default_factory=dict)  # at the end
     parties: list[Row] = field(default_factory=list)  # phase, sender, receiver, kind, messages, payload, wire bytes
     apart: list[Row] = field(default_factory=list)  # what, sender, receiver, messages, payload, wire bytes
+    apart_note: str | None = None  # why it may be more
     kernel: list[Row] | None = None  # server, party, connections, bytes received, bytes sent
     kernel_note: str | None = "The run did not come to its end."  # why there is none
     startup_seconds: float = 0.0
@@ -48,6 +49,11 @@ class Outcome:
     gone: list[str] = field(default_factory=list)  # users whose processes ended and were not started again
     processes: dict[str, int] = field(default_factory=dict)
     user_process_uss: list[int] = field(default_factory=list)  # bytes that each user process owned at its end
+
+
+SOME_LOST = (
+    "At least: a server was started again, and what it had sent again or had been asked for before is in no view."
+)
 
 
 @dataclass(slots=True)
@@ -119,6 +125,8 @@ class Books:
             outcome.rest.add(Tally.from_lists(report))
             outcome.parties += report["parties"]
             outcome.apart += report["apart"]
+            if report["again"]:
+                outcome.apart_note = SOME_LOST
         if outcome.abort is None:
             self._conclude_kernel()
 

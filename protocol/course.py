@@ -61,6 +61,7 @@ class Attempt:
 class Course:
     supports: npt.NDArray[np.int64]  # n_i of the users of each group
     users: Numbers  # how many users each group has
+    joined: Numbers  # who came at all
     welcomed: Numbers  # still there when everyone had joined
     greeted: Numbers  # who ever wrote to the third party
     finished: Numbers  # still there at the end

@@ -22,13 +22,14 @@ from protocol.errors import BadInput
 from protocol.messages import SETUP
 from protocol.params import Params
 from protocol.schemes import Scheme
+from protocol.seating import all_parties
 from protocol.view import Broken
 from sim import kernel, paper
 from sim.config import read_config
 from sim.data import UserRatings
 from sim.evidence import at_rest
 from sim.folder import read_run
-from sim.ledger import SUMMARY, Facts, Ledger, read_ledger
+from sim.ledger import SUMMARY, Facts, Ledger, count_of, read_ledger
 from sim.plan import Plan, make_plan
 from sim.traffic import Forecast, Row, by_kind, check_by, describe, grouped, joined_rows, matrix, spread, when_of
 
@@ -41,7 +42,7 @@ def bandwidth(folder: Path, by: str | None = None) -> dict[str, Any]:
     document, card = read_run(folder)
     with at_rest(folder):
         summary = _completed(folder)
-        ledger = read_ledger(folder, summary)
+        ledger = read_ledger(folder, summary, all_parties(card.scheme, card.params.n_users))
     plan = make_plan(read_config(folder / "run.toml"), bytes.fromhex(document["nonce"]), card.simulation)
     if plan.card.run_id != card.run_id:
         raise BadInput(f"{plan.config.data} is not what it was when {folder} was run: put the same data there.")
@@ -58,7 +59,7 @@ def _completed(folder: Path) -> dict[str, Any]:
         completed, _ = summary["completed"], summary["bytes"]["total"]
     except FileNotFoundError:
         raise BadInput(f"{folder} has not come to its end: {again}.") from None
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise Broken(f"{SUMMARY} is damaged ({type(error).__name__}: {error})") from error
     if completed is not True:
         raise BadInput(f"The run in {folder} did not complete: {again}.")
@@ -112,6 +113,7 @@ def course_of(scheme: Scheme, params: Params, data: list[UserRatings], ledger: L
     return Course(
         supports=np.array([len(user.items) for user in data], np.int64),
         users=np.ones(n_users),
+        joined=members(ledger.setup.get("joined", _all(n_users)), n_users),
         welcomed=members(ledger.setup.get("welcomed", _all(n_users)), n_users),
         greeted=greeted,
         finished=finished,
@@ -131,8 +133,8 @@ def _attempts(ledger: Ledger, n_users: int) -> tuple[Attempt, ...]:
             asked, shares = np.zeros(n_users), np.zeros(n_users)
             for items, users in entry["asked"].items():
                 chosen = members(users, n_users)
-                asked, shares = asked + chosen, shares + int(items) * chosen
-            opened, sealed = float(entry["opened"]), float(entry["sealed"])
+                asked, shares = asked + chosen, shares + count_of(int(items)) * chosen
+            opened, sealed = float(count_of(entry["opened"])), float(count_of(entry["sealed"]))
             attempts.append(Attempt(asked, shares, members(answered, n_users), opened, sealed))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise Broken(f"what iterations.jsonl tells of the commitments is damaged ({type(error).__name__})") from error
@@ -171,7 +173,7 @@ def _document(folder: Path, plan: Plan, ledger: Ledger, forecast: Forecast, by: 
     predicted = {key: round(wire) for key, (_, _, wire) in forecast.rows.items()}
     rows = joined_rows(ledger.rows, predicted)
     kernel_bytes, differences = kernel.compare(ledger.document)
-    on_the_wire = ledger.wire_bytes + ledger.apart_bytes - ledger.undelivered_bytes
+    on_the_wire = ledger.on_the_wire
     if kernel_bytes is not None and kernel_bytes != on_the_wire:
         differences.append(f"The kernel counted {kernel_bytes} bytes in all, and Keyhole {on_the_wire}.")
     sentences = [*_differences(rows), *differences]
@@ -191,11 +193,13 @@ def _document(folder: Path, plan: Plan, ledger: Ledger, forecast: Forecast, by: 
             "predicted_bytes": sum(predicted.values()),
             "kernel_bytes": kernel_bytes,
             "apart_bytes": ledger.apart_bytes,
+            "undelivered_bytes": ledger.undelivered_bytes,
         },
         "match": not sentences,
         "kernel_match": None if kernel_bytes is None else not differences,
         "differences": sentences,
         "kernel_note": ledger.document["kernel_note"],
+        "apart_note": ledger.document["apart_note"],
         "apart": [dataclasses.asdict(row) for row in ledger.apart],
         "per_user_iteration": user,
         "matrix": matrix(rows, roles, "wire_bytes", turns),

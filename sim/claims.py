@@ -41,7 +41,12 @@ _WORDS = {
     "ratings.train": "how many ratings were trained on (it needs every view of a completed run)",
     "items_without_raters": "how many items have no rater (it needs every view of a completed run)",
 }
-_REST = ("settings of run.toml that reach no party (such as data or deadline)", "iterations.jsonl", "names.json")
+_REST = (
+    "settings of run.toml that reach no party (such as data or deadline)",
+    "iterations.jsonl",
+    "bandwidth.json",
+    "names.json",
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -205,7 +205,7 @@ def expect(
     greeted = users * _ever_invited(params.iterations, p, join or 0.0, leave or 0.0, part / p if p else 0.0, shares > 0)
     attempts = (Attempt(asked, shares, asked, rated, rated),) if commitment.turns else ()
     turns = (first, *[later] * (params.iterations - 1))
-    course = Course(supports, users, users, greeted, users, turns, attempts)
+    course = Course(supports, users, users, users, greeted, users, turns, attempts)
     return Expected(course, turnout.everyone, doubt + unsure, crowd.n_users * p, turnout.mean)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,7 @@ class Ledger:
     down: Counter[int] = field(default_factory=Counter)  # wire bytes -> how many users and iterations
     up: Counter[int] = field(default_factory=Counter)
     document: dict[str, Any] = field(default_factory=dict)  # bandwidth.json as it is
+    known: frozenset[str] = frozenset()  # the parties that there are
 
     @property
     def wire_bytes(self) -> int:
@@ -59,14 +61,18 @@ class Ledger:
         return sum(row.wire_bytes for row in self.apart if row.what != UNDELIVERED)
 
     @property
+    def on_the_wire(self) -> int:
+        return self.wire_bytes + self.apart_bytes - self.undelivered_bytes
+
+    @property
     def undelivered_bytes(self) -> int:
         """They are among the rows all the same."""
         return sum(row.wire_bytes for row in self.apart if row.what == UNDELIVERED)
 
 
-def read_ledger(folder: Path, summary: dict[str, Any]) -> Ledger:
-    """Of a completed run."""
-    ledger = Ledger()
+def read_ledger(folder: Path, summary: dict[str, Any], parties: Iterable[str]) -> Ledger:
+    """Of a completed run of these parties."""
+    ledger = Ledger(known=frozenset(parties))
     try:
         lines = (folder / LINES).read_text("utf-8").splitlines()
     except (OSError, ValueError) as error:
@@ -102,7 +108,7 @@ def _add_line(ledger: Ledger, line: dict[str, Any], expected: int) -> None:
     iteration = line["iteration"]
     if type(iteration) is not int or iteration != expected:
         raise ValueError(f"it is of iteration {iteration}, where {expected} belongs")
-    rows = [_traffic(row) for row in line["rows"]]
+    rows = [_traffic(row, set(map(role_of, ledger.known))) for row in line["rows"]]
     _add(ledger.rows, rows)
     own = [row for row in rows if row.iteration == iteration]
     if line["bytes"] != sum(row.wire_bytes for row in own):
@@ -113,7 +119,7 @@ def _add_line(ledger: Ledger, line: dict[str, Any], expected: int) -> None:
         return
     ledger.turns.append(facts)
     for way, counts, ends in (("down", ledger.down, "receiver"), ("up", ledger.up, "sender")):
-        spread = {_count(size): _count(users) for size, users in line["users"][way]}
+        spread = {count_of(size): count_of(users) for size, users in line["users"][way]}
         if sum(size * users for size, users in spread.items()) != _of_users(own, ends):
             raise ValueError(f"what users have {way} is not what its rows say")
         counts.update({size: users for size, users in spread.items() if size})
@@ -127,15 +133,27 @@ def _add_totals(ledger: Ledger) -> None:
     document = ledger.document
     if document["format"] != FORMAT:
         raise ValueError(f"it has format {document['format']}, and this Keyhole reads format {FORMAT}")
-    _add(ledger.rows, [_traffic(row) for row in document["rows"]])
-    _add(ledger.parties, [_traffic(row) for row in document["parties"]])
+    _add(ledger.rows, [_traffic(row, set(map(role_of, ledger.known))) for row in document["rows"]])
+    _add(ledger.parties, [_traffic(row, ledger.known) for row in document["parties"]])
     ledger.end = _facts(document["course"])
     for what, sender, receiver, *counts in document["apart"]:
-        ledger.apart.append(Apart(_text(what), _text(sender), _text(receiver), *_three(counts)))
-    for server, party, *counts in document["kernel"] or ():
-        _text(server), _text(party), _three(counts)
-    if document["kernel_note"] is not None:
-        _text(document["kernel_note"])
+        ends = _one_of(ledger.known, sender), _one_of(ledger.known, receiver)
+        ledger.apart.append(Apart(_text(what), *ends, *_three(counts)))
+    _check_kernel(ledger, document["kernel"], document["kernel_note"])
+    if document["apart_note"] is not None:
+        _text(document["apart_note"])
+
+
+def _check_kernel(ledger: Ledger, kernel: Any, note: Any) -> None:
+    """Counts, one for each server and party, or a sentence why there are none."""
+    if (kernel is None) != (type(note) is str):
+        raise ValueError("it must have either counts of the kernel or a sentence why there are none")
+    pairs = []
+    for server, party, *counts in [] if kernel is None else kernel:
+        pairs.append((_one_of(ledger.known, server), _one_of(ledger.known | {""}, party)))
+        _three(counts)
+    if len(set(pairs)) < len(pairs):
+        raise ValueError("it has two counts of the kernel for the same connection")
 
 
 def _add(sums: dict[Key, list[int]], rows: Iterable[Traffic]) -> None:
@@ -145,19 +163,25 @@ def _add(sums: dict[Key, list[int]], rows: Iterable[Traffic]) -> None:
             entry[place] += amount
 
 
-def _traffic(row: list[Any]) -> Traffic:
+def _traffic(row: list[Any], ends: AbstractSet[str]) -> Traffic:
     iteration, sender, receiver, kind, *counts = row
     if type(iteration) is not int or iteration < SETUP:
         raise ValueError(f"a row is of iteration {iteration}")
-    return Traffic(iteration, _text(sender), _text(receiver), _text(kind), *_three(counts))
+    return Traffic(iteration, _one_of(ends, sender), _one_of(ends, receiver), _text(kind), *_three(counts))
 
 
 def _three(counts: list[Any]) -> tuple[int, int, int]:
-    first, second, third = map(_count, counts)
+    first, second, third = map(count_of, counts)
     return first, second, third
 
 
-def _count(value: Any) -> int:
+def _one_of(known: AbstractSet[str], value: Any) -> str:
+    if type(value) is not str or value not in known:
+        raise ValueError(f"{str(value)[:40]!r} is nobody in this run")
+    return value
+
+
+def count_of(value: Any) -> int:
     if type(value) is not int or value < 0:
         raise ValueError(f"{value!r} is no count")
     return value
@@ -187,7 +211,7 @@ def _check(ledger: Ledger, summary: dict[str, Any]) -> None:
         if by_role.get(key) != rows.get(key):
             when, sender, receiver, kind = "in the set-up" if key[0] < 0 else "after it", *key[1:]
             raise Broken(f"{TOTALS} has other bytes by party than by role: {kind} from {sender} to {receiver} {when}")
-    claimed, found = summary["bytes"]["total"], ledger.wire_bytes + ledger.apart_bytes
+    claimed, found = summary["bytes"]["total"], ledger.on_the_wire
     if claimed != found:
         raise Broken(f"{SUMMARY} says {claimed} bytes in all, and {LINES} with {TOTALS} has {found}")
 

@@ -59,7 +59,7 @@ def _figures(scheme: Scheme, params: Params) -> tuple[int, int, int]:
     """Wire bytes (to one user, from it, from the third party to the recommender) of an iteration of everyone."""
     users, nobody = np.array([float(USERS)]), np.zeros(1)
     turn = Turn(users, users, nobody, nobody, ITEMS, ITEMS)
-    course = Course(np.array([RATED]), users, users, users, users, (turn,))
+    course = Course(np.array([RATED]), users, users, users, users, users, (turn,))
     flows = [flow for flow in scheme.predict(params, course) if flow.iteration == 0]
     down = sum(_wire(flow) for flow in flows if flow.receiver == "user") / USERS
     up = sum(_wire(flow) for flow in flows if flow.sender == "user") / USERS

@@ -21,7 +21,7 @@ from sim.outline import SEEDLESS, Outline, outline
 from sim.projection import ITERATION_SECONDS, links_of
 from sim.traffic import COLUMNS, Forecast, Row, by_kind, check_by, describe, grouped, matrix
 
-MOST_ITERATIONS = 100_000  # each has rows of its own
+MOST_ITERATIONS = 20_000  # each has rows of its own
 _WHOLE = 1e-9  # relative: what is left of a whole number when groups of users are added up
 NO_ITERATIONS = "This scheme exchanges nothing in its iterations: everything is set-up."
 

@@ -32,6 +32,8 @@ FORMULA = (
     "+ one user's own transfer + what the servers send each other + the latencies of {rounds} message rounds "
     "({names}), at both ends of each; computing is left out"
 )
+LEAST_SPEED = 1e-3  # Mbit/s
+LEAST_SECONDS, MOST_SECONDS = 1e-6, 1e9
 HEADERS = "The headers of TCP and IP are not included."
 
 
@@ -61,8 +63,8 @@ def parse_link(text: str) -> Link:
         down, up, latency = map(float, parts)
     except ValueError:
         raise BadInput(wanted) from None
-    fast = all(math.isfinite(speed) and speed > 0 for speed in (down, up))
-    require(fast, f"The speeds of the link {name} must be above 0 Mbit/s, not {down:g} and {up:g}.")
+    fast = all(math.isfinite(speed) and speed >= LEAST_SPEED for speed in (down, up))
+    require(fast, f"The speeds of the link {name} must be {LEAST_SPEED:g} Mbit/s or more, not {down:g} and {up:g}.")
     prompt = math.isfinite(latency) and latency >= 0
     require(prompt, f"The latency of the link {name} must be 0 ms or more, not {latency:g}.")
     return Link(name, down, up, latency)
@@ -174,7 +176,8 @@ def project(
     links: list[Link],
 ) -> dict[str, Any]:
     """`flows` are those of one iteration, in order; `rows` those of the whole run. None: nobody exchanges anything."""
-    require(math.isfinite(seconds) and seconds > 0, f"--iteration-seconds must be above 0, not {seconds:g}.")
+    sane = LEAST_SECONDS <= seconds <= MOST_SECONDS
+    require(sane, f"--iteration-seconds must be from {LEAST_SECONDS:g} to {MOST_SECONDS:g}, not {seconds:g}.")
     rounds = rounds_of(flows)
     inner = next(link for link in links if link.name == SERVERS)
     outer = [link for link in links if link.name != SERVERS]

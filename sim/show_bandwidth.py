@@ -26,10 +26,11 @@ def show_run(document: dict[str, Any]) -> None:
         _show_rows(document["rows"], document["by"], document["iterations"])
         return
     _show_kinds(document["kinds"], measured=True)
-    _show_matrix(document["matrix"], document["setup_matrix"], "measured")
-    _show_user(document["per_user_iteration"], "measured, medians and maxima over users and iterations")
+    how = "counted" if document["transport"] == "inprocess" else "measured"
+    _show_matrix(document["matrix"], document["setup_matrix"], how)
+    _show_user(document["per_user_iteration"], f"{how}, medians and maxima over users and iterations")
     _show_paper(document["paper"])
-    _show_apart(document["apart"])
+    _show_apart(document["apart"], document["apart_note"])
 
 
 def show_prediction(document: dict[str, Any]) -> None:
@@ -58,6 +59,8 @@ def _show_match(document: dict[str, Any]) -> None:
     total = document["total"]
     where = "on the wire were counted" if document["transport"] != "inprocess" else "were counted as for a wire"
     said = f"{total['wire_bytes']:,} bytes {where}, the formula gives {total['predicted_bytes']:,}"
+    if total["undelivered_bytes"]:
+        said += f"; {total['undelivered_bytes']:,} of them did not leave, as their receivers had gone"
     if total["apart_bytes"]:
         said += f"; {total['apart_bytes']:,} more are apart from the protocol's course"
     if total["kernel_bytes"] is not None:
@@ -66,8 +69,9 @@ def _show_match(document: dict[str, Any]) -> None:
     if total["kernel_bytes"] is None:
         out.print(f"The kernel's count is not known: {document['kernel_note'] or 'nobody said why'}", markup=False)
     if document["match"]:
-        agree = "All of them are equal" if total["kernel_bytes"] is not None else "Both are equal"
-        out.print(f"[bold green]{agree}[/], row by row.")
+        agree = "Count and formula are equal"
+        kernel = ", and the kernel agrees on every connection" if document["kernel_match"] else ""
+        out.print(f"[bold green]{agree}[/], row by row{kernel}.")
         return
     out.print(f"[bold red]They differ[/] in {len(document['differences'])} places:")
     for sentence in document["differences"][:MOST_ROWS]:
@@ -141,8 +145,10 @@ def _show_paper(comparison: dict[str, Any] | None) -> None:
     out.print(f"({comparison['basis']})")
 
 
-def _show_apart(rows: list[Row]) -> None:
+def _show_apart(rows: list[Row], note: str | None) -> None:
     """By role: the parties are in the JSON."""
+    if note:
+        out.print(f"Apart from the protocol's own course: {note}", markup=False)
     if not rows:
         return
     sums: dict[tuple[str, str, str], list[int]] = {}

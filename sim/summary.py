@@ -22,7 +22,7 @@ from protocol.roles import RECOMMENDER
 from protocol.schemes.base import DELTA
 from protocol.seating import tape_seed
 from protocol.tape import Tape
-from sim.folder import FORMAT, jsonable
+from sim.folder import FORMAT, jsonable, open_private
 from sim.plan import Plan
 
 DIRECTIONS = ("down", "up")  # to a user, and from it
@@ -36,7 +36,7 @@ class IterationLog:
         path = folder / "iterations.jsonl"
         earlier = whole_lines(path) if resume else ""
         self._earlier = {line["iteration"]: line for line in map(json.loads, earlier.splitlines())}
-        self._file = path.open("a", encoding="utf-8")
+        self._file = open_private(path)  # it names who took part
         self._file.truncate(len(earlier.encode()))  # without a line that was cut off
         self.observer: Observer | None = None
         self.seconds: list[float] = []
@@ -183,6 +183,7 @@ def bandwidth_document(outcome: Outcome) -> dict[str, Any]:
         "course": outcome.course,
         "parties": outcome.parties,
         "apart": outcome.apart,
+        "apart_note": outcome.apart_note,
         "kernel": outcome.kernel,
         "kernel_note": outcome.kernel_note,
     }
@@ -251,7 +252,7 @@ def _bytes(outcome: Outcome, log: IterationLog) -> dict[str, Any]:
         if 0 <= row.iteration < log.iterations:
             edges[f"{row.sender}->{row.receiver}"] += row.wire_bytes
     course = sum(row.wire_bytes for row in [*log.rows, *outcome.rest.rows])
-    apart = sum(wire for what, *_, wire in outcome.apart if what != UNDELIVERED)
+    apart = sum(-wire if what == UNDELIVERED else wire for what, *_, wire in outcome.apart)  # the former never left
     return {
         "total": course + apart,
         "per_iteration": {edge: round(total / log.iterations) for edge, total in edges.items()},

@@ -182,7 +182,8 @@ def _paper(folder: Path) -> list[dict[str, Any]]:
 
 def test_people_read_whether_all_is_equal_and_every_table(made):
     text = keyhole("bandwidth", made("dynamic")).stdout
-    for words in ("Both are equal", "row by row", "MaskedGradient", "One user in one iteration", "--wire paper"):
+    equal = "Count and formula are equal, row by row."
+    for words in (equal, "MaskedGradient", "One user in one iteration", "--wire paper"):
         assert words in text
     only = keyhole("bandwidth", made("dynamic"), "--by", "edge").stdout
     assert "iterations" in only and "user → third_party" in only
@@ -195,7 +196,8 @@ def test_a_run_over_tcp_is_what_the_kernel_counted(tmp_path):
     document = api.bandwidth(tmp_path / "run")
     assert document["match"] is True and document["kernel_note"] is None
     assert document["total"]["kernel_bytes"] == document["total"]["wire_bytes"] == document["total"]["predicted_bytes"]
-    assert "All of them are equal" in keyhole("bandwidth", tmp_path / "run").stdout
+    told = " ".join(keyhole("bandwidth", tmp_path / "run").stdout.split())
+    assert "and the kernel agrees on every connection" in told and document["kernel_match"] is True
     path = tmp_path / "run" / "bandwidth.json"
     totals = json.loads(path.read_text())
     # a frame that was among the rows and never left
@@ -203,13 +205,22 @@ def test_a_run_over_tcp_is_what_the_kernel_counted(tmp_path):
     met[4] -= 45
     totals["apart"].append(["undelivered", "recommender", "user:1", 1, 10, 45])
     path.write_text(json.dumps(totals))
-    assert api.bandwidth(tmp_path / "run")["match"] is True
+    summary = tmp_path / "run" / "summary.json"
+    whole = summary.read_text()
+    less = json.loads(whole)
+    less["bytes"]["total"] -= 45
+    summary.write_text(json.dumps(less))
+    document = api.bandwidth(tmp_path / "run")
+    assert document["match"] is True and document["total"]["undelivered_bytes"] == 45
+    assert "45 of them did not leave" in " ".join(keyhole("bandwidth", tmp_path / "run").stdout.split())
+    summary.write_text(whole)
     met[4] += 45
     totals["apart"].pop()
     totals["kernel"][0][3] += 1
     path.write_text(json.dumps(totals))
     document = api.bandwidth(tmp_path / "run")
     assert document["match"] is False and len(document["differences"]) == 2  # the connection, and the sum
+    assert document["kernel_match"] is False
     assert document["total"]["kernel_bytes"] == document["total"]["wire_bytes"] + 1
 
 

@@ -82,7 +82,7 @@ def test_a_file_that_is_missing_empty_or_cut_off_ends_with_4(folder, name):
 
 
 def test_a_summary_that_cannot_be_read_ends_with_4(folder):
-    for text in ("{", "[]", '{"completed": true}'):
+    for text in ("{", "[]", '{"completed": true}', 100_000 * "["):
         (folder / "summary.json").write_text(text)
         refused(keyhole("bandwidth", folder), 4, "summary.json")
 
@@ -109,6 +109,44 @@ DAMAGE: dict[str, tuple[Change, tuple[str, ...]]] = {
     "what users have": (
         lambda lines, totals, summary: lines[1]["users"]["down"][0].__setitem__(1, 99),
         ("line 2", "down"),
+    ),
+    "a kernel that is neither counts nor nothing": (
+        lambda lines, totals, summary: totals.update(kernel=0, kernel_note=None),
+        ("bandwidth.json",),
+    ),
+    "counts and a reason why there are none": (
+        lambda lines, totals, summary: totals.update(kernel=[["recommender", "user:1", 1, 2, 3]]),
+        ("bandwidth.json", "either"),
+    ),
+    "neither counts nor a reason": (
+        lambda lines, totals, summary: totals.update(kernel_note=None),
+        ("bandwidth.json", "either"),
+    ),
+    "two counts for one connection": (
+        lambda lines, totals, summary: totals.update(
+            kernel=2 * [["recommender", "user:1", 1, 2, 3]], kernel_note=None
+        ),
+        ("bandwidth.json", "two counts"),
+    ),
+    "a role that is none": (
+        lambda lines, totals, summary: lines[1]["rows"][0].__setitem__(1, "[/nobody]"),
+        ("line 2", "[/nobody]"),
+    ),
+    "a party that is none": (
+        lambda lines, totals, summary: totals["parties"][0].__setitem__(2, "user:8"),
+        ("bandwidth.json", "user:8"),
+    ),
+    "a party apart that is none": (
+        lambda lines, totals, summary: totals["apart"].append(["resend", "recommender", "[/x]", 0, 0, 0]),
+        ("bandwidth.json", "[/x]"),
+    ),
+    "items that are no number": (
+        lambda lines, totals, summary: lines[0]["course"]["commitments"][0].update(opened=float("nan")),
+        ("commitments",),
+    ),
+    "fewer than no items": (
+        lambda lines, totals, summary: lines[0]["course"]["commitments"][0].update(sealed=-1),
+        ("commitments",),
     ),
     "another format": (lambda lines, totals, summary: totals.update(format=2), ("bandwidth.json", "format 2")),
     "a kernel without numbers": (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgpack
@@ -11,6 +11,7 @@ from support_meter import added_up
 
 from actors.meter import row_key
 from actors.outcome import IterationDone
+from protocol.messages import Gone
 from protocol.party import Outgoing
 from protocol.schemes import SCHEMES
 from sim.bandwidth import course_of
@@ -87,6 +88,24 @@ def test_users_who_are_gone_are_not_written_to_any_more(scheme, wire):
     measured, formula, run = both(disturbed={"gone": gone}, scheme=scheme, wire=wire, iterations=12)
     assert formula == measured
     assert run.course["finished"] == "0,2-4,7-19,30-39"
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_a_user_that_never_came(wire):
+    class Missing(InProcess):
+        def _begin(self, names: Iterable[str]) -> None:
+            super()._begin([name for name in names if name != "user:3"])
+            self._left.add(3)
+            for server in ("recommender", "third_party"):
+                self._tell(server, Gone(3))
+
+        def _close(self) -> None:
+            del self.parties["user:3"]  # it made no handshake
+            super()._close()
+
+    measured, formula, _ = both(Missing, scheme="dynamic", wire=wire, iterations=5, join=0.0, leave=0.0)
+    assert formula == measured
+    assert measured[-1, "user", "recommender", "Join"][0] == 39
 
 
 @pytest.mark.parametrize("wire", WIRES)

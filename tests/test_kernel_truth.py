@@ -245,6 +245,7 @@ def test_after_a_servers_restart_there_are_no_counts_of_the_kernel(followed):
     summary, bandwidth = followed(lambda launch: launch.kill("third_party"), scheme="masked")
     assert summary["restarts"] == 1 and bandwidth["kernel"] is None
     assert "third_party was started again" in bandwidth["kernel_note"]
+    assert "At least" in bandwidth["apart_note"]
     reconnected = {row[1] for row in bandwidth["apart"] if row[0] == "reconnect" and row[2] == "third_party"}
     assert reconnected == {"recommender", *(f"user:{user}" for user in range(12))}
     handshakes = [row for row in bandwidth["parties"] if row[3] == "handshake"]

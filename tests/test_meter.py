@@ -270,6 +270,7 @@ def test_the_kernels_counts_are_those_of_every_server_or_none():
     def closed(party: str, note: str | None) -> dict[str, Any]:
         kernel = None if note else [["user:0", 1, 600, 400]]
         return {"party": party, "strangers": {}, "parties": [], "apart": [], "rows": [], "users": {}} | {
+            "again": False,
             "kernel": kernel,
             "kernel_note": note,
         }

@@ -259,7 +259,7 @@ class MaskedRecommender(JoiningRecommender):
     def facts(self) -> Facts:
         if self.iteration >= self.params.iterations:
             return {**super().facts(), "finished": spans(self.still_there())}
-        return super().facts() or {"welcomed": spans(self.welcomed)}
+        return super().facts() or {"joined": spans(self.supports), "welcomed": spans(self.welcomed)}
 
     def tick(self, event: Event) -> Effects:
         if isinstance(event, Gone):

@@ -59,9 +59,9 @@ class MaskedFormula:
         return users / np.maximum(self.course.users, 1e-300)
 
     def joining(self) -> Iterator[Flow]:
-        users = self.course.users
-        yield Flow(SETUP, *UP, "Hello", users, HELLO_FRAME)
-        yield Flow(SETUP, *UP, "Join", users, frame_size(1, self.sizes.items(self.course.supports)))
+        joined = self.course.joined
+        yield Flow(SETUP, *UP, "Hello", joined, HELLO_FRAME)
+        yield Flow(SETUP, *UP, "Join", joined, frame_size(1, self.sizes.items(self.course.supports)))
         yield Flow(SETUP, *TOWARDS, "Hello", 1, HELLO_FRAME)
         yield Flow(SETUP, *BACK, "Hello", 1, HELLO_FRAME)
 
