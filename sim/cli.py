@@ -185,8 +185,9 @@ def _live(carry_out: Callable[..., dict[str, Any]], json_: bool) -> bool:
     else:
         show.show_summary(summary, read_run(Path(summary["run"]))[1].scheme)
     if not summary["completed"]:
-        sentence = f"The run was aborted: {summary['abort']['sentence']}."
-        _fail(f"{sentence} Go on with keyhole resume {shlex.quote(summary['run'])}.", ABORTED)
+        further = f" Go on with keyhole resume {shlex.quote(summary['run'])}."
+        can_go_on = read_run(Path(summary["run"]))[0]["run"]["views"] == "full"  # else somebody would have to begin anew
+        _fail(f"The run was aborted: {summary['abort']['sentence']}.{further if can_go_on else ''}", ABORTED)
     return bool(plans)
 
 

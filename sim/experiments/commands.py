@@ -48,7 +48,7 @@ def bench(
     )
     known = config.get("interval")
     sure = f" (95 % confidence: {known[0]:.3f} to {known[1]:.3f})" if known else ""
-    show.out.print(f"ratio {result['ratio']:.3g}{sure}")
+    show.out.print(f"ratio {result['ratio']:.3f}{sure}" if known else f"ratio {result['ratio']:.1f}")
 
 
 def _show_growth(result: dict[str, Any]) -> None:
