@@ -186,7 +186,7 @@ def _live(carry_out: Callable[..., dict[str, Any]], json_: bool) -> bool:
         show.show_summary(summary, read_run(Path(summary["run"]))[1].scheme)
     if not summary["completed"]:
         further = f" Go on with keyhole resume {shlex.quote(summary['run'])}."
-        can_go_on = read_run(Path(summary["run"]))[0]["run"]["views"] == "full"  # else somebody would have to begin anew
+        can_go_on = read_run(Path(summary["run"]))[0]["run"]["views"] == "full"  # else somebody would begin anew
         _fail(f"The run was aborted: {summary['abort']['sentence']}.{further if can_go_on else ''}", ABORTED)
     return bool(plans)
 

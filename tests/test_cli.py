@@ -279,9 +279,10 @@ def test_schemes_and_datasets_can_be_listed(tmp_path):
     assert "masked" in keyhole("schemes").stdout and "demo" in keyhole("datasets").stdout
 
 
-@pytest.mark.parametrize(
-    "command", ["run", "resume", "view", "verify", "replay", "schemes", "datasets", "fetch", "prepare", "actor"]
-)
+COMMANDS = "run resume view bandwidth verify replay schemes datasets fetch prepare actor bench evaluate"
+
+
+@pytest.mark.parametrize("command", COMMANDS.split())
 def test_every_command_has_help_with_an_example(command):
     result = keyhole(command, "--help")
     assert result.exit_code == 0 and "Example: keyhole " + command in " ".join(result.stdout.split())
@@ -405,3 +406,13 @@ def test_an_interrupt_while_modules_are_loaded_ends_as_any_other(monkeypatch, ca
         entry.main()
     assert ended.value.code == 5
     assert capsys.readouterr().err == "keyhole: Interrupted.\n"
+
+
+def test_who_keeps_no_views_is_not_told_to_go_on(tmp_path):
+    """The factors of `direct` leave float32 when nothing bounds its steps."""
+    wild = ("--scheme", "direct", "--data", "synthetic:6x5:.5", "--iterations", "60", "--dim", "2", "--seed", "1")
+    wild = (*wild, "--set", "learning_rate=1e9", "--set", "clip=1e9", "--transport", "inprocess")
+    for views, advised in (("full", True), ("none", False)):
+        stopped = keyhole("run", *wild, "--views", views, "--out", tmp_path / views)
+        assert stopped.exit_code == 5 and "aborted" in stopped.stderr
+        assert ("keyhole resume" in stopped.stderr) == advised
