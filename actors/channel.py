@@ -47,6 +47,15 @@ class Channel:
             del self._buffer[: _PREFIX.size + length]
         return values
 
+    def is_closed(self) -> bool:
+        """Nobody has the other end, from which nothing unread has come."""
+        try:
+            return not self._end.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return False
+        except ConnectionResetError:
+            return True
+
     def receive_one(self) -> Any:
         """The next value and not a byte more, so that the reader's memory stays as it is; None at the end."""
         prefix = self._end.recv(_PREFIX.size, socket.MSG_WAITALL)

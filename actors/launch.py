@@ -77,6 +77,7 @@ class Launch:
         self._servers = roster.card.scheme.servers
         self._endpoints: dict[str, str] = {}
         self._alive: dict[int, list[str]] = {}
+        self._ordered: dict[str, tuple[list[str], bool]] = {}  # by first party: who has no process yet, and its resume
         self._waiting = set(self._secrets)  # parties whose end was not reported
         self._resumed: set[str] = set()
         self._servers_done: float | None = None
@@ -134,6 +135,7 @@ class Launch:
 
     def _start(self, parties: Sequence[str], resume: bool) -> None:
         """The next idle process becomes the host of these parties, or goes on from their views."""
+        self._ordered[parties[0]] = (list(parties), resume)
         self._nursery.order(
             parties,
             {
@@ -206,11 +208,13 @@ class Launch:
 
     def _exited(self, pid: int, code: int) -> None:
         parties = self._alive.pop(pid, [])
-        if not parties:  # its order waits for the next process
+        if not parties:  # its order, if it had not taken one yet, waits for the next process
             self._orphans += 1
             if self._orphans > _MOST_RESTARTS:
                 raise Aborted(Reason.PARTY_DIED, f"processes that had no party yet, exit code {code}")
             self._nursery.fork(1)
+            for ordered, resume in [order for first, order in self._ordered.items() if self._nursery.is_lost(first)]:
+                self._start(ordered, resume)  # it had taken its order and not said so
             return
         users = all(user_index(party) >= 0 for party in parties)
         missing = [party for party in parties if party in self._waiting]
@@ -255,6 +259,7 @@ class Launch:
 
     def _on_started(self, event: dict[str, Any]) -> None:
         self._alive[event["pid"]] = event["parties"]
+        self._ordered.pop(event["parties"][0], None)
 
     def _on_ready(self, event: dict[str, Any]) -> None:
         again = event["party"] in self._endpoints

@@ -80,6 +80,10 @@ class Nursery:
         finally:
             far_line.close()
 
+    def is_lost(self, party: str) -> bool:
+        """The order of this party was taken by a process that has ended: nobody holds the other end of its line."""
+        return self._lines[party].is_closed()
+
     def tell(self, party: str, order: list[Any]) -> None:
         """Nothing happens if its process has not started or has ended; the one that comes next is told as well."""
         if party in self._lines:

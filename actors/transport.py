@@ -85,10 +85,13 @@ class Gate:
 
     def callback(self, domain: str, key: bytes) -> bool:
         """Called by the authenticator for every handshake."""
-        allowed = key in self._allowed.get(domain, ())
+        allowed = self._allows(domain, key)
         if allowed:
             self._let_in[domain][key] += 1
         return allowed
+
+    def _allows(self, domain: str, key: bytes) -> bool:
+        return key in self._allowed.get(domain, ())
 
     def handshakes(self, server: str) -> dict[bytes, int]:
         """How many each key has made; a copy, as the handler's thread goes on counting."""
@@ -222,29 +225,26 @@ class ServerEnd:
     def _learn(self, route: bytes, frame: zmq.Frame) -> str | None:
         """The party at the other end of a new connection; None if nothing is taken from it."""
         party = self._parties[str(frame.get("User-Id")).encode()]  # what the handshake proved
-        named = bool(frame.get("Identity"))
         if self.ledger:
             self._dropped += self._knocks.read()  # so that its connection is known there
-            self._note_connection(int(frame.get(zmq.SRCFD)), party, named)
-        if named and route not in self._disowned:
-            self._disowned[route] = party
+        if frame.get("Identity"):
+            self._dropped.append("REVOKED" if party in self._revoked else "BORROWED_IDENTITY")
+            self._disown(route, party, frame)
+            return None
+        if self.ledger:
+            self.ledger.spoke(_descriptor(frame), party)
         if party in self._revoked:
             self._dropped.append("REVOKED")
-            self.revoked_frames += [] if named else [(party, len(frame))]
-            return None
-        if named:
-            self._dropped.append("BORROWED_IDENTITY")
+            self.revoked_frames.append((party, len(frame)))
             return None
         self._party_of[route] = party  # an old one keeps its entry: what is left in it must not become the way back
         self._route_to[party] = route
         return party
 
-    def _note_connection(self, descriptor: int, party: str, named: bool) -> None:
-        assert self.ledger is not None
-        if named:
-            self.ledger.disown(descriptor)
-        else:
-            self.ledger.spoke(descriptor, party)
+    def _disown(self, route: bytes, party: str, frame: zmq.Frame) -> None:
+        self._disowned[route] = party
+        if self.ledger:
+            self.ledger.disown(_descriptor(frame))
 
     def handshakes(self) -> dict[str, int]:
         """How many each party has made, without those of connections that name themselves."""
@@ -317,6 +317,11 @@ class ClientEnd:
 
     def close(self) -> None:
         self.socket.close(LINGER_MS)
+
+
+def _descriptor(frame: zmq.Frame) -> int:
+    """Of the connection over which it came."""
+    return int(frame.get(zmq.SRCFD))
 
 
 def _limit(socket: zmq.Socket[bytes], max_frame: int) -> None:

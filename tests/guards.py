@@ -171,8 +171,8 @@ GUARDS = [
     Guard(
         "the servers let in the keys of the roster only",
         "actors/transport.py",
-        "        allowed = key in self._allowed.get(domain, ())",
-        "        allowed = True",
+        "        return key in self._allowed.get(domain, ())",
+        "        return True",
         "tests/test_transport.py",
     ),
     Guard(
@@ -185,8 +185,8 @@ GUARDS = [
     Guard(
         "a connection that names itself is refused",
         "actors/transport.py",
-        "        named = bool(frame.get(\"Identity\"))",
-        "        named = False",
+        "        if frame.get(\"Identity\"):",
+        "        if False:",
         "tests/test_transport.py tests/test_strangers.py",
     ),
     Guard(
@@ -230,6 +230,41 @@ GUARDS = [
         "            if number >= message.received:\n",
         "            if False:\n",
         "tests/test_again.py",
+    ),
+    Guard(
+        "what fills up the last byte of packed numbers is zero",
+        "protocol/packing.py",
+        "    if used % 8 and data[-1] >> used % 8:\n",
+        "    if False:\n",
+        "tests/test_packing.py",
+    ),
+    Guard(
+        "a set is packed in the shorter of its two forms",
+        "protocol/packing.py",
+        "    if _is_list(len(ids), n):\n        raise Rejected",
+        "    if False:\n        raise Rejected",
+        "tests/test_packing.py",
+    ),
+    Guard(
+        "the end of a connection is no byte",
+        "actors/kernel.py",
+        "received - ended, sent)",
+        "received, sent)",
+        "tests/test_ledger.py",
+    ),
+    Guard(
+        "what was not delivered is no byte on the wire",
+        "sim/kernel.py",
+        "        amount = -wire if kind == UNDELIVERED else wire\n",
+        "        amount = wire\n",
+        "tests/test_kernel_truth.py",
+    ),
+    Guard(
+        "the summary has the bytes that the lines have",
+        "sim/ledger.py",
+        "    if claimed != found:\n",
+        "    if False:\n",
+        "tests/test_bandwidth_files.py",
     ),
 ]
 

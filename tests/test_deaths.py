@@ -5,15 +5,19 @@ from __future__ import annotations
 import os
 import random
 import signal
+import socket
 import threading
 import time
 from pathlib import Path
 
+import msgpack
 import psutil
 import pytest
 
+from actors.channel import receive_file
 from actors.faults import Crash, Faults
 from actors.launch import Launch, Staff
+from actors.nursery import Nursery
 from protocol.errors import BadInput
 from protocol.view import EVENT, RECEIVED, SENT, read_records
 from sim.config import RunConfig
@@ -183,6 +187,42 @@ def test_a_process_that_ends_before_it_has_a_party_is_replaced(tmp_path):
     thread.join()
     assert struck and outcome.abort is None
     assert outcome.item_factors.tobytes() == in_process(plan).item_factors.tobytes()
+
+
+def test_the_order_of_a_process_that_took_it_and_ended_is_given_again(tmp_path):
+    """Between taking an order and saying so there is a moment that no killer hits often enough."""
+    plan = plan_of("masked")
+    secrets, roster = make_roster(plan)
+    launch = Launch(roster, secrets, Staff(tmp_path, plan.views, 60.0))
+    launch._nursery = Nursery.__new__(Nursery)
+    launch._nursery._lines = {}
+    launch._nursery._orders, taker = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    taker.settimeout(10)
+    launch._nursery.fork = lambda count: forked.append(count)
+    forked: list[int] = []
+    taken = []
+
+    def take() -> int:
+        data, line = receive_file(taker)
+        taken.append(msgpack.unpackb(data)["parties"])
+        return line
+
+    for user in (1, 2, 3):
+        launch._start([f"user:{user}"], False)
+    line = take()
+    launch._on_started({"pid": 7, "parties": ["user:1"]})
+    os.close(take())  # who took the order of user:2 is killed
+    launch._exited(8, -9)
+    assert forked == [1]
+    for _ in range(2):
+        os.close(take())
+    os.close(line)
+    assert taken == [["user:1"], ["user:2"], ["user:3"], ["user:2"]]
+    for channel in launch._nursery._lines.values():
+        channel.close()
+    taker.close()
+    launch._nursery._orders.close()
+    os.close(launch._observer_fd)
 
 
 def test_without_a_view_a_user_cannot_come_back_and_the_run_says_so(tmp_path):

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
+import resource
 import signal
+import subprocess
+import sys
 import threading
 from collections import Counter
 from pathlib import Path
@@ -12,6 +16,7 @@ from typing import Any
 import pytest
 import support_strangers as strangers
 import zmq
+from support_meter import rows_in
 
 from actors.launch import Launch
 from actors.transport import Address
@@ -20,6 +25,7 @@ from sim.folder import read_bandwidth
 from sim.kernel import compare
 from sim.run import run
 
+ROOT = Path(__file__).parent.parent
 DATA = {"data": "synthetic:12x9:.5", "dim": 3, "iterations": 5, "seed": 7}
 
 
@@ -170,6 +176,20 @@ def test_where_there_is_no_tcp_it_is_said_in_words(tmp_path, transport, words):
     assert bandwidth["kernel"] is None and words in bandwidth["kernel_note"]
 
 
+def test_where_there_are_too_few_files_the_run_goes_on_without_counts_and_says_so(tmp_path):
+    """With 30 users a server needs 30 + 64 files, and 2 · 32 + 128 to count; the limit is between them."""
+
+    def few_files() -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (150, 150))
+
+    flags = ["--scheme", "masked", "--data", "synthetic:30x9:.5", "--iterations", "2", "--dim", "2", "--seed", "1"]
+    command = [sys.executable, "-m", "sim", "run", *flags, "--out", str(tmp_path / "run")]
+    subprocess.run(command, cwd=ROOT, preexec_fn=few_files, check=True, capture_output=True, timeout=60)
+    bandwidth = read_bandwidth(tmp_path / "run")
+    assert bandwidth["kernel"] is None and "192 open files" in bandwidth["kernel_note"]
+    assert "the limit is 150" in bandwidth["kernel_note"] and bandwidth["parties"]
+
+
 # --- runs that are disturbed -----------------------------------------------------------------------------------------
 
 
@@ -241,8 +261,15 @@ def test_a_user_that_is_dropped_costs_nothing_but_what_was_on_its_way_to_it(foll
     assert total <= left(bandwidth) and (total == left(bandwidth)) == (differences == [])
 
 
-def test_after_a_servers_restart_there_are_no_counts_of_the_kernel(followed):
+def test_after_a_servers_restart_there_are_no_counts_of_the_kernel_and_the_rows_are_the_same(followed, tmp_path):
     summary, bandwidth = followed(lambda launch: launch.kill("third_party"), scheme="masked")
+    _, undisturbed = finished(tmp_path / "calm", scheme="masked", iterations=40, transport="inprocess")
+    lines = [
+        [json.loads(line) for line in (tmp_path / name / "iterations.jsonl").read_text().splitlines()]
+        for name in ("run", "calm")
+    ]
+    assert rows_in(lines[0], bandwidth) == rows_in(lines[1], undisturbed)
+    assert bandwidth["parties"] == undisturbed["parties"]
     assert summary["restarts"] == 1 and bandwidth["kernel"] is None
     assert "third_party was started again" in bandwidth["kernel_note"]
     assert "At least" in bandwidth["apart_note"]
