@@ -27,7 +27,6 @@ from actors.keys import write_private
 from protocol.errors import BadInput
 from protocol.schemes import find_scheme
 from protocol.seating import Card
-from protocol.view import Broken
 from sim.config import RunConfig
 
 FORMAT = 1
@@ -186,19 +185,6 @@ def _by_line(value: Any) -> str:
     if not isinstance(value, list) or not value:
         return json.dumps(value, allow_nan=False)
     return "[\n" + ",\n".join(json.dumps(row, allow_nan=False) for row in value) + "\n]"
-
-
-def read_bandwidth(folder: Path) -> dict[str, Any] | None:
-    """None if the run has not come to one."""
-    try:
-        document = json.loads((folder / "bandwidth.json").read_text("utf-8"))
-    except FileNotFoundError:
-        return None
-    except ValueError as error:
-        raise Broken(f"{folder}/bandwidth.json is damaged ({error})") from error
-    if not isinstance(document, dict) or document.get("format") != FORMAT:
-        raise Broken(f"{folder}/bandwidth.json is not one of format {FORMAT}")
-    return document
 
 
 def _replace(path: Path, text: str) -> None:

@@ -24,6 +24,7 @@ from protocol.seating import tape_seed
 from protocol.tape import Tape
 from sim.folder import FORMAT, jsonable, open_private
 from sim.plan import Plan
+from sim.traffic import spread
 
 DIRECTIONS = ("down", "up")  # to a user, and from it
 STILL_FALLING = 0.002  # relative fall of the training error in one iteration
@@ -256,20 +257,9 @@ def _bytes(outcome: Outcome, log: IterationLog) -> dict[str, Any]:
     return {
         "total": course + apart,
         "per_iteration": {edge: round(total / log.iterations) for edge, total in edges.items()},
-        "per_user_iteration": {name: value for each in DIRECTIONS for name, value in _spread(each, log.users[each])},
+        "per_user_iteration": {
+            f"{direction}_{name}": None if value is None else round(value)
+            for direction in DIRECTIONS
+            for name, value in spread(log.users[direction]).items()
+        },
     }
-
-
-def _spread(direction: str, counts: Counter[int]) -> list[tuple[str, int | None]]:
-    """Over all users and iterations together."""
-    amounts = np.array(sorted(counts), np.int64)
-    if not len(amounts):
-        return [(f"{direction}_{name}", None) for name in ("mean", "median", "max")]
-    times = np.array([counts[amount] for amount in amounts.tolist()])
-    middle = np.searchsorted(np.cumsum(times), [(times.sum() - 1) // 2, times.sum() // 2], side="right")
-    mean, median = amounts @ times / times.sum(), amounts[middle].mean()
-    return [
-        (f"{direction}_mean", round(float(mean))),
-        (f"{direction}_median", round(float(median))),
-        (f"{direction}_max", int(amounts[-1])),
-    ]

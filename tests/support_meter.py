@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -55,3 +57,8 @@ def predicted_if_all_stay(card: Card, shape: Shape) -> list[Traffic]:
 def rows_in(lines: Iterable[dict[str, Any]], bandwidth: dict[str, Any]) -> list[Traffic]:
     """The same from the files of a run."""
     return sum_rows(Traffic(*row) for part in (*lines, bandwidth) for row in part["rows"])
+
+
+def read_bandwidth(folder: Path) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads((folder / "bandwidth.json").read_text("utf-8"))
+    return document

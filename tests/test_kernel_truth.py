@@ -16,12 +16,11 @@ from typing import Any
 import pytest
 import support_strangers as strangers
 import zmq
-from support_meter import rows_in
+from support_meter import read_bandwidth, rows_in
 
 from actors.launch import Launch
 from actors.transport import Address
 from sim.config import RunConfig
-from sim.folder import read_bandwidth
 from sim.kernel import compare
 from sim.run import run
 

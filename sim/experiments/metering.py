@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from actors.launch import Launch, Staff
+from actors.meter import BARE, METERED
 from actors.outcome import IterationDone
 from sim.config import RunConfig
 from sim.plan import make_plan
@@ -17,7 +18,7 @@ from sim.run import make_roster
 
 USERS, ITEMS, DIM, RATED, HELD_OUT = 25, 1000, 10, 25, 0.2  # small messages: the less else there is to do for each
 ITERATIONS, SEED = 6000, 1
-WARM = 12  # first iterations, which are left out
+WARM = 12  # first iterations, which are left out: a multiple of 4
 RESAMPLES = 2000
 
 
@@ -44,8 +45,7 @@ def bench_metering(users: int = USERS, iterations: int = ITERATIONS) -> dict[str
         outcome = Launch(roster, secrets, staff, on_iteration).run()
     if outcome.abort is not None:
         raise outcome.abort
-    # two with and two without, and the second of each: what an iteration leaves to be added up may fall into the next
-    metered, bare = ([seconds[t] for t in range(WARM + first, iterations - 2, 4)] for first in (1, 3))
+    metered, bare = ([seconds[t] for t in range(WARM + first, iterations - 2, 4)] for first in (METERED, BARE))
     bare = bare[: len(metered)]
     metered = metered[: len(bare)]
     low, high = interval(np.array(metered), np.array(bare))
