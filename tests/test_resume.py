@@ -16,14 +16,13 @@ from pathlib import Path
 import psutil
 import pytest
 from support import hear_ctrl_c
-from support_meter import rows_in
+from support_meter import read_bandwidth, rows_in
 
 from protocol.errors import Aborted, BadInput
 from protocol.framing import Traffic
 from protocol.view import Broken, read_records
 from sim import api
 from sim.config import RunConfig
-from sim.folder import read_bandwidth
 from sim.run import gone_users, resume, run
 
 ROOT = Path(__file__).parent.parent
