@@ -18,6 +18,7 @@ from sim.run import run
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.xdist_group("real ratings"),  # a thousand processes at a time, not two thousand
     pytest.mark.skipif(
         find("ml-100k") is None, reason="ml-100k is absent: set KEYHOLE_DATA or run keyhole fetch ml-100k"
     ),
@@ -36,8 +37,8 @@ def test_943_user_processes_repeat_the_in_process_run_bit_for_bit(tmp_path):
     assert processes["item_factors_sha256"] == memory["item_factors_sha256"]
     assert processes["bytes"] == memory["bytes"]
     assert len(processes["views"]) == 945
-    # what a user process owns; the summary of the run has the figure, this only keeps it from growing unnoticed
-    assert processes["memory"]["user_process_uss_mean"] <= 4.4e6
+    # what a user process owns: 4.3 to 4.5 MB from one machine to the next; this only keeps it from growing unnoticed
+    assert processes["memory"]["user_process_uss_mean"] <= 5e6
 
 
 def test_without_noise_the_masked_sum_learns_what_plain_learns(tmp_path, record_property):
