@@ -1,0 +1,64 @@
+"""What the audit found, and whether it goes beyond what the scheme claims."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Severity = Literal["info", "weak", "break"]
+Verdict = Literal["within-claims", "beyond-claims"]
+
+# stable: people script against them
+IDS = frozenset(
+    {
+        "undeclared-field",
+        "known-envelope",
+        "known-shares",
+        "missing-noise",
+        "composition",
+        "support",
+        "single-contributor",
+        "released-sums",
+        "difference-attack",
+        "unmasking",
+        "moving-user-factors",
+        "reacting-user-factors",
+        "diluted-sum",
+        "mask-uniformity",
+        "rating-inference",
+        "membership",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """`info`: looked for and not found, or harmless; `weak`: weaker than claimed; `break`: the claim is false."""
+
+    id: str
+    title: str  # one sentence that a person understands without the rest
+    coalition: tuple[str, ...]
+    severity: Severity
+    claimed: Any = None  # numbers or short texts; null where nothing is claimed
+    measured: Any = None
+    chance: Any = None  # what guessing without the view would give, in the unit of `measured`
+    confidence: str | None = None  # of what is measured: an interval, or "exact"
+    evidence: str = ""  # how it was obtained, and from which files
+
+    def __post_init__(self) -> None:
+        if self.id not in IDS:
+            raise ValueError(f"{self.id} is no finding that is known to scripts")
+
+
+def beyond(findings: Iterable[Finding], known_weaknesses: Collection[str]) -> list[Finding]:
+    """A break, or a weakness that the scheme does not itself declare."""
+    return [
+        finding
+        for finding in findings
+        if finding.severity == "break" or (finding.severity == "weak" and finding.id not in known_weaknesses)
+    ]
+
+
+def verdict(findings: Iterable[Finding], known_weaknesses: Collection[str]) -> Verdict:
+    return "beyond-claims" if beyond(findings, known_weaknesses) else "within-claims"
