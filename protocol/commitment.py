@@ -15,19 +15,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-import numpy.typing as npt
 
 from protocol.errors import Reason
 from protocol.masked_sum import Part, contains, require_opened, require_rows, subset
 from protocol.messages import OpenCommitment, SealedTotal
 from protocol.ring import Ids, Ring, RingArray, everywhere
 from protocol.roles import require
-from protocol.tape import Tape, keystream
+from protocol.tape import Tape
 
 
 def blind_rows(ring: Ring, key: bytes, run_id: bytes, attempt: int, n_items: int, dim: int) -> RingArray:
     """β^i_j, one row for each item that the user commits to in this attempt."""
-    return ring.from_bytes(keystream(key, n_items * dim * ring.width, run_id, "beta", attempt), dim)
+    return ring.uniform(key, n_items, dim, run_id, "beta", attempt)
 
 
 def choose_committers(tape: Tape, attempt: int, items: Ids, users: list[int], wanted: int) -> dict[int, Ids]:
@@ -122,6 +121,5 @@ class SealHolder:
         self._parts = {}
         return total
 
-    def _draw(self, rows: int) -> npt.NDArray[np.uint64]:
-        stream = keystream(self._tape.key("alpha"), rows * self._dim * self._ring.width, self.attempt)
-        return self._ring.from_bytes(stream, self._dim)
+    def _draw(self, rows: int) -> RingArray:
+        return self._ring.uniform(self._tape.key("alpha"), rows, self._dim, self.attempt)

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from scipy.optimize import brentq
 
 from protocol.errors import BadInput, Bug
-from protocol.ring import Ring, RingArray, everywhere
+from protocol.ring import Label, Ring, RingArray, everywhere
 
 MOST_FRACTION_BITS = 24
 LEAST_FRACTION_BITS = 8
@@ -35,11 +35,11 @@ class FixedPoint:
         self.fraction_bits = fraction_bits
         self._scale = 2.0**fraction_bits
 
-    def encode(self, reals: npt.NDArray[np.float64]) -> RingArray:
+    def encode(self, reals: npt.NDArray[np.float64], label: Label | None = None) -> RingArray:
         scaled = np.rint(reals * self._scale)
         if not everywhere(np.isfinite(scaled)):
             raise Bug("a value to encode is not finite")
-        return self.ring.from_integers(scaled)
+        return self.ring.from_integers(scaled, label)
 
     def decode(self, words: RingArray) -> npt.NDArray[np.float64]:
         return self.ring.to_signed(words) / self._scale

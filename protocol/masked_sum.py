@@ -22,14 +22,14 @@ from protocol.errors import Aborted, Reason
 from protocol.messages import Contributors, MaskedTotal, OpenCommitment, OpenSum
 from protocol.ring import Ids, Ring, RingArray, everywhere
 from protocol.roles import require
-from protocol.tape import Tape, keystream
+from protocol.tape import Tape
 
 Part = tuple[Ids, RingArray]
 
 
 def mask_rows(ring: Ring, key: bytes, run_id: bytes, iteration: int, n_items: int, dim: int) -> RingArray:
     """ψ^i_j(t), one row for each of the user's items in their order: both sides always need all of them."""
-    return ring.from_bytes(keystream(key, n_items * dim * ring.width, run_id, "psi", iteration), dim)
+    return ring.uniform(key, n_items, dim, run_id, "psi", iteration)
 
 
 def contributor_digest(iteration: int, supports: Iterable[tuple[int, Ids]]) -> bytes:

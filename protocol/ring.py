@@ -7,16 +7,29 @@ implementation of the same methods (linear forms instead of words) runs the same
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csc_matrix
 
+from protocol.tape import Name, keystream
+
 RingArray = npt.NDArray[Any]  # uint32 or uint64, every entry below P
 Ids = npt.NDArray[np.uint32]
 
 WIDTHS = range(8, 65, 8)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Label:
+    """What a number is that enters the arithmetic. A run takes no notice; an audit, on linear forms, names it so."""
+
+    what: str  # "gradient", "eta", "rho", …
+    iteration: int
+    items: Ids  # one per row
+    weights: npt.NDArray[np.float64] | None = None  # of noise: which part of the whole's variance a share has, per row
 
 
 def everywhere(condition: npt.NDArray[np.bool_]) -> bool:
@@ -77,7 +90,11 @@ class Ring:
             return False
         return self._fills_word or everywhere(values <= self._mask)
 
-    def from_integers(self, integers: npt.NDArray[np.float64]) -> RingArray:
+    def uniform(self, key: bytes, rows: int, dim: int, *name: Name) -> RingArray:
+        """Rows from a keyed stream: uniform to whoever lacks the key, the same for everyone who holds it."""
+        return self.from_bytes(keystream(key, rows * dim * self.width, *name), dim)
+
+    def from_integers(self, integers: npt.NDArray[np.float64], label: Label | None = None) -> RingArray:
         """Integral floats of any size, reduced mod P without rounding."""
         if everywhere(np.abs(integers) < 2.0**63):
             return self._reduce(integers.astype(np.int64).astype(self.dtype))

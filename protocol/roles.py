@@ -99,6 +99,7 @@ class FactorizingRecommender(Role):
     item_factors: npt.NDArray[np.float64]
     last_invited: Collection[int] = ()
     last_contributors: Collection[int] = ()
+    last_moved: npt.NDArray[np.uint32] | None = None  # the items whose sums were released
 
     @property
     def n_invited(self) -> int:

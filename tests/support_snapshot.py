@@ -27,6 +27,6 @@ def snapshot(thing: Any) -> Any:
 def _attributes(thing: Any) -> list[str]:
     slots = [name for cls in type(thing).__mro__ for name in getattr(cls, "__slots__", ())]
     names = [name for name in slots if hasattr(thing, name)] + list(getattr(thing, "__dict__", ()))
-    if not names:
+    if not names and type(thing).__dict__.get("__slots__") != ():  # that one says it has no state
         raise TypeError(f"a {type(thing).__name__} cannot be looked into")
     return names

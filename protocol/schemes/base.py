@@ -20,6 +20,7 @@ from protocol.framing import ANSWERING_BYTES, DIALLING_BYTES, HANDSHAKE, Flow
 from protocol.messages import SETUP
 from protocol.packing import Packing
 from protocol.params import Params, make_params
+from protocol.reals import Reals
 from protocol.ring import Ring
 from protocol.roles import RECOMMENDER, THIRD_PARTY, Role, UserInput
 from protocol.tape import Envelopes, Tape
@@ -66,6 +67,7 @@ class Setting:
     params: Params
     run_id: bytes
     ring: Ring
+    reals: Reals = field(default_factory=Reals, compare=False)
     envelopes: Envelopes = field(default_factory=Envelopes, compare=False)  # a shared memory of pure results
 
 

@@ -26,11 +26,11 @@ import numpy as np
 
 from protocol.course import Course
 from protocol.errors import Reason
-from protocol.factors import Matrix
 from protocol.framing import Flow
 from protocol.messages import Finish, Hello, ItemFactors, Join, Message, NoiseKeys, NoisyGradient
 from protocol.noise import laplace, noise_share
 from protocol.params import Params
+from protocol.reals import RealArray
 from protocol.ring import everywhere
 from protocol.roles import RECOMMENDER, Effects, Role, Send, UserInput, expect, require, role_of, user_index, user_name
 from protocol.schemes.base import DELTA, Leak, Scheme, Setting, Shape
@@ -125,7 +125,7 @@ class DirectUser(JoiningUser):
         super().__init__(setting, tape, inputs)
         assert isinstance(setting.params, DirectParams)
         self.with_rho = setting.params.rho
-        self.objective_share: Matrix | None = None  # made once
+        self.objective_share: RealArray | None = None  # made once
 
     def receive(self, sender: str, message: Message) -> Effects:
         if isinstance(message, Finish):
@@ -141,7 +141,8 @@ class DirectUser(JoiningUser):
         require(everywhere(dealt.floors >= 1), Reason.OUT_OF_RANGE)
         envelope = exponential(dealt.item_keys, dim, "eta", 0)
         normal = self.tape.normal(n_items, dim, "eta", 0)
-        self.objective_share = noise_share(self.params.noise_scale, envelope, dealt.floors, normal)
+        share = noise_share(self.params.noise_scale, envelope, dealt.floors, normal)
+        self.objective_share = self.setting.reals.mark(share, self.label("eta", 0, dealt.floors))
         return []
 
     def _answer(self, offer: ItemFactors) -> Effects:
@@ -149,10 +150,12 @@ class DirectUser(JoiningUser):
         require(len(offer.floors) == 0, Reason.WRONG_LENGTH)
         factors = self.check_factors(offer.iteration, offer.factors)
         assert self.objective_share is not None
-        values = self.step(offer.iteration, factors) + self.objective_share
+        reals, t = self.setting.reals, offer.iteration
+        parts = [reals.mark(self.step(t, factors), self.label("gradient", t)), self.objective_share]
         if self.with_rho:
-            values += laplace(self.tape, self.params.noise_scale, *values.shape, "rho", offer.iteration)
-        return [Send(RECOMMENDER, NoisyGradient(offer.iteration, values.astype(np.float32)))]
+            noise = laplace(self.tape, self.params.noise_scale, *factors.shape, "rho", t)
+            parts.append(reals.mark(noise, self.label("rho", t, np.ones(len(factors), np.uint32))))
+        return [Send(RECOMMENDER, NoisyGradient(t, reals.narrow(reals.add(*parts))))]
 
 
 class DirectRecommender(PlainRecommender):
@@ -176,8 +179,8 @@ class DirectRecommender(PlainRecommender):
         require(user not in self._gradients, Reason.DUPLICATE)
         require(len(upload.values) == len(self.supports[user]), Reason.WRONG_LENGTH)
         # an honest value is below 2 C + 107 b: the noise has no bound of its own but what 52 random bits reach
-        require(everywhere(np.abs(upload.values) <= FACTOR_LIMIT), Reason.OUT_OF_RANGE)
-        self._gradients[user] = upload.values.astype(np.float64)
+        require(self.setting.reals.within(upload.values, FACTOR_LIMIT), Reason.OUT_OF_RANGE)
+        self._gradients[user] = self.setting.reals.widen(upload.values)
         if len(self._gradients) < len(self.supports):
             return []
         self._finish_iteration()

@@ -50,7 +50,7 @@ from protocol.messages import (
 from protocol.noise import noise_share
 from protocol.params import Params
 from protocol.params import require as demand
-from protocol.ring import RingArray
+from protocol.ring import Label, RingArray
 from protocol.roles import (
     RECOMMENDER,
     THIRD_PARTY,
@@ -189,7 +189,7 @@ class DynamicUser(MaskedUser):
         masks, envelope = self._dealt(offer)
         extra = () if compact else (self._check_rows(offer.pieces, len(self.inputs.items)),)
         share = self._noise(envelope, offer.floors, "rho", offer.iteration)
-        gradients = self.fixed.encode(self.step(offer.iteration, factors))
+        gradients = self.encode_gradients(offer.iteration, factors)
         values = self.setting.ring.add(gradients, share, masks, *extra)
         return [Send(THIRD_PARTY, MaskedGradient(offer.iteration, self.inputs.items, values))]
 
@@ -215,7 +215,8 @@ class DynamicUser(MaskedUser):
             envelope = self._check_envelope(message.envelopes, rows)
             blinds = self._check_rows(message.blinds, rows)
         normal = self.tape.normal(rows, params.dim, "eta", message.attempt)
-        share = self.fixed.encode(noise_share(params.noise_scale, envelope, message.counts, normal))
+        label = Label("eta", message.attempt, message.items, 1 / message.counts)
+        share = self.fixed.encode(noise_share(params.noise_scale, envelope, message.counts, normal), label)
         self.attempt = message.attempt
         return [Send(THIRD_PARTY, BlindedShare(message.attempt, message.items, ring.add(share, blinds)))]
 

@@ -35,7 +35,7 @@ from protocol.ring import Ids, RingArray
 from protocol.roles import THIRD_PARTY, Effects, Facts, Send, require, user_index, user_name
 from protocol.schemes.base import Setting
 from protocol.schemes.masked import MaskedRecommender
-from protocol.tape import Tape, derive, exponential, keystream
+from protocol.tape import Tape, derive, exponential
 
 MOST_ATTEMPTS = 100
 
@@ -234,7 +234,7 @@ class DynamicRecommender(MaskedRecommender):
             last[own] = user
         pieces = {}
         for user, own in self.dealt.items():
-            rows = ring.from_bytes(keystream(key, len(own) * dim * ring.width, self.iteration, user), dim).copy()
+            rows = ring.uniform(key, len(own), dim, self.iteration, user).copy()
             rows[last[own] == user] = 0
             pieces[user] = rows
         parts = [(own, pieces[user]) for user, own in self.dealt.items()]

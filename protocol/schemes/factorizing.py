@@ -9,7 +9,7 @@ from protocol.errors import Aborted, Reason
 from protocol.factors import Matrix, first_factors, item_gradients, prediction_errors, step_items, step_user
 from protocol.messages import SETUP, Event, Finish, Gone, Join, Message
 from protocol.params import Params
-from protocol.ring import Ids, everywhere
+from protocol.ring import Ids, Label, everywhere
 from protocol.roles import (
     RECOMMENDER,
     Done,
@@ -74,6 +74,10 @@ class JoiningUser(FactorizingUser):
         self.clipped += int(np.count_nonzero(used != errors))
         self.last_errors = errors
         return gradients
+
+    def label(self, what: str, iteration: int, floors: npt.NDArray[np.uint32] | None = None) -> Label:
+        """Of one row for each of the user's items; noise is one share of `floors`."""
+        return Label(what, iteration, self.inputs.items, None if floors is None else 1 / floors)
 
     def finish(self, sender: str, message: Message) -> Effects:
         require(sender == RECOMMENDER, Reason.UNKNOWN_SENDER)
@@ -153,6 +157,7 @@ class JoiningRecommender(FactorizingRecommender):
     def move(self, items: Ids, sums: Matrix) -> None:
         """v_j(t+1) of the released items; the others stay as they are, without regularisation."""
         params = self.params
+        self.last_moved = items
         moved = step_items(
             self.item_factors[items],
             sums,

@@ -23,6 +23,7 @@ import numpy.typing as npt
 
 from protocol.course import Course, spans
 from protocol.errors import Aborted, Reason
+from protocol.factors import Matrix
 from protocol.fixedpoint import FixedPoint
 from protocol.framing import Flow
 from protocol.masked_sum import MaskDealer, SumHolder, contributor_digest, mask_rows
@@ -198,7 +199,7 @@ class MaskedUser(JoiningUser):
         self._check_floors(offer.floors)
         masks, envelope = self._dealt(offer)
         share = self._noise(envelope, offer.floors, "rho", offer.iteration)
-        gradients = self.fixed.encode(self.step(offer.iteration, factors))
+        gradients = self.encode_gradients(offer.iteration, factors)
         assert self.objective_share is not None
         values = self.setting.ring.add(gradients, self.objective_share, share, masks)
         return [Send(THIRD_PARTY, MaskedGradient(offer.iteration, self.inputs.items, values))]
@@ -240,7 +241,11 @@ class MaskedUser(JoiningUser):
 
     def _noise(self, envelope: Floats, floors: npt.NDArray[np.uint32], purpose: str, iteration: int) -> RingArray:
         normal = self.tape.normal(len(floors), self.params.dim, purpose, iteration)
-        return self.fixed.encode(noise_share(self.params.noise_scale, envelope, floors, normal))
+        share = noise_share(self.params.noise_scale, envelope, floors, normal)
+        return self.fixed.encode(share, self.label(purpose, iteration, floors))
+
+    def encode_gradients(self, iteration: int, factors: Matrix) -> RingArray:
+        return self.fixed.encode(self.step(iteration, factors), self.label("gradient", iteration))
 
 
 class MaskedRecommender(JoiningRecommender):

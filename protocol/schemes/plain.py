@@ -6,15 +6,13 @@ from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import numpy as np
-from scipy.sparse import csc_matrix
 
 from protocol.course import Course
 from protocol.errors import Reason
-from protocol.factors import Matrix
 from protocol.framing import HELLO_FRAME, Flow, Sizes, bin_size, frame_size, uint_size
 from protocol.messages import SETUP, Finish, Gradient, Hello, ItemFactors, Join, Message
 from protocol.params import Params
-from protocol.ring import everywhere
+from protocol.reals import RealArray
 from protocol.roles import RECOMMENDER, Effects, Role, Send, UserInput, expect, require, role_of, user_index, user_name
 from protocol.schemes.base import Leak, Scheme, Setting
 from protocol.schemes.factorizing import JoiningRecommender, JoiningUser
@@ -85,14 +83,15 @@ class PlainUser(JoiningUser):
         require(sender == RECOMMENDER, Reason.UNKNOWN_SENDER)
         require(len(offer.floors) == 0, Reason.WRONG_LENGTH)
         factors = self.check_factors(offer.iteration, offer.factors)
-        gradients = self.step(offer.iteration, factors)
-        return [Send(RECOMMENDER, Gradient(offer.iteration, gradients.astype(np.float32)))]
+        reals = self.setting.reals
+        gradients = reals.mark(self.step(offer.iteration, factors), self.label("gradient", offer.iteration))
+        return [Send(RECOMMENDER, Gradient(offer.iteration, reals.narrow(gradients)))]
 
 
 class PlainRecommender(JoiningRecommender):
     def __init__(self, setting: Setting, tape: Tape) -> None:
         super().__init__(setting, tape)
-        self._gradients: dict[int, Matrix] = {}
+        self._gradients: dict[int, RealArray] = {}
 
     def open_iteration(self) -> list[Send]:
         factors = self.outgoing_factors()
@@ -111,8 +110,8 @@ class PlainRecommender(JoiningRecommender):
         require(gradient.iteration == self.iteration, Reason.WRONG_ITERATION)
         require(user not in self._gradients, Reason.DUPLICATE)
         require(len(gradient.values) == len(self.supports[user]), Reason.WRONG_LENGTH)
-        require(everywhere(np.abs(gradient.values) <= 2.001 * self.params.clip), Reason.OUT_OF_RANGE)
-        self._gradients[user] = gradient.values.astype(np.float64)
+        require(self.setting.reals.within(gradient.values, 2.001 * self.params.clip), Reason.OUT_OF_RANGE)
+        self._gradients[user] = self.setting.reals.widen(gradient.values)
         if len(self._gradients) < len(self.supports):
             return []
         self._finish_iteration()
@@ -120,12 +119,9 @@ class PlainRecommender(JoiningRecommender):
 
     def _finish_iteration(self) -> None:
         """Σ_i in the order of users, whatever the order of arrival: float addition is not associative."""
-        rows = np.concatenate([self._gradients[user] for user in self.supports])
-        items = np.concatenate(list(self.supports.values()))
-        which = csc_matrix(
-            (np.ones(len(items)), items, np.arange(len(items) + 1)), shape=(self.params.n_items, len(items))
-        )
+        parts = [(items, self._gradients[user]) for user, items in self.supports.items()]
         rated = np.flatnonzero(self.n_raters).astype(np.uint32)
+        sums = self.setting.reals.sum_by_item(parts, rated, self.params.n_items)
         self.last_invited = self.last_contributors = tuple(self.supports)
         self._gradients = {}
-        self.move(rated, (which @ rows)[rated])
+        self.move(rated, self.setting.reals.open(sums))
