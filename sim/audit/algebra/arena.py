@@ -1,0 +1,138 @@
+"""Linear forms over Z_{2^b}, as a graph that is written while roles run and read when they are done.
+
+Every row of a symbolic array is a node. A leaf is a symbol: a number that entered the arithmetic (a gradient, a share
+of noise) or that was drawn from a keyed stream. Any other node is a sum of earlier nodes with coefficients. All
+coordinates of a row have the same form, since ring operations work on whole rows: one node stands for `dim` forms.
+Node 0 is the zero row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_array
+
+from protocol.ring import Label
+from protocol.tape import Name
+
+Nodes = npt.NDArray[np.int64]
+
+UNIFORM, VALUE, NOISE, SUM = range(4)  # what a node is
+
+ZERO = 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Block:
+    """Leaves that were made together."""
+
+    start: int
+    count: int
+    kind: int
+    owner: str  # whose number it is, or who drew it first
+    what: str
+    iteration: int
+    items: npt.NDArray[np.int64]
+    weights: npt.NDArray[np.float64]
+
+
+class Arena:
+    def __init__(self) -> None:
+        self.size = 1
+        self.blocks: list[Block] = []
+        self.streams: dict[tuple[bytes, tuple[Name, ...]], Nodes] = {}  # by key and name: one leaf per row
+        self._parents: list[Nodes] = []
+        self._children: list[Nodes] = []
+        self._coefficients: list[npt.NDArray[np.int64]] = []
+
+    def _new(self, count: int) -> Nodes:
+        self.size += count
+        return np.arange(self.size - count, self.size)
+
+    def symbols(self, owner: str, label: Label, kind: int) -> Nodes:
+        count = len(label.items)
+        nodes = self._new(count)
+        weights = np.zeros(count) if label.weights is None else np.asarray(label.weights, np.float64)
+        start = self.size - count
+        items = label.items.astype(np.int64)
+        self.blocks.append(Block(start, count, kind, owner, label.what, label.iteration, items, weights))
+        return nodes
+
+    def stream(self, owner: str, key: bytes, rows: int, name: tuple[Name, ...]) -> Nodes:
+        """The same leaves for everyone who draws from the same key under the same name; a longer draw goes on."""
+        known = self.streams.get((key, name), np.zeros(0, np.int64))
+        if len(known) < rows:
+            more = rows - len(known)
+            known = np.concatenate([known, self._new(more)])
+            none = np.full(more, -1, np.int64)
+            self.blocks.append(Block(self.size - more, more, UNIFORM, owner, "uniform", -1, none, np.zeros(more)))
+            self.streams[(key, name)] = known
+        return known[:rows]
+
+    def combine(self, count: int, terms: list[tuple[npt.NDArray[np.int64], Nodes, int]]) -> Nodes:
+        """New nodes; a term (places, nodes, coefficient) adds a multiple of each node to the row at its place."""
+        nodes = self._new(count)
+        for places, children, coefficient in terms:
+            there = children != ZERO
+            self._parents.append(nodes[places[there]])
+            self._children.append(children[there])
+            self._coefficients.append(np.full(int(there.sum()), coefficient, np.int64))
+        return nodes
+
+    # --- when all roles have run ---------------------------------------------------------------------------------
+
+    def edges(self) -> csr_array:
+        """Row: a node; columns: the nodes that it is a sum of."""
+        shape = (self.size, self.size)
+        if not self._parents:
+            return csr_array(shape, dtype=np.int64)
+        parents, children = np.concatenate(self._parents), np.concatenate(self._children)
+        return csr_array((np.concatenate(self._coefficients), (parents, children)), shape=shape)
+
+
+class Forms:
+    """The finished graph: forms of nodes, and what is known of each leaf."""
+
+    def __init__(self, arena: Arena) -> None:
+        self._edges = arena.edges()
+        size = arena.size
+        self.kind = np.full(size, SUM, np.int8)
+        self.owner = np.full(size, -1, np.int32)  # number of the party in `owners`
+        self.item = np.full(size, -1, np.int32)
+        self.iteration = np.full(size, -1, np.int32)
+        self.weight = np.zeros(size)
+        self.what = np.full(size, -1, np.int16)  # number of the word in `words`
+        self.owners = sorted({block.owner for block in arena.blocks})
+        self.words = sorted({block.what for block in arena.blocks})
+        numbers = {name: at for at, name in enumerate(self.owners)}
+        words = {name: at for at, name in enumerate(self.words)}
+        for block in arena.blocks:
+            part = slice(block.start, block.start + block.count)
+            self.kind[part], self.owner[part], self.what[part] = block.kind, numbers[block.owner], words[block.what]
+            self.item[part], self.iteration[part], self.weight[part] = block.items, block.iteration, block.weights
+
+    def of(self, nodes: Nodes) -> csr_array:
+        """One row per node, one column per leaf; coefficients as 64-bit words, which a smaller ring reduces."""
+        size, count = self._edges.shape[0], len(nodes)
+        ones = np.where(nodes == ZERO, 0, 1).astype(np.int64)
+        pending = csr_array((ones, nodes, np.arange(count + 1)), shape=(count, size))
+        done = csr_array((count, size), dtype=np.int64)
+        while pending.nnz:
+            inner = self.kind[pending.indices] == SUM
+            leaves = pending.copy()
+            leaves.data = np.where(inner, 0, pending.data)
+            leaves.eliminate_zeros()
+            done = done + leaves if done.nnz else leaves
+            pending.data = np.where(inner, pending.data, 0)
+            pending.eliminate_zeros()
+            pending = pending @ self._edges
+        done.sum_duplicates()
+        return done
+
+    def children(self) -> csr_array:
+        """Row: a node; ones at the nodes that it is made of."""
+        ones = self._edges.copy().astype(np.int32)
+        ones.data[:] = 1
+        return ones

@@ -1,0 +1,147 @@
+"""The left kernel of a sparse matrix over Z_{2^b}, with unit pivots.
+
+Rows are what somebody knows, columns are symbols. Which combinations of the rows are free of certain symbols? Those
+of a generating set come back as rows. Two steps are repeated: a row with a symbol that no other row has can be in no
+such combination and goes (millions at a time); and a row with a symbol in an odd coefficient serves to clear that
+symbol from the others (as many pivots at a time as do not disturb each other).
+
+A symbol whose coefficients are all even cannot be cleared without dividing: its rows stay out, and are counted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_array
+
+Mask = npt.NDArray[np.bool_]
+Words = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Kernel:
+    rows: csr_array
+    uneven: int  # rows that were left out because a coefficient is no unit: what they tell is not counted
+
+
+def reduce(rows: csr_array, bits: int) -> csr_array:
+    """Coefficients as residues in [−P/2, P/2), zeros dropped."""
+    spare = np.int64(64 - bits)
+    rows.data = (rows.data << spare) >> spare
+    rows.eliminate_zeros()
+    return rows
+
+
+def left_kernel(rows: csr_array, unwanted: Mask, bits: int, dear: Mask) -> Kernel:
+    """Generators of all combinations of `rows` without the unwanted columns.
+
+    Rows with few entries in the `dear` columns serve as pivots first: what a pivot has besides spreads to other rows.
+    """
+    rows, uneven = reduce(rows.copy(), bits), 0
+    while True:
+        rows, lost = _peel(rows, unwanted)
+        uneven += lost
+        pivots = _choose_pivots(rows, unwanted, dear)
+        if not pivots:
+            break
+        rows = _clear(rows, pivots, bits)
+    stuck = np.diff(rows.indptr) < 0  # none yet
+    stuck[rows_of(rows)[unwanted[rows.indices]]] = True
+    kept = rows[np.flatnonzero(~stuck)]
+    return Kernel(_without_empty(kept), uneven + int(stuck.sum()))
+
+
+def rows_of(rows: csr_array) -> npt.NDArray[np.int64]:
+    """The row of every entry."""
+    return np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
+
+
+def _without_empty(rows: csr_array) -> csr_array:
+    return rows[np.flatnonzero(np.diff(rows.indptr))]
+
+
+def _peel(rows: csr_array, unwanted: Mask) -> tuple[csr_array, int]:
+    """Without the rows that have an unwanted symbol alone, until there is none; and how many had it evenly."""
+    uneven = 0
+    while True:
+        here = unwanted[rows.indices]
+        columns = rows.indices[here]
+        counts = np.bincount(columns, minlength=rows.shape[1])
+        alone = counts[columns] == 1
+        if not alone.any():
+            return rows, uneven
+        where, odd = rows_of(rows)[here][alone], (rows.data[here][alone] & 1).astype(np.bool_)
+        spent = np.zeros(rows.shape[0], np.bool_)
+        spent[where] = True
+        clean = np.zeros(rows.shape[0], np.bool_)
+        clean[where[odd]] = True
+        uneven += int((spent & ~clean).sum())
+        rows = rows[np.flatnonzero(~spent)]
+
+
+def clear_with(
+    rows: csr_array, serving: npt.NDArray[np.int64], unwanted: Mask, bits: int
+) -> tuple[csr_array, csr_array]:
+    """Clear these columns from all other rows with pivots among the `serving` rows: (the others, the pivots)."""
+    pivots = _choose_pivots(rows, unwanted, unwanted, set(serving.tolist()))
+    used = rows[np.array([row for row, _ in pivots], np.int64)]
+    return _clear(rows, pivots, bits) if pivots else rows, used
+
+
+def _choose_pivots(
+    rows: csr_array, unwanted: Mask, dear: Mask, among: set[int] | None = None
+) -> list[tuple[int, int]]:
+    """(row, column) pairs with odd coefficients; no pivot's row has another pivot's column. Cheap rows first."""
+    here = np.flatnonzero(unwanted[rows.indices])
+    if not len(here):
+        return []
+    of_row = rows_of(rows)[here]
+    columns, odd = rows.indices[here], (rows.data[here] & 1).astype(np.bool_)
+    dearness = np.bincount(rows_of(rows), dear[rows.indices], minlength=rows.shape[0])
+    rank = np.lexsort((np.diff(rows.indptr)[of_row], dearness[of_row]))
+    starts = np.searchsorted(of_row, np.arange(rows.shape[0] + 1))
+    taken_rows: set[int] = set()
+    used: set[int] = set()  # columns of a pivot, or in the row of one
+    cleared: set[int] = set()  # columns of a pivot
+    pivots = []
+    for entry in rank.tolist():
+        row, column = int(of_row[entry]), int(columns[entry])
+        if not odd[entry] or row in taken_rows or column in used or (among is not None and row not in among):
+            continue
+        others = columns[starts[row] : starts[row + 1]].tolist()
+        if not cleared.isdisjoint(others):
+            continue
+        pivots.append((row, column))
+        taken_rows.add(row)
+        cleared.add(column)
+        used.update(others)
+    return pivots
+
+
+def _clear(rows: csr_array, pivots: list[tuple[int, int]], bits: int) -> csr_array:
+    """Every other row without the pivots' columns: row − (its coefficient / the pivot's) · pivot row."""
+    at = np.array([row for row, _ in pivots])
+    of_column = np.full(rows.shape[1], -1, np.int64)
+    of_column[[column for _, column in pivots]] = np.arange(len(pivots))
+    place = of_column[rows.indices]
+    entries = np.flatnonzero(place >= 0)
+    of_row, which, values = rows_of(rows)[entries], place[entries], rows.data[entries]
+    is_pivot = of_row == at[which]
+    inverse = np.zeros(len(pivots), np.int64)
+    inverse[which[is_pivot]] = _inverses(values[is_pivot])
+    with np.errstate(over="ignore"):
+        factors = -values * inverse[which]
+    factors = np.where(is_pivot, -1, factors)  # a pivot row clears itself and so is spent
+    multiples = csr_array((factors, (of_row, which)), shape=(rows.shape[0], len(pivots)))
+    return _without_empty(reduce((rows + multiples @ rows[at]).tocsr(), bits))
+
+
+def _inverses(odd: Words) -> Words:
+    """x with odd·x = 1 mod 2^64, by Newton's iteration: every step doubles the bits that are right."""
+    inverse = odd.copy()
+    with np.errstate(over="ignore"):
+        for _ in range(6):
+            inverse = inverse * (2 - odd * inverse)
+    return inverse

@@ -1,0 +1,205 @@
+"""Every role once more on linear forms, in the order that the views of a run recorded.
+
+Messages are handed over as objects, so that a ring value keeps its form on the way; each of them must be, word for
+word, the frame that its receiver's view holds. What comes out is what every party heard, as nodes of one arena.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from actors.limits import check_files
+from protocol.errors import Aborted
+from protocol.messages import EVENTS, Hello, Message
+from protocol.party import iteration_of, read_event
+from protocol.roles import Effects, Role, Send
+from protocol.schemes.base import Setting
+from protocol.view import EVENT, INPUT, RECEIVED, REJECTED, Broken, Record
+from sim.audit.algebra.arena import Arena, Forms, Nodes
+from sim.audit.algebra.symbolic import Rows, SymbolicReals, SymbolicRing
+from sim.audit.exhibits import Exhibits, read_input, read_message
+from sim.evidence import Case
+
+
+@dataclass(slots=True, eq=False)
+class Heard:
+    """What one party received, as far as the algebra follows it."""
+
+    nodes: list[Nodes] = field(default_factory=list)  # of ring values and of marked reals
+    keys: set[bytes] = field(default_factory=set)  # received, sent or drawn from
+    clear: set[str] = field(default_factory=set)  # whose reals it received without a form: taken as known exactly
+    published: bool = False  # reals without a form came from a server: envelopes, or a model
+    sightings: list[tuple[int, Nodes]] = field(default_factory=list)  # (t, items): it was told v_j(t) of these
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Released:
+    """Sums that became item factors: v_j(t) and v_j(t+1) together give them away."""
+
+    party: str  # that opened them
+    iteration: int
+    items: Nodes
+    nodes: Nodes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Hearing:
+    forms: Forms
+    arena: Arena
+    heard: dict[str, Heard]
+    releases: list[Released]
+    complete: bool  # every view was read to its end
+
+
+class Actor:
+    def __init__(self, case: Case, party: str, arena: Arena) -> None:
+        params = case.card.params
+        self.party = party
+        self.ring = SymbolicRing(params.ring_bits, arena, party)
+        self.reals = SymbolicReals(arena, party)
+        self.records = Exhibits(case, (party,)).records(party)
+        self.pending: Record | None = None
+        self.heard = Heard()
+        self.items: Nodes = np.zeros(0, np.int64)  # of a user
+        record = next(record for record in self.records if record.type == INPUT)
+        brought = read_input(party, record)
+        if brought.inputs is not None:
+            self.items = brought.inputs.items.astype(np.int64)
+        setting = Setting(params, case.card.run_id, self.ring, self.reals, case.card.setting.envelopes)
+        self.role: Role = case.card.scheme.make_role(party, setting, brought.tape, brought.inputs)
+
+    def next(self) -> Record | None:
+        """The record that waits, if any; `taken` goes on to the next one."""
+        while self.pending is None:
+            record = next(self.records, None)
+            if record is None:
+                return None
+            refused = record.type == REJECTED and record.fields[4]  # and its number is used up
+            happened = record.type == EVENT and record.fields[0] in EVENTS
+            if record.type == RECEIVED or refused or happened:
+                self.pending = record
+        return self.pending
+
+
+class Rerun:
+    def __init__(self, case: Case) -> None:
+        self._case = case
+        check_files(len(case.parties), 0)  # all views are open at once
+        self._arena = Arena()
+        self._queues: dict[tuple[str, str], deque[Message]] = {}
+        case.card.setting.envelopes.sharers += 2  # many raters of an item derive the same envelopes here
+        self._actors = {party: Actor(case, party, self._arena) for party in case.parties}
+        self._ready: deque[str] = deque()
+        self._releases: list[Released] = []
+        self._fields = {kind: list(_fields(kind)) for kind in case.card.scheme.messages}
+
+    def run(self) -> Hearing:
+        for party, actor in self._actors.items():
+            self._carry_out(party, actor.role.start())
+        self._ready.extend(self._actors)
+        while self._ready:
+            self._advance(self._actors[self._ready.popleft()])
+        for actor in self._actors.values():
+            actor.heard.keys |= actor.ring.drawn
+        complete = all(actor.next() is None for actor in self._actors.values())
+        heard = {party: actor.heard for party, actor in self._actors.items()}
+        return Hearing(Forms(self._arena), self._arena, heard, self._releases, complete)
+
+    def _advance(self, actor: Actor) -> None:
+        """As far as its view goes without a message that nobody has sent yet."""
+        while (record := actor.next()) is not None:
+            if record.type == EVENT:
+                effects = self._do(actor, actor.role.tick, read_event(*record.fields))
+            else:
+                sender = record.fields[0]
+                if record.type == RECEIVED and isinstance(self._recorded(actor, record), Hello):
+                    actor.pending = None
+                    continue
+                queue = self._queues.get((sender, actor.party))
+                if not queue:
+                    return
+                effects = self._hear(actor, record, sender, queue.popleft())
+            actor.pending = None
+            self._carry_out(actor.party, effects)
+
+    def _recorded(self, actor: Actor, record: Record) -> Message:
+        return read_message(self._case, actor.party, record).message
+
+    def _hear(self, actor: Actor, record: Record, sender: str, message: Message) -> Effects:
+        """What a party refuses, it has seen all the same."""
+        self._note(actor, sender, message)
+        if record.type == REJECTED:
+            return []
+        recorded = self._recorded(actor, record)
+        if type(recorded) is not type(message) or not _same(recorded, message, self._fields[type(message)]):
+            raise Broken(f"record {record.number} of {actor.party} is not what the role of {sender} sends; see replay")
+        return self._do(actor, actor.role.receive, sender, message)
+
+    def _do(self, actor: Actor, act: Callable[..., Effects], *given: Any) -> Effects:
+        actor.ring.opened = actor.reals.opened = None
+        before = actor.role.iteration
+        try:
+            effects = act(*given)
+        except Aborted:
+            return []
+        opened = actor.ring.opened if actor.ring.opened is not None else actor.reals.opened
+        moved = getattr(actor.role, "last_moved", None)
+        if opened is not None and moved is not None and len(opened) == len(moved):
+            self._releases.append(Released(actor.party, before, moved.astype(np.int64), opened))
+        return effects
+
+    def _carry_out(self, party: str, effects: Effects) -> None:
+        for effect in effects:
+            if isinstance(effect, Send):
+                self._keys(self._actors[party], effect.message)
+                self._queues.setdefault((party, effect.to), deque()).append(effect.message)
+                self._ready.append(effect.to)
+
+    def _keys(self, actor: Actor, message: Message) -> None:
+        for name, kind in self._fields[type(message)]:
+            value = getattr(message, name)
+            if kind == "bytes32":
+                actor.heard.keys.add(value)
+            elif kind == "keys":
+                actor.heard.keys.update(value)
+
+    def _note(self, actor: Actor, sender: str, message: Message) -> None:
+        heard = actor.heard
+        self._keys(actor, message)
+        for name, kind in self._fields[type(message)]:
+            value = getattr(message, name)
+            if isinstance(value, Rows):
+                heard.nodes.append(value.nodes)
+            elif kind == "factors" and len(value) == len(actor.items):
+                heard.sightings.append((iteration_of(message), actor.items))
+            elif kind in ("ring", "floats", "reals") and len(value):
+                if sender in self._case.card.scheme.servers:
+                    heard.published = True
+                else:
+                    heard.clear.add(sender)
+
+
+def _fields(kind: type) -> Iterator[tuple[str, str]]:
+    """(name, how it travels) of every field."""
+    hints = typing.get_type_hints(kind, include_extras=True)
+    for entry in dataclasses.fields(kind):
+        yield entry.name, hints[entry.name].__metadata__[0]
+
+
+def _same(recorded: Message, derived: Message, fields: list[tuple[str, str]]) -> bool:
+    for name, _ in fields:
+        ours, theirs = getattr(derived, name), getattr(recorded, name)
+        ours = ours.values if isinstance(ours, Rows) else ours
+        if isinstance(theirs, np.ndarray):
+            if not np.array_equal(ours, theirs):
+                return False
+        elif ours != theirs:
+            return False
+    return True

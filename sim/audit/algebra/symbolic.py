@@ -1,0 +1,160 @@
+"""A ring, and reals, whose values carry their linear form beside the machine word: roles cannot tell the difference."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from protocol.errors import BadInput
+from protocol.reals import Reals
+from protocol.ring import Ids, Label, Ring, everywhere
+from protocol.tape import Name
+from sim.audit.algebra.arena import NOISE, VALUE, ZERO, Arena, Nodes
+
+_HOW = "use ring.uniform for what is drawn and FixedPoint.encode or reals.mark with a Label for what is a number"
+
+
+class Rows:
+    """Numbers and the nodes of their forms, one per row; indexed by rows, as roles do."""
+
+    __slots__ = ("nodes", "values")
+
+    def __init__(self, values: npt.NDArray[Any], nodes: Nodes) -> None:
+        self.values = values
+        self.nodes = nodes
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __getitem__(self, index: Any) -> Rows:
+        return Rows(self.values[index], self.nodes[index])
+
+    def __setitem__(self, index: Any, rows: Rows | int) -> None:
+        self.values[index] = rows.values if isinstance(rows, Rows) else rows
+        self.nodes[index] = rows.nodes if isinstance(rows, Rows) else ZERO
+
+    def copy(self) -> Rows:
+        return Rows(self.values.copy(), self.nodes.copy())
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.values.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.values.dtype
+
+
+def followed(rows: Any) -> Rows:
+    """A ring value that was made by the ring; zeros need no form."""
+    if isinstance(rows, Rows):
+        return rows
+    if isinstance(rows, np.ndarray) and not rows.any():
+        return Rows(rows, np.full(len(rows), ZERO, np.int64))
+    raise BadInput(f"This scheme makes ring values that the algebra cannot follow: {_HOW}.")
+
+
+class SymbolicRing(Ring):
+    """One party's. `drawn`: keys from which it drew; `opened`: the nodes that it last turned into floats."""
+
+    def __init__(self, bits: int, arena: Arena, owner: str) -> None:
+        super().__init__(bits)
+        self._arena = arena
+        self._owner = owner
+        self.drawn: set[bytes] = set()
+        self.opened: Nodes | None = None
+
+    def zeros(self, rows: int, dim: int) -> Any:
+        return Rows(super().zeros(rows, dim), np.full(rows, ZERO, np.int64))
+
+    def add(self, first: Any, *others: Any) -> Any:
+        terms = [followed(rows) for rows in (first, *others)]
+        return Rows(super().add(*(rows.values for rows in terms)), combined(self._arena, terms))
+
+    def subtract(self, first: Any, second: Any) -> Any:
+        plus, minus = followed(first), followed(second)
+        return Rows(super().subtract(plus.values, minus.values), combined(self._arena, [plus], [minus]))
+
+    def sum_by_item(self, parts: Sequence[tuple[Ids, Any]], items: Ids, dim: int) -> Any:
+        rows = [(ids, followed(part)) for ids, part in parts]
+        values: Any = super().sum_by_item([(ids, part.values) for ids, part in rows], items, dim)
+        if isinstance(values, Rows):  # nothing to add: made by `zeros`
+            return values
+        return Rows(values, summed(self._arena, rows, items))
+
+    def fits(self, values: Any, shape: tuple[int, int]) -> bool:
+        return super().fits(followed(values).values, shape)
+
+    def uniform(self, key: bytes, rows: int, dim: int, *name: Name) -> Any:
+        self.drawn.add(key)
+        return Rows(super().uniform(key, rows, dim, *name), self._arena.stream(self._owner, key, rows, name).copy())
+
+    def from_integers(self, integers: npt.NDArray[np.float64], label: Label | None = None) -> Any:
+        words = super().from_integers(integers)
+        return Rows(words, entered(self._arena, self._owner, words, label))
+
+    def to_signed(self, words: Any) -> npt.NDArray[np.int64]:
+        rows = followed(words)
+        self.opened = rows.nodes
+        return super().to_signed(rows.values)
+
+
+class SymbolicReals(Reals):
+    """The same for values that travel as floats: what is rounded away is not followed."""
+
+    __slots__ = ("_arena", "_owner", "opened")
+
+    def __init__(self, arena: Arena, owner: str) -> None:
+        self._arena = arena
+        self._owner = owner
+        self.opened: Nodes | None = None
+
+    def mark(self, values: Any, label: Label) -> Any:
+        return Rows(values, entered(self._arena, self._owner, values, label))
+
+    def add(self, first: Any, *others: Any) -> Any:
+        terms = [followed(rows) for rows in (first, *others)]
+        return Rows(super().add(*(rows.values for rows in terms)), combined(self._arena, terms))
+
+    def narrow(self, values: Any) -> Any:
+        rows = followed(values)
+        return Rows(super().narrow(rows.values), rows.nodes)
+
+    def widen(self, values: Any) -> Any:
+        rows = followed(values)
+        return Rows(super().widen(rows.values), rows.nodes)
+
+    def within(self, values: Any, limit: float) -> bool:
+        return super().within(followed(values).values, limit)
+
+    def sum_by_item(self, parts: Sequence[tuple[Ids, Any]], items: Ids, n_items: int) -> Any:
+        rows = [(ids, followed(part)) for ids, part in parts]
+        values = super().sum_by_item([(ids, part.values) for ids, part in rows], items, n_items)
+        return Rows(values, summed(self._arena, rows, items))
+
+    def open(self, values: Any) -> npt.NDArray[np.float64]:
+        rows = followed(values)
+        self.opened = rows.nodes
+        return super().open(rows.values)
+
+
+def entered(arena: Arena, owner: str, numbers: npt.NDArray[Any], label: Label | None) -> Nodes:
+    """Fresh symbols; noise that is switched off (ε = ∞) is the zero that everybody knows."""
+    if label is None:
+        raise BadInput(f"This scheme encodes a number without saying what it is: {_HOW}.")
+    if label.weights is not None and everywhere(numbers == 0):
+        return np.full(len(numbers), ZERO, np.int64)
+    return arena.symbols(owner, label, VALUE if label.weights is None else NOISE)
+
+
+def combined(arena: Arena, plus: list[Rows], minus: Sequence[Rows] = ()) -> Nodes:
+    places = np.arange(len(plus[0]))
+    terms = [(places, rows.nodes, 1) for rows in plus] + [(places, rows.nodes, -1) for rows in minus]
+    return arena.combine(len(places), terms)
+
+
+def summed(arena: Arena, parts: list[tuple[Ids, Rows]], items: Ids) -> Nodes:
+    return arena.combine(len(items), [(np.searchsorted(items, ids), rows.nodes, 1) for ids, rows in parts])
