@@ -28,6 +28,9 @@ from protocol.tape import Envelopes, Tape
 Counts = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
+# what a party can be able to work out of other users' numbers; a role that a scheme does not name may do the first
+LEVELS = ("nothing", "aggregate", "noisy-individual", "exact-individual")
+
 DELTA = 1e-5  # at which every accounted ε is stated
 
 
@@ -79,6 +82,7 @@ class Scheme(ABC):
     claims: ClassVar[str]  # as published: a claim, not a measurement
     known_weaknesses: ClassVar[tuple[str, ...]] = ()
     leakage: ClassVar[tuple[Leak, ...]] = ()
+    permits: ClassVar[dict[str, str]] = {}  # role -> the most that it alone may determine of users, of `LEVELS`
     messages: ClassVar[tuple[type, ...]]  # Hello first; the index is the kind on the wire
     servers: ClassVar[tuple[str, ...]] = (RECOMMENDER, THIRD_PARTY)  # an earlier one connects to the later ones
     flags: ClassVar[frozenset[str]] = frozenset()  # of `keyhole run`, beyond those that every scheme takes

@@ -73,6 +73,7 @@ class Direct(Scheme):
         Leak("user", "ItemFactors", "factors", "the item factors, and so the noisy sums, of its items"),
         Leak("user", "Finish", "iteration", "that the run ended"),
     )
+    permits: ClassVar[dict[str, str]] = {"recommender": "noisy-individual", "user": "aggregate"}
     messages = (Hello, Join, NoiseKeys, ItemFactors, NoisyGradient, Finish)
     servers = (RECOMMENDER,)
     flags = frozenset({"epsilon", "no_rho", "factor_bits"})

@@ -128,6 +128,7 @@ class Masked(Scheme):
         Leak("user", "ItemFactorsInFull", "envelopes", "the iteration noise envelopes of its items"),
         Leak("user", "Finish", "iteration", "that the run ended"),
     )
+    permits: ClassVar[dict[str, str]] = {"recommender": "aggregate", "third_party": "nothing", "user": "aggregate"}
     messages: ClassVar[tuple[type, ...]] = (
         Hello,
         Join,

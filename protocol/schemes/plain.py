@@ -35,6 +35,7 @@ class Plain(Scheme):
         Leak("user", "ItemFactors", "factors", "the item factors of the user's own items"),
         Leak("user", "Finish", "iteration", "that the run ended"),
     )
+    permits: ClassVar[dict[str, str]] = {"recommender": "exact-individual", "user": "exact-individual"}
     messages = (Hello, Join, ItemFactors, Gradient, Finish)
     servers = (RECOMMENDER,)
     flags = frozenset({"factor_bits"})

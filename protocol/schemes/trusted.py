@@ -66,6 +66,7 @@ class Trusted(Scheme):
         Leak("user", "Published", "user_factors", "its own profile, made of its own and of everybody's ratings"),
         Leak("user", "Published", "factors", "the published, noisy item factors of its own items"),
     )
+    permits: ClassVar[dict[str, str]] = {"recommender": "exact-individual", "user": "aggregate"}
     messages = (Hello, RatingsHandover, Published)
     servers = (RECOMMENDER,)
     flags = frozenset({"epsilon"})

@@ -14,11 +14,11 @@ import numpy.typing as npt
 from scipy.sparse import csr_array, vstack
 from scipy.sparse.csgraph import connected_components
 
+from protocol.schemes.base import LEVELS
 from sim.audit.algebra.arena import NOISE, UNIFORM, VALUE
 from sim.audit.algebra.eliminate import clear_with, left_kernel, rows_of
 from sim.audit.algebra.knowledge import Library, Mask, Table, count_owners
 
-LEVELS = ("nothing", "aggregate", "noisy-individual", "exact-individual")
 MOST_ENTANGLED = 400  # rows with shared symbols for which the last question is asked with dense matrices
 _PRIME = 2_147_483_647  # ranks are taken modulo it: a rank over the rationals can only be missed by chance
 
@@ -40,17 +40,19 @@ class Answer:
     single_items: int
     individuals: int  # users of whom a number is isolated, from sums of two or more contributors
     sums: int  # rows about two or more users
+    exact_sums: int  # rows about two or more users, without noise
     noise_left: dict[str, float]  # by kind of noise, of the least noisy row at that level: fraction of Lemma-1 variance
     uneven: int
     undecided: int
     clear: tuple[str, ...]  # users whose numbers a member received without any form
 
 
-def grade(library: Library, members: tuple[str, ...]) -> Answer:
-    table, bits = library.table(members), library.bits
+def grade(library: Library, members: tuple[str, ...], thinned: bool = False) -> Answer:
+    """`thinned`: for one user alone; only `determines` and the sums of one contributor are then meant."""
+    table, bits = library.table(members, thinned), library.bits
     value = table.kind == VALUE
     held = left_kernel(table.rows, table.kind == UNIFORM, bits, value)
-    noisy = separate(held.rows, table, bits)
+    noisy = separate(_without_known_noise(held.rows, table, bits), table, bits)
     exact = separate(left_kernel(held.rows, table.kind == NOISE, bits, value).rows, table, bits)
     heard = [library.hearing.heard[member] for member in members]
     clear = sorted({sender for one in heard for sender in one.clear} - set(members))
@@ -72,11 +74,23 @@ def grade(library: Library, members: tuple[str, ...]) -> Answer:
         single_items=single_items,
         individuals=len(set(_owners(source, alone, table)) | set(clear)),
         sums=int((noisy.owners >= 2).sum()),
+        exact_sums=int((exact.owners >= 2).sum()),
         noise_left=_least_noise(source, chosen, table),
         uneven=held.uneven,
         undecided=noisy.undecided + exact.undecided,
         clear=tuple(clear),
     )
+
+
+def _without_known_noise(rows: csr_array, table: Table, bits: int) -> csr_array:
+    """Rows about noise alone say what it is: taken out of the others."""
+    noise = table.kind == NOISE
+    bare = np.bincount(rows_of(rows), ~noise[rows.indices], minlength=rows.shape[0]) == 0
+    named = np.zeros(rows.shape[1], np.bool_)
+    named[rows.indices[bare[rows_of(rows)]]] = True
+    cleared, used = clear_with(rows, np.flatnonzero(bare), named & noise, bits)
+    joined: csr_array = vstack([cleared, used], format="csr")
+    return joined
 
 
 def _smallest(owners: npt.NDArray[np.int64]) -> int | None:

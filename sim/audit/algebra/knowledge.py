@@ -11,6 +11,7 @@ fixed odd number stands for it, under which different combinations stay as diffe
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -21,9 +22,11 @@ from sim.audit.algebra.arena import NOISE, SUM, UNIFORM, VALUE, Forms, Nodes
 from sim.audit.algebra.eliminate import reduce
 from sim.audit.algebra.rerun import Hearing
 
+MANY = 100_000  # rows among which those that follow from others are looked for first: it saves more than it costs
 OMEGA = 0x2545F4914F6CDD1D  # odd; any other would do
 
 Mask = npt.NDArray[np.bool_]
+Compact = tuple[csr_array, Nodes]  # rows, and the leaf of each column
 
 
 class Table:
@@ -50,7 +53,7 @@ class Library:
         times, lengths = [entry.iteration for entry in releases], [len(entry.items) for entry in releases]
         self.release_times = np.repeat(np.array(times, np.int64), np.array(lengths, np.int64))
         self.openers = {entry.party for entry in releases}
-        self.released = self.forms.of(_joined([entry.nodes for entry in releases]))
+        self.released = _compact(self.forms.of(_joined([entry.nodes for entry in releases])))
         self.contributors = self._contributors()
 
     def _leaf_keys(self) -> tuple[npt.NDArray[np.int32], dict[bytes, int]]:
@@ -62,8 +65,39 @@ class Library:
 
     def _contributors(self) -> npt.NDArray[np.int64]:
         """Of every release: how many users' numbers are in it."""
-        rows = self.released
-        return count_owners(rows, self.forms.kind[rows.indices] == VALUE, self.forms.owner)
+        rows, leaves = self.released
+        return count_owners(rows, (self.forms.kind[leaves] == VALUE)[rows.indices], self.forms.owner[leaves])
+
+    def contributors_of(self, release: int) -> list[str]:
+        rows, leaves = self.released
+        symbols = leaves[rows.indices[rows.indptr[release] : rows.indptr[release + 1]]]
+        owners = self.forms.owner[symbols[self.forms.kind[symbols] == VALUE]]
+        return [self.forms.owners[owner] for owner in np.unique(owners).tolist()]
+
+    @functools.cached_property
+    def thin(self) -> Compact:
+        """The releases with three users' symbols of each pattern and kind instead of all.
+
+        Symbols with the same coefficients in all releases stay or vanish together in every combination. Whether one
+        user other than the coalition's is left or several, and whether noise is left, three of them tell as well.
+        """
+        rows, leaves = self.released
+        owner, kind = self.forms.owner[leaves], self.forms.kind[leaves]
+        weights = np.random.default_rng(1).integers(-(1 << 62), 1 << 62, rows.shape[0], np.int64)
+        pattern = rows.T @ weights  # equal for equal columns, and else by chance in 2^-63
+        order = np.lexsort((owner, kind, pattern))
+        new = np.ones(len(leaves), np.bool_)
+        new[1:] = (np.diff(pattern[order]) != 0) | (np.diff(kind[order]) != 0)
+        other = new.copy()  # another owner than the symbol before it
+        other[1:] |= np.diff(owner[order]) != 0
+        number = np.cumsum(other)
+        begin = np.repeat(number[new], np.diff(np.flatnonzero(new), append=len(leaves)))
+        kept = np.zeros(len(leaves), np.bool_)
+        kept[order] = number - begin < 3
+        thin = rows.copy()
+        thin.data = np.where(kept[rows.indices], rows.data, 0)
+        thin.eliminate_zeros()
+        return _compact(thin, leaves)
 
     # --- one coalition -------------------------------------------------------------------------------------------
 
@@ -80,18 +114,20 @@ class Library:
         known: Mask = own | drawn
         return known
 
-    def table(self, members: Sequence[str]) -> Table:
-        """Everything that the coalition holds, without what it knows."""
+    def table(self, members: Sequence[str], thinned: bool = False) -> Table:
+        """Everything that the coalition holds, without what it knows; `thinned`: enough of it for one user's level."""
         heard = _joined([nodes for member in members for nodes in self.hearing.heard[member].nodes])
-        parts = []
+        size, parts = len(self.forms.kind), []
         if len(heard):
-            parts.append(self.forms.of(self._needed(np.unique(heard), members)))
+            heard = np.unique(heard)
+            parts.append(self.forms.of(self._needed(heard, members) if len(heard) > MANY else heard))
         if self.openers.isdisjoint(members):
-            parts.append(self._from_factors(members))
-        rows = vstack(parts, format="csr") if parts else csr_array((0, len(self.forms.kind)), dtype=np.int64)
-        leaves, column = np.unique(rows.indices, return_inverse=True)
-        rows = csr_array((rows.data, column, rows.indptr), shape=(rows.shape[0], len(leaves)))
-        rows.data = np.where(self.known(members, leaves)[column], 0, rows.data)
+            rows, leaves = self.thin if thinned else self.released
+            given = self._from_factors(members, rows)
+            parts.append(csr_array((given.data, leaves[given.indices], given.indptr), shape=(given.shape[0], size)))
+        rows = vstack(parts, format="csr") if parts else csr_array((0, size), dtype=np.int64)
+        rows, leaves = _compact(rows)
+        rows.data = np.where(self.known(members, leaves)[rows.indices], 0, rows.data)
         rows = reduce(rows, self.bits)
         return Table(rows[np.flatnonzero(np.diff(rows.indptr))], leaves, self.forms)
 
@@ -110,42 +146,43 @@ class Library:
         needed: Nodes = heard[~whole[heard]]
         return needed
 
-    def _from_factors(self, members: Sequence[str]) -> csr_array:
-        """The sums that two sightings of an item's factors give away."""
-        n_items = int(self.release_items.max()) + 1 if len(self.release_items) else 0
-        last = int(self.release_times.max()) + 2 if n_items else 0
-        seen = np.zeros((last, n_items), np.bool_)
+    def _from_factors(self, members: Sequence[str], released: csr_array) -> csr_array:
+        """The sums that two sightings of an item's factors give away: a row for every gap with a release in it."""
+        items, times = self.release_items, self.release_times
+        if not len(items):
+            return released
+        seen = np.zeros((int(times.max()) + 2, int(items.max()) + 1), np.int64)
         for member in members:
-            for iteration, items in self.hearing.heard[member].sightings:
-                if 0 <= iteration < last:
-                    seen[iteration, items[items < n_items]] = True
-        entries: list[tuple[int, int, int]] = []  # (row, release, coefficient)
-        row = 0
-        starts, order = self._releases_by_item(n_items)
-        for item in np.flatnonzero(seen.any(axis=0)).tolist():
-            mine = order[starts[item] : starts[item + 1]]
-            gap = np.searchsorted(np.flatnonzero(seen[:, item]), self.release_times[mine], side="right")
-            for between in range(1, int(seen[:, item].sum())):
-                inside = mine[gap == between]
-                powers = zip(inside.tolist(), _powers(len(inside)), strict=True)
-                entries += [(row, release, power) for release, power in powers]
-                row += len(inside) > 0
-        rows: csr_array = _matrix(entries, row, len(self.release_items)) @ self.released
+            for iteration, told in self.hearing.heard[member].sightings:
+                if 0 <= iteration < len(seen):
+                    seen[iteration, told[told < seen.shape[1]]] = 1
+        sightings = seen.cumsum(axis=0)
+        gap = sightings[times, items]  # between this sighting and the next; 0: before the first
+        inside = np.flatnonzero((gap > 0) & (gap < sightings[-1, items]))
+        inside = inside[np.lexsort((times[inside], items[inside]))]
+        key = items[inside] * len(seen) + gap[inside]
+        first = np.flatnonzero(np.diff(key, prepend=-1))
+        lengths = np.diff(first, append=len(key))
+        row = np.repeat(np.arange(len(first)), lengths)
+        after = np.repeat(first + lengths, lengths) - 1 - np.arange(len(key))  # releases after it in the same gap
+        which = csr_array((_powers(after), (row, inside)), shape=(len(first), len(items)))
+        rows: csr_array = which @ released
         return rows
 
-    def _releases_by_item(self, n_items: int) -> tuple[Nodes, Nodes]:
-        order = np.lexsort((self.release_times, self.release_items))
-        return np.searchsorted(self.release_items[order], np.arange(n_items + 1)), order
+
+def _powers(exponents: Nodes) -> Nodes:
+    """ω to these exponents, as signed 64-bit words."""
+    words = np.ones(int(exponents.max(initial=0)) + 1, np.int64)
+    words[1:] = OMEGA
+    powers: Nodes = np.cumprod(words)[exponents]  # overflow is the reduction
+    return powers
 
 
-def _powers(count: int) -> list[int]:
-    """ω^(count−1) … ω^0 as signed 64-bit words."""
-    return [((pow(OMEGA, count - 1 - at, 1 << 64) + (1 << 63)) % (1 << 64)) - (1 << 63) for at in range(count)]
-
-
-def _matrix(entries: list[tuple[int, int, int]], rows: int, columns: int) -> csr_array:
-    table = np.array(entries, np.int64).reshape(-1, 3)
-    return csr_array((table[:, 2], (table[:, 0], table[:, 1])), shape=(rows, columns))
+def _compact(rows: csr_array, names: Nodes | None = None) -> Compact:
+    """Only the columns that have entries, and which leaf each of them is."""
+    columns, place = np.unique(rows.indices, return_inverse=True)
+    small = csr_array((rows.data, place, rows.indptr), shape=(rows.shape[0], len(columns)))
+    return small, columns.astype(np.int64) if names is None else names[columns]
 
 
 def _joined(parts: Iterable[Nodes]) -> Nodes:
@@ -155,5 +192,6 @@ def _joined(parts: Iterable[Nodes]) -> Nodes:
 def count_owners(rows: csr_array, counted: Mask, owner: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
     """Per row, the number of different owners among the entries that are counted."""
     of_row = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))[counted]
-    pairs = np.unique(of_row * (np.int64(1) << 32) + owner[rows.indices[counted]])
-    return np.bincount(pairs >> 32, minlength=rows.shape[0])
+    pairs = of_row * (np.int64(1) << 32) + owner[rows.indices[counted]]
+    pairs.sort()
+    return np.bincount(pairs[np.diff(pairs, prepend=-1) != 0] >> 32, minlength=rows.shape[0])

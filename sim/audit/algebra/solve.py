@@ -1,0 +1,148 @@
+"""The exact linear answer for every coalition, and what of it goes beyond the scheme's word."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from protocol.roles import role_of, user_name
+from protocol.schemes.base import LEVELS
+from sim.audit.algebra.grade import Answer, grade
+from sim.audit.algebra.knowledge import Library
+from sim.audit.algebra.rerun import Rerun
+from sim.audit.coalitions import COLLUDERS, Coalition, beyond_single
+from sim.audit.findings import Finding, Severity
+from sim.evidence import Case
+
+EXACT = "exact, over the ring, for what is linear in the values on the wire"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Solved:
+    members: Coalition
+    answer: Answer
+    stands_for: int  # parties alone: how many come to the same
+
+
+def solve(case: Case, extra: Sequence[Coalition] = (), colluders: int = COLLUDERS) -> list[Solved]:
+    """Each server alone, users alone by what they come to, the default coalitions, and those asked for."""
+    library = Library(Rerun(case).run(), case.card.params.ring_bits)
+    solved = [Solved((server,), grade(library, (server,)), 1) for server in case.card.scheme.servers]
+    solved += _users_alone(case, library)
+    for members in dict.fromkeys([*beyond_single(case, library, colluders), *extra]):
+        if all(members != earlier.members for earlier in solved):
+            solved.append(Solved(members, grade(library, members), 1))
+    return solved
+
+
+def _users_alone(case: Case, library: Library) -> list[Solved]:
+    """One user for each level that users alone come to, most users first."""
+    levels: dict[str, list[str]] = {}
+    for name in map(user_name, range(case.card.params.n_users)):
+        levels.setdefault(grade(library, (name,), thinned=True).determines, []).append(name)
+    by_number = sorted(levels.values(), key=len, reverse=True)
+    return [Solved((names[0],), grade(library, (names[0],)), len(names)) for names in by_number]
+
+
+def row(solved: Solved) -> dict[str, Any]:
+    """As it stands in `audit --json`."""
+    answer = solved.answer
+    return {
+        "members": list(solved.members),
+        "stands_for": solved.stands_for,
+        "determines": answer.determines,
+        "smallest_group": answer.smallest_group,
+        "single_contributor_sums": answer.single_contributor_sums,
+        "items": answer.single_items,
+        "individuals": answer.individuals,
+        "sums": answer.sums,
+        "noise_left": answer.noise_left,
+        "undecided": answer.uneven + answer.undecided,
+        "detail": detail(solved),
+    }
+
+
+def detail(solved: Solved) -> str:
+    answer = solved.answer
+    words = {
+        "nothing": "nothing that is linear in a user's numbers",
+        "aggregate": _aggregate(answer),
+        "noisy-individual": f"noisy gradients of {_users(answer.individuals)}, {_noise(answer)}",
+        "exact-individual": f"exact gradients, or exact differences of them, of {_users(answer.individuals)}",
+    }[answer.determines]
+    if answer.clear:
+        words = f"what {_users(len(answer.clear))} sent in the clear"
+    if answer.single_contributor_sums:
+        words += f"; besides {answer.single_contributor_sums} sums of {answer.single_items} items with one contributor"
+    if answer.uneven + answer.undecided:
+        words += f"; {answer.uneven + answer.undecided} rows could not be decided, so it may be more"
+    return words
+
+
+def _aggregate(answer: Answer) -> str:
+    if answer.smallest_group is None:
+        return "published figures made from everybody's data"
+    noise = _noise(answer) if answer.noise_left else "without noise"
+    return f"{answer.sums} sums of {answer.smallest_group} or more other users, {noise}"
+
+
+def _users(number: int) -> str:
+    return "1 user" if number == 1 else f"{number} users"
+
+
+def _noise(answer: Answer) -> str:
+    names = {"eta": "η", "rho": "ρ"}
+    parts = [f"{100 * part:.3g} % of {names.get(kind, kind)}" for kind, part in answer.noise_left.items()]
+    return f"the least hidden under {' and '.join(parts)}" if parts else "without noise"
+
+
+# --- findings --------------------------------------------------------------------------------------------------------
+
+
+def findings(case: Case, solved: Sequence[Solved]) -> list[Finding]:
+    return [finding for one in solved for finding in _of_one(case, one)]
+
+
+def _of_one(case: Case, solved: Solved) -> list[Finding]:
+    answer, scheme = solved.answer, case.card.scheme
+    found = []
+    protects = not math.isinf(case.card.params.epsilon)
+    if answer.exact_sums and protects:
+        title = "Sums of several users can be had without any of the claimed noise"
+        found.append(_finding("missing-noise", title, solved, "break", f"ε = {case.card.params.epsilon:g}"))
+    roles = {role_of(member) for member in solved.members}
+    allowed = max((LEVELS.index(scheme.permits.get(role, LEVELS[0])) for role in roles), default=0)
+    level = LEVELS.index(answer.determines)
+    if level > allowed:
+        found.append(_beyond(case, solved, roles, LEVELS[allowed]))
+    elif roles == {"user"} and answer.determines == "aggregate" == LEVELS[allowed] and answer.sums:
+        title = "Item factors at two times give a user the noisy sums of its items"
+        found.append(_finding("released-sums", title, solved, "weak", LEVELS[allowed]))
+    return found
+
+
+def _beyond(case: Case, solved: Solved, roles: set[str], allowed: str) -> Finding:
+    """More than the scheme permits the members' roles. That roles do not collude is what the schemes assume."""
+    servers = roles & set(case.card.scheme.servers)
+    if solved.answer.determines == "exact-individual":
+        title = "One user's gradients, or their differences, can be had without noise"
+        return _finding("difference-attack", title, solved, "break", allowed)
+    if servers and len(solved.members) == 1:
+        title = f"{solved.members[0]} alone can work out more than the scheme permits it"
+        return _finding("unmasking", title, solved, "break", allowed)
+    if len(servers) > 1:
+        return _finding("unmasking", "Servers together undo the masks of every user", solved, "weak", allowed)
+    if "recommender" in servers:
+        title = "The recommender and all contributors of a sum but one isolate the last one"
+        return _finding("known-shares", title, solved, "weak", allowed)
+    title = "Users who contributed to a sum isolate the last contributor without any server's masks"
+    return _finding("released-sums", title, solved, "weak", allowed)
+
+
+def _finding(id_: str, title: str, solved: Solved, severity: Severity, claimed: str) -> Finding:
+    answer = solved.answer
+    measured = {"determines": answer.determines, "users": answer.individuals, "smallest_group": answer.smallest_group}
+    evidence = f"algebra over the views of {'+'.join(solved.members)}: {detail(solved)}"
+    return Finding(id_, title, solved.members, severity, claimed, measured, None, EXACT, evidence)

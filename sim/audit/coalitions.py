@@ -1,0 +1,56 @@
+"""Who might put their views together: every party alone, servers, servers with users, users."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from protocol.errors import BadInput
+from protocol.roles import user_index, user_name
+from sim.audit.algebra.knowledge import Library
+from sim.evidence import Case
+
+COLLUDERS = 3  # users in a default coalition, unless another number is asked for
+
+Coalition = tuple[str, ...]
+
+
+def parse(case: Case, text: str) -> Coalition:
+    """`recommender+user:3+user:9`; `BadInput` for a party that this run does not have."""
+    members = [name.strip() for name in text.split("+")]
+    for name in members:
+        if name not in case.party_set:
+            known = ", ".join([*case.card.scheme.servers, f"user:0 … user:{case.card.params.n_users - 1}"])
+            raise BadInput(f"{text!r} is no coalition of this run: {name!r} is none of its parties ({known}).")
+    return ordered(case, members)
+
+
+def ordered(case: Case, members: Iterable[str]) -> Coalition:
+    """Servers first, then users by number, each once."""
+    servers = case.card.scheme.servers
+    return tuple(sorted(set(members), key=lambda name: (name not in servers, user_index(name), name)))
+
+
+def beyond_single(case: Case, library: Library, colluders: int) -> list[Coalition]:
+    """All servers together; one server with users; users. The users are those who can do most harm together."""
+    servers = case.card.scheme.servers
+    users = worst_users(case, library, colluders)
+    found: list[Coalition] = [tuple(servers)] if len(servers) > 1 else []
+    if users:
+        found += [(server, *users) for server in servers]
+        found += [users] if len(users) > 1 else []
+    return found
+
+
+def worst_users(case: Case, library: Library, colluders: int) -> Coalition:
+    """All contributors but one of a sum with as many, if there is one: the last one is then isolated."""
+    wanted = min(colluders, case.card.params.n_users - 1)
+    chosen: Sequence[str] = ()
+    counts = library.contributors
+    if wanted > 0 and (counts > 1).any():
+        small = np.where((counts > 1) & (counts <= wanted + 1), counts, 0)
+        release = int(small.argmax()) if small.any() else int(np.where(counts > 1, counts, counts.max() + 1).argmin())
+        chosen = sorted(library.contributors_of(release), key=user_index)[:-1][:wanted]
+    others = (user_name(user) for user in range(case.card.params.n_users) if user_name(user) not in chosen)
+    return ordered(case, [*chosen, *(name for name, _ in zip(others, range(wanted - len(chosen)), strict=False))])

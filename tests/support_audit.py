@@ -1,0 +1,23 @@
+"""Runs to be audited: a folder with real views from a few ratings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from sim.config import RunConfig
+from sim.evidence import Case, open_case
+from sim.run import run
+
+
+def audited(folder: Path, ratings: Sequence[Mapping[int, float]], scheme: str = "masked", **flags: Any) -> Case:
+    """A run of these ratings (item -> rating, one mapping per user), all of them trained on."""
+    lines = [f"u{user:03},i{item:03},{value}" for user, rated in enumerate(ratings) for item, value in rated.items()]
+    data = folder / "ratings.csv"
+    data.write_text("user,item,rating\n" + "\n".join(lines) + "\n")
+    given = {"transport": "inprocess", "test_fraction": 0.0, "seed": 1, "dim": 2, "iterations": 3, **flags}
+    out = folder / "run"
+    summary = run(RunConfig(scheme=scheme, data=str(data), **given), out=out)
+    assert summary["completed"]
+    return open_case(out)
