@@ -44,6 +44,7 @@ class Answer:
     noise_left: dict[str, float]  # by kind of noise, of the least noisy row at that level: fraction of Lemma-1 variance
     uneven: int
     undecided: int
+    what: str  # the numbers that the users' rows are made of, such as gradient
     clear: tuple[str, ...]  # users whose numbers a member received without any form
 
 
@@ -59,7 +60,7 @@ def grade(library: Library, members: tuple[str, ...], thinned: bool = False) -> 
     sole = sole_rows(noisy, table, library)
     single_items, single_sums = _singles(noisy, sole, table)
     level, source = 0, noisy
-    if (noisy.owners >= 2).any() or (not len(library.release_items) and any(one.published for one in heard)):
+    if (noisy.owners >= 2).any() or (not len(library.contributors) and any(one.published for one in heard)):
         level = 1
     if ((noisy.owners == 1) & ~sole).any():
         level = 2
@@ -78,6 +79,7 @@ def grade(library: Library, members: tuple[str, ...], thinned: bool = False) -> 
         noise_left=_least_noise(source, chosen, table),
         uneven=held.uneven,
         undecided=noisy.undecided + exact.undecided,
+        what="/".join(table.words[word] for word in np.unique(table.what[value]).tolist()) or "number",
         clear=tuple(clear),
     )
 
@@ -169,10 +171,9 @@ def sole_rows(found: Separated, table: Table, library: Library) -> Mask:
     """Rows of one user that are about sums to which nobody else contributed: a weakness of its own, counted apart."""
     rows = found.rows
     sole = np.zeros(rows.shape[0], np.bool_)
-    alone = library.contributors == 1
-    if not alone.any():
+    lonely = library.lonely
+    if not lonely:
         return sole
-    lonely = set(zip(library.release_items[alone].tolist(), library.release_times[alone].tolist(), strict=True))
     for row in np.flatnonzero(found.owners == 1).tolist():
         symbols = rows.indices[rows.indptr[row] : rows.indptr[row + 1]]
         symbols = symbols[table.kind[symbols] == VALUE]

@@ -68,6 +68,15 @@ class Library:
         rows, leaves = self.released
         return count_owners(rows, (self.forms.kind[leaves] == VALUE)[rows.indices], self.forms.owner[leaves])
 
+    @functools.cached_property
+    def lonely(self) -> set[tuple[int, int]]:
+        """(item, iteration) of the numbers that were opened with no other user's in the sum."""
+        rows, leaves = self.released
+        alone = np.repeat(self.contributors == 1, np.diff(rows.indptr))
+        symbols = leaves[rows.indices[alone]]
+        symbols = symbols[self.forms.kind[symbols] == VALUE]
+        return set(zip(self.forms.item[symbols].tolist(), self.forms.iteration[symbols].tolist(), strict=True))
+
     def contributors_of(self, release: int) -> list[str]:
         rows, leaves = self.released
         symbols = leaves[rows.indices[rows.indptr[release] : rows.indptr[release + 1]]]
@@ -149,8 +158,8 @@ class Library:
     def _from_factors(self, members: Sequence[str], released: csr_array) -> csr_array:
         """The sums that two sightings of an item's factors give away: a row for every gap with a release in it."""
         items, times = self.release_items, self.release_times
-        if not len(items):
-            return released
+        if not (items >= 0).any():
+            return released[np.zeros(0, np.int64)]
         seen = np.zeros((int(times.max()) + 2, int(items.max()) + 1), np.int64)
         for member in members:
             for iteration, told in self.hearing.heard[member].sightings:
@@ -158,7 +167,7 @@ class Library:
                     seen[iteration, told[told < seen.shape[1]]] = 1
         sightings = seen.cumsum(axis=0)
         gap = sightings[times, items]  # between this sighting and the next; 0: before the first
-        inside = np.flatnonzero((gap > 0) & (gap < sightings[-1, items]))
+        inside = np.flatnonzero((items >= 0) & (gap > 0) & (gap < sightings[-1, items]))
         inside = inside[np.lexsort((times[inside], items[inside]))]
         key = items[inside] * len(seen) + gap[inside]
         first = np.flatnonzero(np.diff(key, prepend=-1))

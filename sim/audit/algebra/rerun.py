@@ -41,11 +41,11 @@ class Heard:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Released:
-    """Sums that became item factors: v_j(t) and v_j(t+1) together give them away."""
+    """Sums that were opened. If they became item factors, v_j(t) and v_j(t+1) together give them away."""
 
     party: str  # that opened them
     iteration: int
-    items: Nodes
+    items: Nodes  # whose factors each moved; −1: no item's
     nodes: Nodes
 
 
@@ -151,8 +151,9 @@ class Rerun:
             return []
         opened = actor.ring.opened if actor.ring.opened is not None else actor.reals.opened
         moved = getattr(actor.role, "last_moved", None)
-        if opened is not None and moved is not None and len(opened) == len(moved):
-            self._releases.append(Released(actor.party, before, moved.astype(np.int64), opened))
+        if opened is not None:
+            items = np.full(len(opened), -1) if moved is None or len(moved) != len(opened) else moved.astype(np.int64)
+            self._releases.append(Released(actor.party, before, items, opened))
         return effects
 
     def _carry_out(self, party: str, effects: Effects) -> None:

@@ -69,8 +69,8 @@ def detail(solved: Solved) -> str:
     words = {
         "nothing": "nothing that is linear in a user's numbers",
         "aggregate": _aggregate(answer),
-        "noisy-individual": f"noisy gradients of {_users(answer.individuals)}, {_noise(answer)}",
-        "exact-individual": f"exact gradients, or exact differences of them, of {_users(answer.individuals)}",
+        "noisy-individual": f"noisy {answer.what}s of {_users(answer.individuals)}, {_noise(answer)}",
+        "exact-individual": f"exact {answer.what}s, or exact differences of them, of {_users(answer.individuals)}",
     }[answer.determines]
     if answer.clear:
         words = f"what {_users(len(answer.clear))} sent in the clear"
@@ -126,8 +126,8 @@ def _of_one(case: Case, solved: Solved) -> list[Finding]:
 def _beyond(case: Case, solved: Solved, roles: set[str], allowed: str) -> Finding:
     """More than the scheme permits the members' roles. That roles do not collude is what the schemes assume."""
     servers = roles & set(case.card.scheme.servers)
-    if solved.answer.determines == "exact-individual":
-        title = "One user's gradients, or their differences, can be had without noise"
+    if solved.answer.determines == "exact-individual" and not math.isinf(case.card.params.epsilon):
+        title = "One user's numbers, or their differences, can be had without noise"
         return _finding("difference-attack", title, solved, "break", allowed)
     if servers and len(solved.members) == 1:
         title = f"{solved.members[0]} alone can work out more than the scheme permits it"
