@@ -11,7 +11,7 @@ import signal
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any, NoReturn, TypeVar
@@ -205,28 +205,49 @@ def view(
     party: Annotated[str, typer.Argument(metavar="PARTY", help="recommender, third_party or user:17.")],
     iteration: Annotated[int | None, typer.Option(help="Only this one; -1 is the set-up.")] = None,
     kind: Annotated[str | None, typer.Option(help="A message kind, or received, sent, rejected, event.")] = None,
+    sender: Annotated[str | None, typer.Option(metavar="PARTY", help="Only what this party sent.")] = None,
+    records: Annotated[str | None, typer.Option(metavar="A:B", help="From record A up to but without B.")] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="The most records. (50; all in JSON)")] = None,
     full: Annotated[bool, typer.Option("--full", help="With --json: every value of arrays and keys.")] = False,
     json_: AsJson = False,
 ) -> None:
-    """Show what a party saw, record by record."""
-    whole = full and json_
-    records = viewing.select(viewing.read_view(run, party, whole), iteration, kind, limit if json_ else limit or 50)
+    """Show what a party saw, record by record, with the unit of every field."""
+    span = viewing.parse_records(records) if records else (0, None)
+    wanted = viewing.Filter(iteration, kind, sender, *span)
+    most = limit if json_ else limit or show.RECORDS_OF_A_PAGE
+    chosen = viewing.Selection(viewing.read_view(run, party, full and json_), wanted, most)
     if json_:
-        _print_json_rows(records)
-    else:
-        show.show_records(list(records), party)
+        _print_json_rows(_some(chosen, party))
+        return
+    show.show_records(_some(chosen, party), party)
+    if chosen.next_record is not None:
+        further = chosen.count_further(viewing.count_records(run, party))
+        given = (("--iteration", iteration), ("--kind", kind), ("--sender", sender), ("--limit", limit))
+        flags = [f"{flag} {shlex.quote(str(value))}" for flag, value in given if value is not None]
+        place = f"{shlex.quote(str(run))} {party} --records {chosen.next_record}:{span[1] or ''}"
+        show.show_further(further, " ".join(["keyhole view", place, *flags]))
+
+
+def _some(chosen: viewing.Selection, party: str) -> Iterator[dict[str, Any]]:
+    """`BadInput` in place of nothing at all."""
+    yield from chosen
+    if not chosen.shown:
+        raise BadInput(chosen.nothing(party))
 
 
 def _print_json_rows(records: Any) -> None:
     """One JSON array, written row by row: a view may be larger than the memory."""
-    first = True
+    first, refused = True, False
     try:
         for record in records:
             print("[" if first else ",", json.dumps(jsonable(record), allow_nan=False), sep="", end="\n")
             first = False
+    except BadInput:
+        refused = True
+        raise
     finally:  # what could be read is one document, also if the rest is not what the party wrote
-        print("[]" if first else "]")
+        if not refused:
+            print("[]" if first else "]")
 
 
 def _print_findings(found: dict[str, Any], json_: bool, display: Callable[[dict[str, Any]], None]) -> None:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
+from collections.abc import Iterable
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from protocol.schemes import Scheme
+
+RECORDS_OF_A_PAGE = 50
 
 
 class _Console(Console):
@@ -180,17 +185,36 @@ def _show_privacy(privacy: dict[str, Any]) -> None:
         out.print(f"Accounted: ε = {figure(accounted['epsilon'])} at {at} ({accounted['method']}).")
 
 
-def show_records(records: list[dict[str, Any]], party: str) -> None:
-    table = plain_table(f"What {party} saw", "record", "t", "what", "bytes", "fields")
-    for record in records:
-        other = f"\nfrom {record['sender']}" if record["type"] in ("received", "rejected") else ""
-        other = f"\nto {record['receiver']}" if record["type"] == "sent" else other
-        kind = "" if record["kind"] == record["type"] else f" {record['kind']}"
-        shown = record["fields"] | ({"sender_head": record["sender_head"]} if record["sender_head"] else {})
-        fields = "\n".join(f"{name} = {_brief(value)}" for name, value in shown.items())
-        when = "set-up" if record["iteration"] < 0 else str(record["iteration"])
-        table.add_row(str(record["record"]), when, f"{record['type']}{kind}{other}", str(record["bytes"]), fields)
-    out.print(table)
+def show_records(records: Iterable[dict[str, Any]], party: str) -> None:
+    """Page by page: a view may be larger than the memory."""
+    title, rest = f"What {party} saw", iter(records)
+    widths = (7, 6, 20, 8, max(20, out.width - 57))  # the same on every page; 16 columns are lines and spaces
+    while page := list(itertools.islice(rest, RECORDS_OF_A_PAGE)):
+        table = plain_table(title, "record", "t", "what", "bytes", "fields")
+        for column, width in zip(table.columns, widths, strict=True):
+            column.width = width
+        for record in page:
+            table.add_row(*_cells(record))
+        out.print(table)
+        title = f"What {party} saw, further"
+
+
+def _cells(record: dict[str, Any]) -> tuple[str, str, str, str, str]:
+    other = f"\nfrom {record['sender']}" if record["type"] in ("received", "rejected") else ""
+    other = f"\nto {record['receiver']}" if record["type"] == "sent" else other
+    kind = "" if record["kind"] == record["type"] else f" {record['kind']}"
+    units = {name: f" ({words})" for name, words in record["units"].items()}
+    fields = [f"{name}{units.get(name, '')} = {_brief(value)}" for name, value in record["fields"].items()]
+    if record["sender_head"]:
+        fields.append(f"sender_head = {_brief(record['sender_head'])}")
+    when = "set-up" if record["iteration"] < 0 else str(record["iteration"])
+    what = f"{record['type']}{kind}{other}"
+    return str(record["record"]), when, what, str(record["bytes"]), escape("\n".join(fields))
+
+
+def show_further(further: int, command: str) -> None:
+    """How much a page left out, and how to see it."""
+    out.print(f"{further} more {'record' if further == 1 else 'records'}: {command}", soft_wrap=True, markup=False)
 
 
 def _brief(value: Any) -> str:

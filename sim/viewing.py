@@ -5,24 +5,75 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from protocol import view
-from protocol.codec import NO_HEAD, Codec, head_in
+from protocol.codec import NO_HEAD, Codec, field_kinds, head_in
 from protocol.errors import Rejected
 from protocol.messages import EVENTS, SETUP
+from protocol.params import Params, require
 from protocol.party import iteration_of
 from sim.evidence import is_well_formed
 from sim.folder import read_run, view_file
 
 FIRST_VALUES = 4
+MOST_NAMES = 20  # in a sentence
+_BUFFER = 1 << 20
 Render = Callable[[Any], Any]
 
 _SECRET = "secret of this party, not shown"
 _NOTES = {"Again": ("sender", "received"), "Refused": ("reason", "count")}  # events that concern no role
+
+# what a field of a message counts, by how it travels (`messages.py`) …
+_UNITS = {
+    "count": "number",
+    "bytes32": "32 bytes",
+    "keys": "32-byte keys",
+    "items": "item ids",
+    "users": "user ids",
+    "counts": "users, one count per item",
+    "reals": "float64",
+    "floats": "float32",
+    "factors": "float{factor_bits} factors, one row per item",
+    "ring": "ring elements mod 2^{ring_bits}, unit 2^-{fraction_bits}",
+}
+# … and where its name says more
+_NAMED_UNITS = {
+    "iteration": "number",
+    "attempt": "number",
+    "received": "frames",
+    "answer": "1: wants one",
+    "wire_version": "number",
+    "floors": "contributors, one count per item",
+    "mask_key": "32-byte key",
+    "digest": "32-byte digest",
+    "params_digest": "32-byte digest",
+    "run_id": "32-byte digest",
+    "envelopes": "float32 envelopes, Exp(1)",
+    "user_factors": "float32 factors",
+    "online": "true: comes",
+    "user": "user id",
+    "ratings": "on the scale of the data",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """How records of one party are shown."""
+
+    party: str
+    codec: Codec
+    params: Params
+    render: Render
+
+    def units(self, cls: type) -> dict[str, str]:
+        """What each field of this message is counted in."""
+        figures = dataclasses.asdict(self.params)
+        return {name: _NAMED_UNITS.get(name, _UNITS[how].format(**figures)) for name, how in field_kinds(cls)}
 
 
 def read_view(folder: Path, party: str, full: bool = False) -> Iterator[dict[str, Any]]:
@@ -33,31 +84,119 @@ def read_view(folder: Path, party: str, full: bool = False) -> Iterator[dict[str
     _, card = read_run(folder)
     path = view_file(folder, party)
     expected = [card.run_id, party, card.scheme.name, card.params_digest]
-    with path.open("rb") as stream:
+    reader = Reader(party, card.codec, card.params, entire if full else brief)
+    with path.open("rb", _BUFFER) as stream:
         for record in view.read_records(stream):
             if not is_well_formed(record):
                 raise view.Broken(f"record {record.number} does not have the fields of its type")
             if record.number == 0 and record.fields[:4] != expected:
                 raise view.Broken(f"record 0 belongs to another run or party than {party}")
-            yield describe(record, party, card.codec, entire if full else brief)
+            yield describe(record, reader)
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which records are asked for; None: whatever it is."""
+
+    iteration: int | None = None
+    kind: str | None = None  # of a message, or a type of record
+    sender: str | None = None
+    first: int = 0
+    end: int | None = None  # the record before which to stop
+
+    def takes(self, record: dict[str, Any]) -> bool:
+        return (
+            record["record"] >= self.first
+            and self.iteration in (None, record["iteration"])
+            and self.kind in (None, record["kind"], record["type"])
+            and self.sender in (None, record["sender"])
+        )
+
+
+class Selection:
+    """The records that a filter takes, at most `limit` of them, one at a time; and what else there was.
+
+    Nothing is held but one record and the names of what was seen, however long the view is.
+    """
+
+    def __init__(self, records: Iterator[dict[str, Any]], wanted: Filter, limit: int | None = None) -> None:
+        self._records = records
+        self._wanted = wanted
+        self._limit = limit
+        self.shown = 0
+        self.next_record: int | None = None  # the first that the limit left out
+        self._seen: dict[str, dict[Any, None]] = {"kind": {}, "iteration": {}, "sender": {}}
+        self._last = -1
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        for record in self._taken():
+            if self._limit is not None and self.shown >= self._limit:
+                self.next_record = record["record"]
+                return
+            self.shown += 1
+            yield record
+
+    def _taken(self) -> Iterator[dict[str, Any]]:
+        for record in self._records:
+            if self._wanted.end is not None and record["record"] >= self._wanted.end:
+                return
+            self._last = record["record"]
+            for name, values in self._seen.items():
+                values.setdefault(record[name])
+            if self._wanted.takes(record):
+                yield record
+
+    def count_further(self, records: int) -> int:
+        """How many the limit left out, of a view of so many records; reads on only where that is not enough."""
+        assert self.next_record is not None
+        wanted = self._wanted
+        if (wanted.iteration, wanted.kind, wanted.sender) == (None, None, None):
+            return min(records, wanted.end or records) - self.next_record
+        return 1 + sum(1 for _ in self._taken())
+
+    def nothing(self, party: str) -> str:
+        """The sentence for somebody who asked for what is not there."""
+        kinds, senders = (_listed([value for value in self._seen[name] if value]) for name in ("kind", "sender"))
+        numbers = sorted(t for t in self._seen["iteration"] if t >= 0)
+        iterations = f"{numbers[0]} to {numbers[-1]} and -1, the set-up" if numbers else "only -1, the set-up"
+        if self._last < self._wanted.first:
+            return f"The view of {party} ends with record {self._last}: ask for earlier ones with --records A:B."
+        found = {"kind": kinds, "sender": senders, "iteration": iterations}
+        asked = [name for name in found if getattr(self._wanted, name) is not None]
+        there = "; ".join(f"{name}s: {found[name]}" for name in asked)
+        return f"No record of {party} is what you ask for; there are these {there}."
+
+
+def _listed(names: list[str]) -> str:
+    few = ", ".join(names[:MOST_NAMES])
+    return few if len(names) <= MOST_NAMES else f"{few} … ({len(names)} in all)"
 
 
 def select(
     records: Iterator[dict[str, Any]], iteration: int | None, kind: str | None, limit: int | None
 ) -> Iterator[dict[str, Any]]:
-    count = 0
-    for record in records:
-        if iteration is not None and record["iteration"] != iteration:
-            continue
-        if kind is not None and kind not in (record["kind"], record["type"]):
-            continue
-        if limit is not None and count >= limit:
-            return
-        count += 1
-        yield record
+    return iter(Selection(records, Filter(iteration, kind), limit))
 
 
-def describe(record: view.Record, party: str, codec: Codec, render: Render) -> dict[str, Any]:
+def count_records(folder: Path, party: str) -> int:
+    """By the lengths alone, so that a view of any size is counted at once; nothing is checked."""
+    with view_file(folder, party).open("rb") as stream:
+        return view.skim(stream)[0]
+
+
+def parse_records(text: str) -> tuple[int, int | None]:
+    """`A:B`, from record A up to but without B; either may be left out."""
+    first, colon, end = text.partition(":")
+    numbers = [first or "0", end or "0"]
+    require(
+        bool(colon) and all(number.isdecimal() and len(number) < 19 for number in numbers),
+        f"--records must be A:B, such as 100:150, not {text!r}.",
+    )
+    require(not end or int(numbers[0]) < int(end), f"--records {text} are none: the second number must be larger.")
+    return int(numbers[0]), int(end) if end else None
+
+
+def describe(record: view.Record, reader: Reader) -> dict[str, Any]:
     """One shape for all records: who sent it, which kind, how many bytes, and the fields by name."""
     entry: dict[str, Any] = {
         "record": record.number,
@@ -68,67 +207,76 @@ def describe(record: view.Record, party: str, codec: Codec, render: Render) -> d
         "kind": view.TYPES[record.type],
         "bytes": 0,
         "fields": {},
+        "units": {},
         "digest": None,
         "sender_head": None,  # of a received frame: where its sender's view stood
     }
-    return entry | _DESCRIBERS[record.type](record.fields, party, codec, render)
+    return entry | _DESCRIBERS[record.type](record.fields, reader)
 
 
-def _header(fields: list[Any], party: str, codec: Codec, render: Render) -> dict[str, Any]:
+def _header(fields: list[Any], reader: Reader) -> dict[str, Any]:
     run_id, named, scheme, digest, simulation, signer = fields
     note = "simulation, not private" if simulation else "fresh seed"
     values = {"run_id": run_id.hex(), "party": named, "scheme": scheme, "params_digest": digest.hex(), "seed": note}
     return {"fields": values | {"signer": signer.hex()}}
 
 
-def _input(fields: list[Any], party: str, codec: Codec, render: Render) -> dict[str, Any]:
+def _input(fields: list[Any], reader: Reader) -> dict[str, Any]:
     inputs = dict(fields[0])
     inputs["tape_seed"] = _SECRET
     if "items" in inputs:
-        inputs["items"] = render(np.frombuffer(inputs["items"], "<u4"))
-        inputs["ratings"] = render(np.frombuffer(inputs["ratings"], "<f8"))
-    return {"receiver": party, "fields": inputs}
+        inputs["items"] = reader.render(np.frombuffer(inputs["items"], "<u4"))
+        inputs["ratings"] = reader.render(np.frombuffer(inputs["ratings"], "<f8"))
+    units = {"items": _UNITS["items"], "ratings": _NAMED_UNITS["ratings"]} if "items" in inputs else {}
+    return {"receiver": reader.party, "fields": inputs, "units": units}
 
 
-def _received(fields: list[Any], party: str, codec: Codec, render: Render) -> dict[str, Any]:
+def _received(fields: list[Any], reader: Reader) -> dict[str, Any]:
     sender, frame = fields
-    entry = {"sender": sender, "receiver": party, "bytes": len(frame), "digest": hashlib.sha256(frame).hexdigest()}
+    entry = {
+        "sender": sender,
+        "receiver": reader.party,
+        "bytes": len(frame),
+        "digest": hashlib.sha256(frame).hexdigest(),
+    }
     try:
-        _, message = codec.decode(frame)
+        _, message = reader.codec.decode(frame)
     except Rejected as refusal:  # the chain holds, so another version wrote it
         return entry | {"kind": "unreadable", "fields": {"reason": refusal.reason.name}}
     head = head_in(frame)
     entry["sender_head"] = None if head == NO_HEAD else head.hex()
-    values = {field.name: render(getattr(message, field.name)) for field in dataclasses.fields(message)}
-    return entry | {"kind": type(message).__name__, "iteration": iteration_of(message), "fields": values}
+    values = {field.name: reader.render(getattr(message, field.name)) for field in dataclasses.fields(message)}
+    what = {"kind": type(message).__name__, "iteration": iteration_of(message), "fields": values}
+    return entry | what | {"units": reader.units(type(message))}
 
 
-def _sent(fields: list[Any], party: str, codec: Codec, render: Render) -> dict[str, Any]:
+def _sent(fields: list[Any], reader: Reader) -> dict[str, Any]:
     receiver, kind, iteration, size, digest = fields
-    names = {"sender": party, "receiver": receiver, "kind": kind, "iteration": iteration}
+    names = {"sender": reader.party, "receiver": receiver, "kind": kind, "iteration": iteration}
     return names | {"bytes": size, "digest": digest.hex()}
 
 
-def _rejected(fields: list[Any], party: str, codec: Codec, render: Render) -> dict[str, Any]:
+def _rejected(fields: list[Any], reader: Reader) -> dict[str, Any]:
     sender, reason, size, digest, used_its_number = fields
     values = {"reason": reason, "used_its_number": used_its_number}
-    return {"sender": sender, "receiver": party, "bytes": size, "digest": digest.hex(), "fields": values}
+    return {"sender": sender, "receiver": reader.party, "bytes": size, "digest": digest.hex(), "fields": values}
 
 
-def _event(fields: list[Any], party: str, codec: Codec, render: Render) -> dict[str, Any]:
+def _event(fields: list[Any], reader: Reader) -> dict[str, Any]:
     kind, *values = fields
     names = [field.name for field in dataclasses.fields(EVENTS[kind])] if kind in EVENTS else _NOTES.get(kind, ())
     named = dict(zip(names, values, strict=False))
-    entry = {"receiver": party, "kind": kind, "fields": named, "sender": named.get("sender")}
+    units = {name: _NAMED_UNITS[name] for name in named if name in _NAMED_UNITS}
+    entry = {"receiver": reader.party, "kind": kind, "fields": named, "units": units, "sender": named.get("sender")}
     return entry | ({"iteration": values[0]} if "iteration" in names else {})
 
 
-def _end(fields: list[Any], party: str, codec: Codec, render: Render) -> dict[str, Any]:
+def _end(fields: list[Any], reader: Reader) -> dict[str, Any]:
     return {"digest": fields[0].hex()}
 
 
-def _signed(fields: list[Any], party: str, codec: Codec, render: Render) -> dict[str, Any]:
-    return {"sender": party, "fields": {"signature": fields[0].hex()}}
+def _signed(fields: list[Any], reader: Reader) -> dict[str, Any]:
+    return {"sender": reader.party, "fields": {"signature": fields[0].hex()}}
 
 
 _DESCRIBERS = {

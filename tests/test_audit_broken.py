@@ -6,6 +6,7 @@ import pytest
 from support_audit import audited
 from test_algebra import RATINGS
 
+from sim.audit import inventory
 from sim.audit.algebra.solve import findings, solve
 
 
@@ -27,6 +28,13 @@ def test_algebra_finds_a_third_party_that_forwards_individual_sums(tmp_path):
 def test_algebra_finds_a_seed_that_is_used_in_two_iterations(tmp_path):
     case = audited(tmp_path, RATINGS, "support_broken:ReusesItsSeed")
     assert (("third_party",), "unmasking", "break") in by_algebra(case)
+
+
+def test_inventory_finds_a_field_that_is_not_declared(tmp_path):
+    rows, found = inventory.take(audited(tmp_path, RATINGS, "support_broken:SaysMore"))
+    undeclared = [(row["party"], row["kind"], row["field"]) for row in rows if row["declared"] is False]
+    assert undeclared == [("third_party", "WithRatings", "liked")]
+    assert [(one.id, one.severity, one.coalition) for one in found] == [("undeclared-field", "break", ("third_party",))]
 
 
 @pytest.mark.parametrize("scheme", ["masked", "dynamic"])

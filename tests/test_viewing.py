@@ -63,7 +63,7 @@ def test_events_that_concern_no_role_are_shown_with_names(folder):
     assert (refused["kind"], refused["fields"]) == ("Refused", {"reason": "UNKNOWN_KEY", "count": 4})
     assert (gone["kind"], gone["fields"], gone["sender"]) == ("Gone", {"user": 1}, None)
     shown = CliRunner().invoke(app, ["view", str(folder), "third_party", "--kind", "event"], env={"COLUMNS": "120"})
-    assert shown.exit_code == 0 and "reason = UNKNOWN_KEY" in shown.stdout and "received = 3" in shown.stdout
+    assert shown.exit_code == 0 and "reason = UNKNOWN_KEY" in shown.stdout and "received (frames) = 3" in shown.stdout
 
 
 def test_a_record_without_the_fields_of_its_type_is_told_in_one_sentence(folder):

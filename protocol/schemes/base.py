@@ -42,6 +42,7 @@ class Leak:
     kind: str
     field: str
     words: str
+    uniform: bool = False  # to its receiver alone, every value is uniform on Z_P and independent of all others
 
 
 @dataclass(frozen=True, slots=True)

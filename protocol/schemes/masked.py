@@ -109,7 +109,7 @@ class Masked(Scheme):
         Leak("third_party", "OpenSum", "floors", "how many contributors each item needs"),
         Leak("third_party", "MaskedGradient", "iteration", "the number of the iteration"),
         Leak("third_party", "MaskedGradient", "items", "which items each user rated"),
-        Leak("third_party", "MaskedGradient", "values", "uniform ring elements"),
+        Leak("third_party", "MaskedGradient", "values", "uniform ring elements", uniform=True),
         Leak("third_party", "Agreed", "iteration", "the number of the iteration"),
         Leak("third_party", "Agreed", "digest", "that both servers mean the same contributors"),
         Leak("third_party", "Finish", "iteration", "that the run ended"),

@@ -1,0 +1,164 @@
+"""A classifier that guesses a secret of (user, item) pairs, cross-validated over users, and how well it does.
+
+Ridge regression on standardised columns; the score of a pair comes from users of the other folds alone. Whether the
+real view helps is decided against views that were simulated: all else equal, the words in it are drawn uniformly.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy import stats
+
+from protocol.ring import Ring, RingArray
+
+FOLDS = 5
+RESAMPLES = 200
+SIMULATIONS = 32  # ideal views that the real one is compared with
+MOST_COORDINATES = 6
+POWER = 0.9
+
+_PRIOR = 5.0  # how many guesses at the overall mean an item's own mean is worth
+
+Reals = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pairs:
+    """One row for each pair of a user and an item."""
+
+    user: Ints
+    item: Ints
+    permitted: Reals  # columns that the leakage policy allows
+    rounds: tuple[RingArray, ...]  # ring words of two or more messages, a row each
+
+
+def word_columns(ring: Ring, rounds: tuple[RingArray, ...]) -> Reals:
+    """Words, and differences from one message to the next, as reals and as magnitudes; the bits of one word."""
+    cut = [words[:, :MOST_COORDINATES] for words in rounds]
+    cut += [ring.subtract(later, former) for former, later in itertools.pairwise(cut)]
+    columns = []
+    for words in cut:
+        signed = ring.to_signed(words).astype(np.float64)
+        magnitude = np.log2(np.abs(signed) + 1)
+        bare = np.where(magnitude < ring.bits - 8, signed, 0.0)  # what would be small even if few of the others are
+        columns += [signed, magnitude, magnitude.mean(axis=1, keepdims=True), bare]
+    places = np.arange(ring.bits, dtype=np.uint64)
+    bits = (cut[0][:, :1].astype(np.uint64) >> places) & np.uint64(1)
+    return np.column_stack([*columns, bits.astype(np.float64)])
+
+
+def simulated(ring: Ring, rounds: tuple[RingArray, ...], rng: np.random.Generator) -> tuple[RingArray, ...]:
+    """What a simulator that knows the permitted alone puts in their place: uniform words."""
+    return tuple(
+        ring.from_bytes(rng.bytes(words.size * ring.width), words.shape[1]).reshape(words.shape) for words in rounds
+    )
+
+
+def scores(pairs: Pairs, secret: npt.NDArray[np.bool_], extra: Reals | None, folds: Ints) -> Reals:
+    """Of each pair, by a classifier that never saw its user; `folds` by pair."""
+    result = np.zeros(len(secret))
+    for fold in range(FOLDS):
+        learn, guess = folds != fold, folds == fold
+        if not guess.any() or not learn.any():
+            continue
+        means = _item_means(pairs.item, secret, folds, fold)
+        table = np.column_stack([means, pairs.permitted] if extra is None else [means, pairs.permitted, extra])
+        result[guess] = _ridge(table[learn], secret[learn], table[guess])
+    return result
+
+
+def _item_means(item: Ints, secret: npt.NDArray[np.bool_], folds: Ints, guess: int) -> Reals:
+    """How often the secret is true of an item among users of other folds than the pair's and the one to guess.
+
+    (With all users but oneself, a pair that is true would have a lower mean than one of the same item that is not, and
+    the classifier would learn that.)
+    """
+    size, means = int(item.max()) + 1, np.zeros(len(item))
+    for fold in range(FOLDS):
+        known, here = (folds != fold) & (folds != guess), folds == fold
+        overall = float(secret[known].mean()) if known.any() else 0.5
+        counts = np.bincount(item[known], minlength=size)[item[here]]
+        true = np.bincount(item[known], secret[known], minlength=size)[item[here]]
+        means[here] = (true + _PRIOR * overall) / (counts + _PRIOR) - overall
+    return means
+
+
+def _ridge(known: Reals, secret: npt.NDArray[np.bool_], unknown: Reals) -> Reals:
+    mean, spread = known.mean(axis=0), known.std(axis=0)
+    spread[spread == 0] = 1.0
+    x, y = (known - mean) / spread, secret - secret.mean()
+    penalty = x.shape[1] * np.eye(x.shape[1])
+    weights = np.linalg.solve(x.T @ x + penalty, x.T @ y)
+    return np.asarray((unknown - mean) / spread @ weights)
+
+
+class Curve:
+    """The area under the ROC curve of fixed scores, for any weights of the pairs."""
+
+    def __init__(self, values: Reals, secret: npt.NDArray[np.bool_]) -> None:
+        self._order = np.argsort(values, kind="stable")
+        ordered = values[self._order]
+        self._starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])  # of pairs with one and the same score
+        self._true = secret[self._order]
+
+    def area(self, weights: Reals) -> float:
+        """A half for each pair of equal scores; 1/2 where one of the two classes has no weight."""
+        ordered = weights[self._order]
+        true = np.add.reduceat(ordered * self._true, self._starts)
+        false = np.add.reduceat(ordered * ~self._true, self._starts)
+        below = np.cumsum(false) - false
+        most = true.sum() * false.sum()
+        return float((true * (below + false / 2)).sum() / most) if most else 0.5
+
+
+def compare(
+    ring: Ring, pairs: Pairs, secret: npt.NDArray[np.bool_], level: float, rng: np.random.Generator
+) -> dict[str, Any]:
+    """Permitted alone, with a simulated view, with the real view: areas, and the difference of the last two."""
+    users, place = np.unique(pairs.user, return_inverse=True)
+    folds = rng.permutation(np.arange(len(users)) % FOLDS)[place]
+
+    def curve(extra: Reals | None) -> Curve:
+        return Curve(scores(pairs, secret, extra, folds), secret)
+
+    alone, real = curve(None), curve(word_columns(ring, pairs.rounds))
+    ideal = [curve(word_columns(ring, simulated(ring, pairs.rounds, rng))) for _ in range(SIMULATIONS)]
+    once, chances = np.ones(len(secret)), np.full(len(users), 1 / len(users))
+    drawn = np.array([each.area(once) for each in ideal])
+    weights = rng.multinomial(len(users), chances, RESAMPLES).astype(np.float64)
+    gains = [real.area(row[place]) - ideal[0].area(row[place]) for row in weights]
+    areas = (alone.area(once), real.area(once))
+    shape = {"users": len(users), "pairs": len(secret), "base_rate": float(secret.mean())}
+    return shape | _verdict(*areas, drawn, float(np.std(gains, ddof=1)), level)
+
+
+def _verdict(alone: float, real: float, drawn: Reals, resampled: float, level: float) -> dict[str, Any]:
+    """If masks hide, the real area is one more draw of the simulated ones: Student's t, a degree less than draws.
+
+    For the interval the spread over users (`resampled`, by the bootstrap) is added; alone it is too narrow, because it
+    leaves out what the classifier learned by chance.
+    """
+    ideal, gain = float(drawn.mean()), float(real - drawn.mean())
+    error = float(drawn.std(ddof=1)) * math.sqrt(1 + 1 / len(drawn))
+    wide, strict = (float(stats.t.isf(tail, len(drawn) - 1)) for tail in (0.025, level))
+    reach = wide * math.hypot(error, resampled)
+    return {
+        "auc_permitted": alone,
+        "auc_simulated": ideal,
+        "auc_real": real,
+        "simulations": len(drawn),
+        "gain": gain,
+        "gain_95": [gain - reach, gain + reach],
+        "p": float(stats.t.sf(gain / error, len(drawn) - 1)),
+        "level": level,
+        "smallest_gain": (strict + float(stats.norm.isf(1 - POWER))) * error,  # that would be found with this power
+        "power": POWER,
+        "helps": bool(gain > strict * error),
+    }

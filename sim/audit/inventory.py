@@ -1,0 +1,168 @@
+"""Which fields of which messages did each party receive, and does the scheme's leakage policy declare each of them?
+
+Read from every view that the run keeps; every received frame is decoded strictly. Three things stand in a view and in
+no leakage policy, and have rows of their own: `Hello` (harmless only if it says what its receiver says too, which is
+checked), notes and events (`Again`, the clock, who comes and goes), and refused frames (of which a view keeps the
+reason and the digest alone; `declared` is null).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Any
+
+from protocol.codec import WIRE_VERSION
+from protocol.messages import EVENTS, Hello, Message
+from protocol.roles import user_index
+from protocol.view import EVENT, RECEIVED, REJECTED, Record
+from sim.audit.exhibits import Exhibits, read_message
+from sim.audit.findings import Finding
+from sim.evidence import Case
+
+USER = "user"  # all users together
+MOST_EXAMPLES = 3  # files and records that a finding names
+
+_NOTES = {"Again": ("sender", "received"), "Refused": ("reason", "count")}
+_OUTSIDE = {
+    "Hello": "version, run and parameters: its receiver says the same",
+    "Again": "how many frames the sender has, after a restart or a silence",
+    "Refused": "that a stranger was turned away",
+    "Deadline": "the clock",
+    "Churn": "the user's own coming and going",
+    "Due": "whose word on coming and going is to be waited for",
+    "Gone": "that a user's process has ended for good",
+}
+
+_ODD_HELLO = "a Hello that does not say what its receiver says: it could carry anything"
+
+Key = tuple[str, str, str, str]  # plane, party or USER, kind, field
+
+
+@dataclass(slots=True)
+class _Entry:
+    count: int = 0
+    parties: set[str] = field(default_factory=set)
+    examples: list[tuple[str, int]] = field(default_factory=list)  # (file, record): the first ones
+
+    def add(self, party: str, file: str, record: int) -> None:
+        self.count += 1
+        self.parties.add(party)
+        if len(self.examples) < MOST_EXAMPLES:
+            self.examples.append((file, record))
+
+
+def take(case: Case) -> tuple[list[dict[str, Any]], list[Finding]]:
+    """A row {"party", "kind", "field", "declared", "count", "plane", "parties", "words"} for each field.
+
+    Users are one party, "user"; `parties` is how many of them received the field. `plane` is "message", "session",
+    "event" or "rejected". A declared field that never came has count 0, or null where no view of that party is kept.
+    """
+    found: dict[Key, _Entry] = {}
+    odd_hellos: dict[str, _Entry] = {}
+    for party in case.parties:
+        if party in case.kept:
+            _read(case, party, found, odd_hellos)
+    words = {("message", leak.receiver, leak.kind, leak.field): leak.words for leak in case.card.scheme.leakage}
+    rows = [_row(key, entry, words) for key, entry in found.items()]
+    rows += [_missing(case, key, words[key]) for key in words if key not in found]
+    undeclared = [key for key in found if key[0] == "message" and key not in words]
+    findings = [
+        _finding(key[1], f"the field {key[3]} of {key[2]}, which the leakage policy does not declare", found[key])
+        for key in undeclared
+    ]
+    findings += [_finding(party, _ODD_HELLO, entry) for party, entry in odd_hellos.items()]
+    order = {role: at for at, role in enumerate((*case.card.scheme.servers, USER))}
+    return sorted(rows, key=lambda row: order.get(row["party"], len(order))), findings
+
+
+def _read(case: Case, party: str, found: dict[Key, _Entry], odd_hellos: dict[str, _Entry]) -> None:
+    shown, file = USER if user_index(party) >= 0 else party, case.file(party)
+    for record in Exhibits(case, (party,)).records(party):
+        if record.type == RECEIVED:
+            message = read_message(case, party, record).message
+            if isinstance(message, Hello) and not _says_the_same(case, message):
+                odd_hellos.setdefault(shown, _Entry()).add(party, file, record.number)
+            plane = "session" if isinstance(message, Hello) else "message"
+            names = _field_names(message)
+            kind = type(message).__name__
+        elif record.type in (EVENT, REJECTED):
+            plane, kind, names = _outside(record)
+        else:
+            continue
+        for name in names:
+            found.setdefault((plane, shown, kind, name), _Entry()).add(party, file, record.number)
+
+
+def _field_names(message: Message) -> tuple[str, ...]:
+    return tuple(entry.name for entry in dataclasses.fields(message))
+
+
+def _outside(record: Record) -> tuple[str, str, tuple[str, ...]]:
+    """(plane, kind, fields) of what is no accepted message."""
+    if record.type == REJECTED:
+        return "rejected", "rejected", (str(record.fields[1]),)
+    kind = str(record.fields[0])
+    if kind in EVENTS:
+        return "event", kind, tuple(entry.name for entry in dataclasses.fields(EVENTS[kind]))
+    return "session", kind, _NOTES.get(kind, ("fields",))
+
+
+def _says_the_same(case: Case, hello: Hello) -> bool:
+    same = (WIRE_VERSION, case.card.run_id, case.card.params_digest)
+    return (hello.wire_version, hello.run_id, hello.params_digest) == same
+
+
+def _row(key: Key, entry: _Entry, words: dict[Key, str]) -> dict[str, Any]:
+    plane, party, kind, name = key
+    if plane == "message":
+        declared, said = key in words, words.get(key)
+    elif plane == "rejected":
+        declared, said = None, "a refused frame: the view keeps its digest, not its contents"
+    else:
+        declared, said = kind in _OUTSIDE, _OUTSIDE.get(kind)
+    return {
+        "party": party,
+        "kind": kind,
+        "field": name,
+        "declared": declared,
+        "count": entry.count,
+        "plane": plane,
+        "parties": len(entry.parties),
+        "words": said,
+    }
+
+
+def _missing(case: Case, key: Key, said: str) -> dict[str, Any]:
+    """Declared, and in no view: not received, or nobody of that role keeps a view."""
+    plane, party, kind, name = key
+    read = sum((USER if user_index(each) >= 0 else each) == party for each in case.kept)
+    return {
+        "party": party,
+        "kind": kind,
+        "field": name,
+        "declared": True,
+        "count": 0 if read else None,
+        "plane": plane,
+        "parties": 0 if read else None,
+        "words": said,
+    }
+
+
+def _finding(party: str, what: str, entry: _Entry) -> Finding:
+    return Finding(
+        id="undeclared-field",
+        title=f"The {'users' if party == USER else party.replace('_', ' ')} received {what}.",
+        coalition=(party,),
+        severity="break",
+        claimed=0,
+        measured=entry.count,
+        chance=0,
+        confidence="exact: counted in the views",
+        evidence=f"received {entry.count} times by {len(entry.parties)} of the parties: {_places(entry)}",
+    )
+
+
+def _places(entry: _Entry) -> str:
+    named = ", ".join(f"record {record} of {file}" for file, record in entry.examples)
+    return named if entry.count <= len(entry.examples) else f"the first are {named}"
