@@ -12,6 +12,7 @@ from actors.outcome import IterationDone
 from protocol.errors import BadInput
 from sim.baseline import start_baseline
 from sim.config import RunConfig
+from sim.experiments.audit_bench import bench_audit
 from sim.experiments.growth import bench_growth
 from sim.experiments.metering import bench_metering
 from sim.inprocess import InProcess
@@ -107,4 +108,5 @@ BENCHES: dict[str, Callable[[], dict[str, Any]]] = {
     "inprocess": bench_inprocess,
     "metering": bench_metering,
     "growth": bench_growth,
+    "audit": bench_audit,
 }

@@ -1,0 +1,211 @@
+"""Rating inference: the noisy gradients that a coalition can tell apart by user, and the ratings that they betray."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from protocol.factors import Matrix, Vector
+from protocol.messages import SETUP
+from protocol.ring import Ids
+from protocol.roles import RECOMMENDER, user_name
+from protocol.schemes.direct import DirectParams
+from protocol.tape import derive, exponential
+from sim.audit import truth
+from sim.audit.attacks.guessing import readings, sampled
+from sim.audit.attacks.isolating import Rest, outsiders_of, rests_of_recommender, rests_of_users
+from sim.audit.attacks.posterior import Rows, posterior
+from sim.audit.attacks.scene import Scene
+from sim.audit.attacks.scoring import Score, generator, score
+from sim.audit.findings import Finding, Severity
+
+
+class Target(NamedTuple):
+    user: int | None  # None: the coalition does not know whose it is
+    item: int
+    iteration: int
+    value: Vector  # y
+    variance: Vector  # of the noise in it, given what the coalition knows
+    rounding: Vector  # the part of it that would be there without noise
+    factors: Vector  # v_j
+
+
+def guess(targets: list[Target], scale: Vector, prior: Vector, doubting: bool, rng: np.random.Generator) -> Vector:
+    """The most probable rating of each; `doubting`: as if there were no noise but rounding."""
+    together: dict[tuple[int, int], list[int]] = {}
+    for place, target in enumerate(targets):  # gradients of one user in one iteration share u
+        owner = target.user if target.user is not None else -1 - place
+        together.setdefault((owner, target.iteration), []).append(place)
+    guesses = np.zeros(len(targets))
+    for places in together.values():
+        own = [targets[place] for place in places]
+        variance = np.array([one.rounding if doubting else one.variance for one in own])
+        rows = Rows(np.array([one.value for one in own]), variance, np.array([one.factors for one in own]))
+        guesses[places] = scale[posterior(rows, scale, prior, rng).argmax(axis=1)]
+    return guesses
+
+
+# --- whose gradients a coalition holds -------------------------------------------------------------------------------
+
+
+def targets(scene: Scene) -> list[Target]:
+    """One for each rating: the first time that the coalition holds a gradient which it alone made."""
+    first: dict[tuple[int | None, int], Target] = {}
+    for target in _targets(scene):
+        first.setdefault((target.user, target.item), target)
+    return list(first.values())
+
+
+def _targets(scene: Scene) -> Iterator[Target]:
+    if scene.has_recommender and (scene.uploads_openly or scene.has_third_party):
+        yield from _uploaded(scene)
+    elif scene.has_recommender:
+        for rest in rests_of_recommender(scene, 1):
+            contributors = scene.recommender.rounds[rest.iteration].contributors
+            others = (user for user in contributors if user not in scene.users and rest.item in contributors[user])
+            yield _target(next(others), rest, *_known_variance(scene, rest))
+    elif scene.users and not scene.has_third_party and scene.params.dropout_allowance == 0:
+        for rest in rests_of_users(scene):
+            if rest.outsiders == 1:
+                yield _target(None, rest, *_mean_variance(scene, rest))
+
+
+def _target(user: int | None, rest: Rest, noise: Vector, rounding: float) -> Target:
+    floor = np.full(len(noise), rounding)
+    return Target(user, rest.item, rest.iteration, rest.value, noise + floor, floor, rest.factors)
+
+
+def _uploaded(scene: Scene) -> Iterator[Target]:
+    """The first upload of each of a sample of users: in the open, or unmasked by both servers."""
+    found, params = readings(scene), scene.params
+    users, _ = sampled(scene, found, {user: len(two[0].items) for user, two in found.items()})
+    for user in users:
+        first = found[user][0]
+        t, items = first.iteration, first.items
+        size = (np.abs(first.values).max() * 2.0**-23) ** 2 if scene.uploads_openly else 4.0**-params.fraction_bits
+        rounding, noise = np.full(params.dim, size), _upload_variance(scene, t, items)
+        factors = scene.recommender.rounds[t].factors[items]
+        for at, item in enumerate(map(int, items)):
+            yield Target(user, item, t, first.values[at], noise[at] + rounding, rounding, factors[at])
+
+
+def _upload_variance(scene: Scene, t: int, items: Ids) -> Matrix:
+    """Of the noise in one user's upload, given the envelopes that the recommender dealt."""
+    params, tape = scene.params, scene.exhibits.brought(RECOMMENDER).tape
+    keys = [tape.key("item", int(item)) for item in items]
+    floors = scene.recommender.floors(t)[items].astype(np.float64)[:, None]
+    parts = np.zeros((len(items), params.dim))
+    if not scene.commits:
+        parts += exponential(keys, params.dim, "eta", 0) / floors
+    if isinstance(params, DirectParams):
+        parts += params.rho  # every coordinate Laplace(0, b) of its own
+    elif scene.masks:
+        parts += exponential(keys, params.dim, "rho", t) / floors
+    variance: Matrix = 2 * params.noise_scale**2 * parts
+    return variance
+
+
+def _known_variance(scene: Scene, rest: Rest) -> tuple[Vector, float]:
+    """(of the noise, of the rounding): the recommender knows both envelopes; members' shares are out already."""
+    params, key = scene.params, scene.recommender.role.item_keys[rest.item]
+    if scene.commits:
+        sealed = derive(key, "eta", scene.recommender.sealed_in[rest.item])
+        part = 1 - scene.own_noise(rest.item)[0] / scene.recommender.role.wanted
+        objective = exponential([sealed], params.dim, "eta")[0] * part
+    else:
+        objective = exponential([key], params.dim, "eta", 0)[0] / rest.floor
+    iteration = exponential([key], params.dim, "rho", rest.iteration)[0] / rest.floor
+    noise: Vector = 2 * params.noise_scale**2 * (objective + iteration).astype(np.float64)
+    return noise, 4.0**-params.fraction_bits
+
+
+def _mean_variance(scene: Scene, rest: Rest) -> tuple[Vector, float]:
+    """Users take the envelopes at their mean, 1; factors come to them in float32."""
+    params = scene.params
+    objective = 1.0 if scene.commits else 1 / rest.floor
+    rounding = (rest.floor / params.learning_rate * max(float(np.abs(rest.factors).max()), 1.0) * 2.0**-22) ** 2
+    return np.full(params.dim, 2 * params.noise_scale**2 * (objective + 1 / rest.floor)), rounding
+
+
+# --- the attack ------------------------------------------------------------------------------------------------------
+
+
+def ceiling(chance: float, epsilon: float) -> float:
+    """No guess is more often right under pure ε: odds of a value grow by e^ε at most."""
+    return 1.0 if math.isinf(epsilon) else chance / (chance + (1 - chance) * math.exp(-epsilon))
+
+
+def attack_inference(scene: Scene) -> list[Finding]:
+    aims = targets(scene)
+    if not aims:
+        return [_nothing(scene)] if scene.masks or scene.uploads_openly else []
+    scale, prior = truth.rating_scale(scene.truth.ratings)  # public
+    rng = generator(scene.case, "inference", *scene.members)
+    believing, doubting = (guess(aims, scale, prior, doubts, rng) for doubts in (False, True))
+    result, other = _scored(scene, aims, believing), _scored(scene, aims, doubting)
+    if result is None or other is None:
+        return [_nothing(scene)]
+    return [_finding(scene, result, other, float(prior.max()))]
+
+
+def _scored(scene: Scene, aims: list[Target], guesses: Vector) -> Score | None:
+    """The truth is open from here on; None if no view of these users was kept."""
+    by_user: dict[int, list[tuple[float, float]]] = {}
+    for aim, guessed in zip(aims, guesses, strict=True):
+        user = aim.user if aim.user is not None else _whose(scene, aim)
+        if user is not None and user_name(user) in scene.truth.ratings:
+            true = scene.truth.rating(user, aim.item)
+            by_user.setdefault(user, []).append((float(guessed == true), float(scene.truth.commonest == true)))
+    pairs = [np.array(rows) for rows in by_user.values()]
+    hits, lucky = [rows[:, 0] for rows in pairs], [rows[:, 1] for rows in pairs]
+    return score(hits, lucky, generator(scene.case, "bootstrap inference", *scene.members)) if pairs else None
+
+
+def _whose(scene: Scene, aim: Target) -> int | None:
+    rest = Rest(aim.item, aim.iteration, 1, 0, 0, aim.factors, aim.value, None)
+    others = outsiders_of(scene, rest)
+    return others[0] if len(others) == 1 else None
+
+
+def _finding(scene: Scene, believing: Score, doubting: Score, frequency: float) -> Finding:
+    tries = {"with the claimed noise": believing, "as if there were none": doubting}
+    name, best = max(tries.items(), key=lambda pair: pair[1].interval[0])
+    epsilon = scene.params.epsilon
+    permitted = ceiling(max(best.chance, frequency), epsilon)
+    together = scene.masks and scene.has_third_party
+    id_ = "unmasking" if together else "rating-inference"  # what the servers read only together follows from unmasking
+    title = (
+        f"{scene.together} guessed {best.accuracy:.1%} of {best.targets} ratings right, from "
+        f"{'unmasked uploads' if together else 'noisy gradients that one user alone made'}; guessing the commonest "
+        f"rating gets {best.chance:.1%}."
+    )
+    evidence = (
+        "Bayes with the population's ratings as prior, on the first noisy gradient of each rating that the coalition "
+        f"can tell from others, those of one user together; the better of two tries ({name}). Chance: the most "
+        f"frequent rating ({scene.truth.commonest:g}), on the same ratings. A break is an interval wholly above "
+        f"{permitted:.3f}, the most that one release with the claimed ε permits: less above chance is no violation of "
+        "it. Later iterations, which add to this, are not used." + scene.extent
+    )
+    measured = {"accuracy": best.accuracy, "interval": list(best.interval), "ratings": best.targets,
+                "users": best.groups, "permitted": permitted,
+                "tries": {words: each.accuracy for words, each in tries.items()}}  # fmt: skip
+    claimed = None if math.isinf(epsilon) else f"ε = {epsilon:g} per release"
+    return Finding(id_, title, scene.members, _severity(scene, best, permitted, id_), claimed, measured,
+                   {"accuracy": best.chance}, best.words, evidence)  # fmt: skip
+
+
+def _severity(scene: Scene, best: Score, permitted: float, id_: str) -> Severity:
+    if not best.above_chance:
+        return "info"
+    if best.interval[0] > permitted:
+        return "break"
+    return "weak" if id_ in scene.declared else "info"
+
+
+def _nothing(scene: Scene) -> Finding:
+    title = f"{scene.together} could isolate no gradient that one user alone made, so no single rating was guessed."
+    evidence = f"Looked for in the sums of iterations {SETUP + 1} to {scene.iterations - 1}."
+    return Finding("rating-inference", title, scene.members, "info", None, {"ratings": 0}, None, "exact", evidence)

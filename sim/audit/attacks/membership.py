@@ -1,0 +1,117 @@
+"""Who took part in an iteration, and whether one rating is in a sum: certain to servers; what counts tell a user."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from protocol.roles import RECOMMENDER, THIRD_PARTY, user_index
+from sim.audit import truth
+from sim.audit.attacks.isolating import learned
+from sim.audit.attacks.scene import Scene
+from sim.audit.attacks.scoring import Floats, Score, clopper_pearson, generator, score
+from sim.audit.findings import Finding, Severity
+
+_KINDS = {RECOMMENDER: ("Contributors", "NoisyGradient", "Gradient"), THIRD_PARTY: ("MaskedGradient",)}
+
+
+def seen_taking_part(scene: Scene, server: str) -> set[tuple[int, int]]:
+    """(user, iteration), as this server was told or saw."""
+    found: set[tuple[int, int]] = set()
+    for seen in scene.received(server, *_KINDS[server]):
+        users = getattr(seen.message, "users", [user_index(seen.sender)])
+        found |= {(int(user), seen.iteration) for user in users}
+    return found
+
+
+def attack_presence(scene: Scene) -> list[Finding]:
+    """By a server: declared, so certainty is no news."""
+    server = RECOMMENDER if scene.has_recommender else THIRD_PARTY
+    guessed = seen_taking_part(scene, server)
+    pairs = [(user_index(name), t) for name in truth.known_users(scene.case) for t in range(scene.iterations)]
+    if not pairs or not guessed:
+        return []
+    true = np.array([scene.truth.took_part(*pair) for pair in pairs])
+    hits = np.array([pair in guessed for pair in pairs]) == true
+    share = float(true.mean())
+    interval = clopper_pearson(int(hits.sum()), len(hits))
+    title = f"The {server.replace('_', ' ')} knows who took part in which iteration ({hits.mean():.1%} right)."
+    measured = {"accuracy": float(hits.mean()), "pairs": len(hits)}
+    evidence = f"{' and '.join(_KINDS[server])} in {scene.case.file(server)} against what users sent." + scene.extent
+    return [Finding("membership", title, scene.members, "info", "declared: who contributed", measured,
+                    {"accuracy": max(share, 1 - share)},
+                    f"95 % Clopper–Pearson {interval[0]:.4f} to {interval[1]:.4f}", evidence)]  # fmt: skip
+
+
+def attack_counts(scene: Scene) -> list[Finding]:
+    """By users, from the counts that come with their own items: who is behind them they are not told."""
+    if not scene.truth.is_whole:
+        return []
+    rated, present = _rated(scene), _present(scene)
+    if rated is None:
+        return []
+    declared = any(leak.receiver == "user" and leak.field == "floors" for leak in scene.case.card.scheme.leakage)
+    above = rated.above_chance or (present is not None and present.above_chance)
+    measured: dict[str, Any] = {"rated": rated.accuracy, "rated_pairs": rated.targets}
+    chance, words = {"rated": rated.chance}, f"rated, {rated.words}"
+    title = (
+        f"Told only counts, {scene.together} guessed who else rated the same items: {rated.accuracy:.1%} right, "
+        f"{rated.chance:.1%} by the base rate."
+    )
+    if present is not None:
+        measured |= {"present": present.accuracy, "present_pairs": present.targets}
+        chance["present"] = present.chance
+        words += f"; present, {present.words}"
+        title = (
+            f"Told only counts, {scene.together} guessed whether a known rater of an item took part in an iteration: "
+            f"{present.accuracy:.1%} right, {present.chance:.1%} by the base rate."
+        )
+    evidence = (
+        "A count above half of all users says 'rated'; one above half of all raters says 'present'. Chance: the "
+        "more frequent answer, always. Groups are items." + scene.extent
+    )
+    severity: Severity = "weak" if above and not declared else "info"
+    claimed = "declared: how many contributors each item needs" if declared else None
+    return [Finding("membership", title, scene.members, severity, claimed, measured, chance, words, evidence)]
+
+
+def _rated(scene: Scene) -> Score | None:
+    """Did user X rate item j? For every other user and every item of a member."""
+    hits: list[Floats] = []
+    lucky: list[Floats] = []
+    known, others = learned(scene), [user for user in range(scene.params.n_users) if user not in scene.users]
+    answers = {item: np.isin(others, scene.truth.raters[item]) for item, found in known.items() if found.raters}
+    if not answers or not others:
+        return None
+    usual = np.concatenate(list(answers.values())).mean() > 0.5
+    for item, true in answers.items():
+        inside = len(scene.truth.raters[item]) - int(true.sum())  # members know their own items
+        said = (known[item].raters - inside) / len(others) > 0.5
+        hits.append((true == said).astype(np.float64))
+        lucky.append((true == usual).astype(np.float64))
+    return score(hits, lucky, generator(scene.case, "rated", *scene.members))
+
+
+def _present(scene: Scene) -> Score | None:
+    """Was user X, who rated j, in the sum of j at t? Asked only where counts vary: else everyone always is."""
+    answers: dict[int, tuple[list[bool], list[bool]]] = {}
+    for item, found in learned(scene).items():
+        others = [user for user in scene.truth.raters[item] if user not in scene.users]
+        for t, floor in found.floors.items():
+            if t >= scene.iterations or not others:
+                continue
+            inside = sum(own.iteration == t and item in own.items for user in scene.users
+                         for own in scene.stories[user].contributions)  # fmt: skip
+            said = (floor - inside) / len(others) > 0.5  # k_j is public, and members know their own items
+            true = [scene.truth.took_part(user, t) for user in others]
+            kept = answers.setdefault(item, ([], []))
+            kept[0].extend([said] * len(true))
+            kept[1].extend(true)
+    everything = [answer for _, true in answers.values() for answer in true]
+    if not everything or all(everything):
+        return None
+    usual = np.mean(everything) > 0.5
+    hits = [np.array([a == b for a, b in zip(said, true, strict=True)], np.float64) for said, true in answers.values()]
+    lucky = [np.array([usual == b for b in true], np.float64) for _, true in answers.values()]
+    return score(hits, lucky, generator(scene.case, "present", *scene.members))

@@ -1,0 +1,82 @@
+"""Every attack that a coalition can try, on its own views."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from protocol.errors import BadInput
+from protocol.roles import RECOMMENDER, THIRD_PARTY, user_index, user_name
+from sim.audit import truth
+from sim.audit.attacks.guessing import attack_difference
+from sim.audit.attacks.inference import attack_inference
+from sim.audit.attacks.isolating import attack_by_users, attack_with_recommender
+from sim.audit.attacks.membership import attack_counts, attack_presence
+from sim.audit.attacks.scene import Scene, Truth, iterations_attacked
+from sim.audit.attacks.single import attack_single
+from sim.audit.attacks.support import attack_support
+from sim.audit.attacks.unmasking import attack_alone, attack_together
+from sim.audit.exhibits import Exhibits
+from sim.audit.findings import Finding
+from sim.evidence import Case
+from sim.folder import view_file
+
+Attack = Callable[[Scene], list[Finding]]
+
+
+def attack(case: Case, coalitions: Sequence[tuple[str, ...]]) -> list[Finding]:
+    """The findings of each coalition in turn; `BadInput` if a member is no party or kept no view."""
+    shared = Truth(case, iterations_attacked(case.card.params))
+    if not truth.known_users(case):
+        raise BadInput(f"{case.folder} has no view of a user to score attacks against: run it with --views full.")
+    findings = []
+    for members in coalitions:
+        for member in members:
+            if member not in case.party_set:
+                raise BadInput(f"{case.folder} has no party {member}: the names are in {case.folder}/views.")
+            view_file(case.folder, member)
+        scene = Scene(case, tuple(members), shared)
+        apart = members if len(members) == 1 else [name for name in members if (name,) not in coalitions]
+        for run in _applicable(scene, frozenset(apart)):
+            findings += run(scene)
+    return findings
+
+
+def _applicable(scene: Scene, apart: frozenset[str]) -> Iterator[Attack]:
+    """What one server does alone is left to it where it is a coalition of its own; `apart` are those that are not."""
+    both = scene.has_recommender and scene.has_third_party
+    if {RECOMMENDER, THIRD_PARTY} & apart:
+        yield attack_support
+    if not (scene.masks or scene.uploads_openly):  # `trusted` shows the recommender every rating: the inventory says so
+        return
+    if RECOMMENDER in apart:
+        yield attack_single
+    if {RECOMMENDER, THIRD_PARTY} & apart:
+        yield attack_presence
+    if both or RECOMMENDER in apart or (scene.users and not scene.has_third_party):
+        yield attack_inference
+    if both and scene.masks:
+        yield attack_together
+        yield attack_difference
+    elif (scene.masks and THIRD_PARTY in apart) or (scene.uploads_openly and RECOMMENDER in apart):
+        yield attack_difference
+    if scene.masks and THIRD_PARTY in apart and not both:
+        yield attack_alone
+    if not scene.truth.is_whole or not scene.users or scene.has_third_party:
+        return
+    if scene.has_recommender and scene.masks:
+        yield attack_with_recommender
+    elif not scene.has_recommender:
+        yield attack_by_users
+        yield attack_counts
+
+
+def isolating_users(case: Case) -> tuple[str, ...]:
+    """All raters but one of the item with the fewest raters, at least two: they isolate the last one. () if none."""
+    raters: dict[int, list[int]] = {}
+    for seen in Exhibits(case, (RECOMMENDER,)).received(RECOMMENDER, "Join"):
+        for item in map(int, seen.message.items):
+            raters.setdefault(item, []).append(user_index(seen.sender))
+    shared = [sorted(users) for users in raters.values() if len(users) >= 2]
+    if not shared:
+        return ()
+    return tuple(map(user_name, min(shared, key=lambda users: (len(users), users))[:-1]))

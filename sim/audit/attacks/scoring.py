@@ -1,0 +1,81 @@
+"""Figures with their uncertainty; the randomness of an audit follows from the run, so that it repeats itself."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy import stats
+
+from sim.evidence import Case
+
+CONFIDENCE = 0.95
+DRAWS = 2000
+
+Floats = npt.NDArray[np.float64]
+
+
+def generator(case: Case, *name: str) -> np.random.Generator:
+    digest = hashlib.sha256(b"keyhole attack " + case.card.run_id + "/".join(name).encode()).digest()
+    return np.random.default_rng(int.from_bytes(digest, "little"))
+
+
+def clopper_pearson(successes: int, trials: int) -> tuple[float, float]:
+    if trials == 0:
+        return 0.0, 1.0
+    found = stats.binomtest(successes, trials).proportion_ci(CONFIDENCE, "exact")
+    return float(found.low), float(found.high)
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """Accuracy beside chance on the same targets; intervals by bootstrap over groups (users, items)."""
+
+    accuracy: float
+    chance: float
+    interval: tuple[float, float]  # of the accuracy
+    advantage: tuple[float, float]  # of accuracy − chance, paired
+    targets: int
+    groups: int
+
+    @property
+    def above_chance(self) -> bool:
+        return self.advantage[0] > 0
+
+    @property
+    def words(self) -> str:
+        low, high = self.interval
+        gain, most = self.advantage
+        return (
+            f"95 % bootstrap over {self.groups} groups: accuracy {low:.3f} to {high:.3f}, "
+            f"accuracy − chance {gain:+.3f} to {most:+.3f}"
+        )
+
+
+def score(hits: Sequence[Floats], by_chance: Sequence[Floats], rng: np.random.Generator) -> Score:
+    """One array per group: 1 where the attack, and where the guess without the view, is right."""
+    counts = np.array([len(group) for group in hits], np.float64)
+    right = np.array([group.sum() for group in hits], np.float64)
+    lucky = np.array([group.sum() for group in by_chance], np.float64)
+    total = counts.sum()
+    picks = rng.integers(len(counts), size=(DRAWS, len(counts)))
+    drawn = counts[picks].sum(axis=1)
+    accuracy, advantage = right[picks].sum(axis=1) / drawn, (right - lucky)[picks].sum(axis=1) / drawn
+    tails = [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2]
+    low, high = np.quantile(accuracy, tails)
+    gain, most = np.quantile(advantage, tails)
+    exact_low, exact_high = clopper_pearson(int(right.sum()), int(total))
+    if len(counts) < 5:  # too few groups to draw from: ratings as if independent
+        base = float(lucky.sum() / total)
+        low, high, gain, most = exact_low, exact_high, exact_low - base, exact_high - base
+    return Score(
+        float(right.sum() / total),
+        float(lucky.sum() / total),
+        (float(low), float(high)),
+        (float(gain), float(most)),
+        int(total),
+        len(counts),
+    )

@@ -1,0 +1,143 @@
+"""Uploads without their masks: by both servers, who need only subtract; and by the third party alone, who must fail."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from protocol.masked_sum import MaskDealer
+from protocol.ring import Ids, RingArray
+from protocol.roles import RECOMMENDER, THIRD_PARTY, user_index, user_name
+from sim.audit.attacks.scene import Scene
+from sim.audit.findings import Finding
+
+
+class Upload(NamedTuple):
+    user: int
+    iteration: int
+    items: Ids
+    words: RingArray
+
+
+def uploads(scene: Scene) -> Iterator[Upload]:
+    """As the third party received them."""
+    for seen in scene.received(THIRD_PARTY, "MaskedGradient"):
+        yield Upload(user_index(seen.sender), seen.iteration, seen.message.items, seen.message.values)
+
+
+def unmasked(scene: Scene) -> Iterator[Upload]:
+    """Both servers: the masks follow from the recommender's tape, and it dealt the pieces itself."""
+    params, tape = scene.params, scene.exhibits.brought(RECOMMENDER).tape
+    dealer = MaskDealer(scene.ring, params.dim, scene.case.card.run_id, tape)
+    paper = scene.commits and params.wire == "paper"
+    for found in uploads(scene):
+        masks = dealer.masks(found.user, found.iteration, found.items)
+        words = scene.ring.subtract(found.words, masks)
+        if paper:
+            pieces = scene.recommender.rounds[found.iteration].pieces.get(found.user)
+            if pieces is None:  # it was not invited to this iteration
+                continue
+            words = scene.ring.subtract(words, pieces)
+        yield found._replace(words=words)
+
+
+def attack_together(scene: Scene) -> list[Finding]:
+    guesses = list(unmasked(scene))
+    rows = exact = most = unscored = 0
+    for guess in guesses:
+        true = _true_words(scene, guess)
+        if true is None:
+            unscored += 1
+            continue
+        error = np.abs(scene.ring.to_signed(scene.ring.subtract(guess.words, true)))
+        rows += len(error)
+        exact += int((error.max(axis=1) == 0).sum())
+        most = max(most, int(error.max()))
+    if not rows:
+        return []
+    noise = "gradient with its iteration noise alone" if scene.commits else "noisy gradient"
+    title = f"The two servers together read {exact} of {rows} rows of single users exactly: each is one user's {noise}."
+    measured = {
+        "uploads": len(guesses) - unscored, "rows": rows, "rows_exact": exact, "max_error_ring_units": most
+    }  # fmt: skip
+    evidence = (
+        "Masks were derived from the tape in the recommender's view and subtracted from every MaskedGradient in the "
+        "third party's; compared word for word with each user's role, run again from that user's view." + scene.extent
+    )
+    chance = {"rows_exact": f"2^-{scene.ring.bits * scene.params.dim} of the rows"}
+    return [Finding("unmasking", title, scene.members, "weak" if exact else "info",
+                    "no server alone learns a user's gradient", measured, chance, "exact", evidence)]  # fmt: skip
+
+
+# --- the third party without the recommender ---------------------------------------------------------------------
+
+
+def attack_alone(scene: Scene) -> list[Finding]:
+    """Tries that would succeed on a mask that is missing, used twice, shared between users, or sent along."""
+    tries = {"as sent": 0, "less the user's previous upload": 0, "less another user's upload": 0, "less a sent mask": 0}
+    rows, before, other, sent_along = 0, dict[int, Upload](), dict[int, Upload](), _other_rows(scene)
+    for found in uploads(scene):
+        true = _true_words(scene, found)
+        if true is None:
+            continue
+        rows += len(true)
+        tries["as sent"] += _equal_rows(found.words, true)
+        for rest in sent_along.get((found.user, found.iteration), []):
+            if rest.shape == true.shape:
+                tries["less a sent mask"] += _equal_rows(scene.ring.subtract(found.words, rest), true)
+        tries["less the user's previous upload"] += _differs_alike(scene, found, before.get(found.user))
+        tries["less another user's upload"] += _differs_alike(scene, found, other.get(found.iteration))
+        before[found.user] = other[found.iteration] = found
+    if not rows:
+        return []
+    read = max(tries.values())
+    title = (
+        f"The third party alone reads {read} of {rows} masked rows." if read else
+        f"The third party alone read none of {rows} masked rows: no mask is missing, repeated, shared or sent along."
+    )  # fmt: skip
+    evidence = "Each try was compared word for word with the users' roles, run again from their views." + scene.extent
+    return [Finding("unmasking", title, scene.members, "break" if read else "info", "uniform ring elements",
+                    {"rows": rows, "rows_exact": dict(tries)}, {"rows_exact": 0}, "exact", evidence)]  # fmt: skip
+
+
+def _other_rows(scene: Scene) -> dict[tuple[int, int], list[RingArray]]:
+    """Every further matrix of ring elements that a user sent to the third party, by user and iteration."""
+    found: dict[tuple[int, int], list[RingArray]] = {}
+    for seen in scene.received(THIRD_PARTY):
+        user = user_index(seen.sender)
+        if user < 0:
+            continue
+        for name in (field.name for field in dataclasses.fields(seen.message)):
+            value = getattr(seen.message, name)
+            first = name == "values" and type(seen.message).__name__ == "MaskedGradient"
+            if isinstance(value, np.ndarray) and value.ndim == 2 and value.dtype == scene.ring.dtype and not first:
+                found.setdefault((user, seen.iteration), []).append(value)
+    return found
+
+
+def _true_words(scene: Scene, upload: Upload) -> RingArray | None:
+    """None if that user's view was not kept."""
+    if not scene.case.path(user_name(upload.user)).is_file():
+        return None
+    for own in scene.truth.story(upload.user).contributions:
+        if own.iteration == upload.iteration:
+            return own.words
+    return None
+
+
+def _equal_rows(guess: RingArray, true: RingArray) -> int:
+    return int((guess == true).all(axis=1).sum())
+
+
+def _differs_alike(scene: Scene, one: Upload, two: Upload | None) -> int:
+    """Rows of two uploads that differ by exactly what their contents differ by: both are under one mask."""
+    true, earlier = _true_words(scene, one), None if two is None else _true_words(scene, two)
+    if two is None or true is None or earlier is None:
+        return 0
+    rows = min(len(true), len(earlier))  # a mask's position is that in the user's list of items
+    ring = scene.ring
+    sent = ring.subtract(one.words[:rows], two.words[:rows])
+    return _equal_rows(sent, ring.subtract(true[:rows], earlier[:rows]))

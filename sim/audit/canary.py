@@ -1,0 +1,203 @@
+"""A canary: the smallest run of a scheme, two users and one item in one dimension, played through its roles many times.
+
+Messages are handed over as objects, every repetition has fresh tapes, and in every other repetition user 0 gave the
+greatest rating instead of the least: the two neighbouring data sets of the claim.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from actors.presence import everyone_stays, takes_presence
+from protocol.errors import BadInput
+from protocol.messages import Event, Message
+from protocol.params import Params
+from protocol.ring import Ids, Ring, RingArray
+from protocol.roles import RECOMMENDER, Done, Effects, Role, Send, UserInput, user_name
+from protocol.schemes.base import Scheme, Setting, Shape
+from protocol.seating import all_parties
+from protocol.tape import Name, Tape, derive
+
+CANARY, WITNESS = user_name(0), user_name(1)  # whose rating changes; another rater of the item
+CROWDS = (2, 3, 5, 10)  # users: the first number that the scheme accepts
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One item; user 0 is the canary, the others give the middle rating."""
+
+    scheme: Scheme
+    params: Params
+    silent: frozenset[str] = frozenset()  # names of noise that is zero: a party that knows it would subtract it
+    quiet: Params | None = None  # the same without any noise, if the scheme can do without
+
+    @property
+    def ratings(self) -> tuple[float, float]:
+        """Of user 0: the least, the greatest."""
+        return self.params.rating_min, self.params.rating_max
+
+    @property
+    def other_rating(self) -> float:
+        return (self.params.rating_min + self.params.rating_max) / 2
+
+
+class CannotBeMeasured(BadInput):
+    """A scheme whose roles do not run as a canary, or show nothing that one could measure."""
+
+
+def make_problem(
+    scheme: Scheme, rating_range: tuple[float, float], silent: Sequence[str] = (), **settings: Any
+) -> Problem:
+    """With as few users as the scheme accepts."""
+    for n_users in CROWDS:
+        shape = Shape(n_users, 1, rating_range, (1,) * n_users, np.array([n_users], np.int64))
+        own = {**settings, "committers": n_users} if "committers" in scheme.options else settings
+        try:
+            params, _ = scheme.make_params(shape, dim=1, **own)
+        except BadInput as error:
+            refusal = error
+            continue
+        return Problem(scheme, params, frozenset(silent), _without_noise(scheme, shape, own))
+    raise CannotBeMeasured(f"{scheme.name} cannot be measured with {CROWDS[-1]} users and one item: {refusal}")
+
+
+def _without_noise(scheme: Scheme, shape: Shape, settings: dict[str, Any]) -> Params | None:
+    try:
+        return scheme.make_params(shape, dim=1, **{**settings, "epsilon": math.inf})[0]
+    except BadInput:
+        return None
+
+
+# --- the stage ----------------------------------------------------------------------------------------------------
+
+
+class SilentTape(Tape):
+    """A tape some of whose noise is zero."""
+
+    __slots__ = ("_silent",)
+
+    def __init__(self, seed: bytes, silent: frozenset[str]) -> None:
+        super().__init__(seed)
+        self._silent = silent
+
+    def normal(self, rows: int, dim: int, *name: Name) -> Floats:
+        return np.zeros((rows, dim)) if name[0] in self._silent else super().normal(rows, dim, *name)
+
+
+class OneItemRing(Ring):
+    """The same sums, without a sparse matrix where there is only one item."""
+
+    def sum_by_item(self, parts: Sequence[tuple[Ids, RingArray]], items: Ids, dim: int) -> RingArray:
+        rows = [rows for _, rows in parts if len(rows)]
+        if len(items) != 1 or not rows:
+            return super().sum_by_item(parts, items, dim)
+        return self.add(rows[0], *rows[1:])
+
+
+class Stage:
+    """What all repetitions of a problem share: parameters, ring, run id, inputs."""
+
+    def __init__(self, problem: Problem, run_id: bytes) -> None:
+        self.scheme, self.params, self.silent = problem.scheme, problem.params, problem.silent
+        self.setting = Setting(self.params, run_id, OneItemRing(self.params.ring_bits))
+        self.parties = all_parties(self.scheme, self.params.n_users)
+        self.events = everyone_stays(self.params.n_users) if takes_presence(self.scheme) else lambda _: []
+        self._canary = [_rated(rating) for rating in problem.ratings]
+        self._other = _rated(problem.other_rating)
+        self._scale = 2.0**-self.params.fraction_bits
+        self.receiver, self.masked = "", False  # of the canary's uploads
+
+    def roles(self, tapes: Mapping[str, Tape], greatest: bool) -> dict[str, Role]:
+        return {
+            party: self.scheme.make_role(party, self.setting, tape, self.inputs(party, greatest))
+            for party, tape in tapes.items()
+        }
+
+    def inputs(self, party: str, greatest: bool) -> UserInput | None:
+        if party == CANARY:
+            return self._canary[greatest]
+        return None if party in self.scheme.servers else self._other
+
+    def tapes(self, seed: bytes, repetition: int) -> dict[str, Tape]:
+        seeds = ((party, derive(seed, repetition, party)) for party in self.parties)
+        return {party: SilentTape(own, self.silent) if self.silent else Tape(own) for party, own in seeds}
+
+    def number(self, values: npt.NDArray[Any]) -> float:
+        """An upload of one row and one coordinate; of a ring element the signed residue, behind the fixed point."""
+        self.masked = values.dtype == self.setting.ring.dtype
+        if self.masked:
+            return float(self.setting.ring.to_signed(values)[0, 0]) * self._scale
+        return float(values[0, 0])
+
+
+def _rated(rating: float) -> UserInput:
+    return UserInput(np.zeros(1, np.uint32), np.array([rating]))
+
+
+class Play:
+    """One repetition, from the first word to the recommender's last."""
+
+    def __init__(self, stage: Stage, roles: dict[str, Role]) -> None:
+        self.roles = roles
+        self._stage = stage
+        recommender: Any = roles[RECOMMENDER]
+        if not hasattr(recommender, "item_factors"):
+            raise CannotBeMeasured(f"{stage.scheme.name} cannot be measured: its recommender shows no item factors.")
+        self._recommender = recommender
+        self._events = stage.events
+        self._iterations = stage.params.iterations
+        self._waiting: deque[tuple[str, str, Message]] = deque()
+        self._told = -1
+        self._done = False
+        self.factors = [recommender.item_factors]  # v(0), v(1), …
+        self.uploads: list[npt.NDArray[Any]] = []
+        self.dealt: list[Message] = []  # everything that the witness received
+
+    def run(self) -> None:
+        for party, role in self.roles.items():
+            self._carry_out(party, role.start())
+        self._happen(0)
+        while self._waiting and not self._done:
+            sender, receiver, message = self._waiting.popleft()
+            self._note(sender, receiver, message)
+            self._carry_out(receiver, self.roles[receiver].receive(sender, message))
+            if receiver == RECOMMENDER:
+                self._turn()
+        if not self._done:
+            name = self._stage.scheme.name
+            raise CannotBeMeasured(f"{name} cannot be measured: the recommender of its canary did not finish.")
+
+    def _note(self, sender: str, receiver: str, message: Message) -> None:
+        if sender == CANARY and getattr(message, "iteration", -1) >= 0 and hasattr(message, "values"):
+            self.uploads.append(message.values)
+            self._stage.receiver = receiver
+        elif receiver == WITNESS:
+            self.dealt.append(message)
+
+    def _turn(self) -> None:
+        if self._recommender.item_factors is not self.factors[-1]:
+            self.factors.append(self._recommender.item_factors)
+        if self._told < self._recommender.iteration < self._iterations:
+            self._happen(self._recommender.iteration)
+
+    def _happen(self, iteration: int) -> None:
+        self._told = iteration
+        happening: list[tuple[str, Event]] = self._events(iteration)
+        for party, event in happening:
+            self._carry_out(party, self.roles[party].tick(event))
+
+    def _carry_out(self, party: str, effects: Effects) -> None:
+        for effect in effects:
+            if isinstance(effect, Send):
+                self._waiting.append((party, effect.to, effect.message))
+            elif isinstance(effect, Done) and party == RECOMMENDER:
+                self._done = True

@@ -1,0 +1,114 @@
+"""From a statistic of many repetitions to a lower bound on ε.
+
+Whatever an adversary computes and wherever it draws the line, (ε, δ)-differential privacy asks of the event S that its
+probability under one data set is at most e^ε times that under the neighbouring one, plus δ. So
+
+    ε ≥ ln( (P(S | one) − δ) / P(S | other) ),
+
+with the lower Clopper–Pearson limit of the first and the upper limit of the second, each at half of the error that is
+allowed. The line and the direction are chosen on the first half of the repetitions; the limits come from the second, so
+that choosing costs no confidence. A poor statistic gives a low bound, never a false one.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy import stats
+
+THRESHOLDS = 100  # lines to choose from, at even steps of rank
+CAUTION = 10  # the line is chosen with so many times less error: a lucky tail of the first half does not repeat itself
+
+Floats = npt.NDArray[np.float64]
+Counts = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    epsilon: float  # at δ = 0; 0 where nothing is shown
+    at_delta: float  # at the δ that was asked for
+    true_rate: float  # lower limit of P(S | one)
+    false_rate: float  # upper limit of P(S | other)
+    event: str  # S, in words
+    certifiable: float  # the bound if S always happened under one and never under the other
+
+
+def lower_limit(hits: Counts, trials: int, error: float) -> Floats:
+    """One-sided Clopper–Pearson."""
+    limits: Floats = np.where(hits > 0, stats.beta.ppf(error, np.maximum(hits, 1), trials - hits + 1), 0.0)
+    return limits
+
+
+def upper_limit(hits: Counts, trials: int, error: float) -> Floats:
+    limits: Floats = np.where(hits < trials, stats.beta.ppf(1 - error, hits + 1, np.maximum(trials - hits, 1)), 1.0)
+    return limits
+
+
+def lower_bound(
+    statistic: Floats, greatest: npt.NDArray[np.bool_], confidence: float = 0.95, delta: float = 0.0
+) -> Bound:
+    """`statistic` is larger where the rating may be the greatest one; `greatest` says where it is."""
+    half, error = len(statistic) // 2, (1 - confidence) / 2
+    above, threshold = _choose(statistic[:half], greatest[:half], error / CAUTION)
+    hits_one, trials_one, hits_other, trials_other = _count(statistic[half:], greatest[half:], threshold, above)
+    true_rate = float(lower_limit(np.array(hits_one), trials_one, error))
+    false_rate = float(upper_limit(np.array(hits_other), trials_other, error))
+    return Bound(
+        epsilon=_log_ratio(true_rate, false_rate),
+        at_delta=_log_ratio(true_rate - delta, false_rate),
+        true_rate=true_rate,
+        false_rate=false_rate,
+        event=f"statistic {'≥' if above else '<'} {threshold:.6g}",
+        certifiable=certifiable(min(trials_one, trials_other), confidence),
+    )
+
+
+def certifiable(trials: int, confidence: float = 0.95) -> float:
+    """What `trials` repetitions of either data set show at most: S in all of one, in none of the other."""
+    error = (1 - confidence) / 2
+    always, never = np.array(trials), np.array(0)
+    return _log_ratio(float(lower_limit(always, trials, error)), float(upper_limit(never, trials, error)))
+
+
+def attainable(epsilon: float, trials: int, confidence: float = 0.95) -> float:
+    """What a Laplace mechanism of exactly this ε would show, were all rates as expected.
+
+    With S = {x ≥ t}, t = ε + s in units of the noise's scale, and a shift of ε:
+    P(S | one) = e^(−s)/2, or 1 − e^s/2 for s < 0, and P(S | other) = e^(−ε−s)/2.
+    """
+    error = (1 - confidence) / 2
+    place = np.linspace(-min(epsilon, 10.0), 5.0, THRESHOLDS)
+    one = np.where(place >= 0, np.exp(-place) / 2, 1 - np.exp(np.minimum(place, 0)) / 2)
+    hits_one, hits_other = (np.rint(trials * rate).astype(np.int64) for rate in (one, np.exp(-epsilon - place) / 2))
+    best = np.max(lower_limit(hits_one, trials, error) / upper_limit(hits_other, trials, error))
+    return max(0.0, math.log(best)) if best > 0 else 0.0
+
+
+def _log_ratio(one: float, other: float) -> float:
+    return math.log(one / other) if one > other else 0.0
+
+
+def _choose(statistic: Floats, greatest: npt.NDArray[np.bool_], error: float) -> tuple[bool, float]:
+    """(whether S lies above, the line): the best bound on these repetitions."""
+    ordered, high, low = np.sort(statistic), np.sort(statistic[greatest]), np.sort(statistic[~greatest])
+    # between two draws, and in any case where a perfect statistic would part the ratings
+    ranks = np.unique(np.append(np.linspace(1, len(ordered) - 1, THRESHOLDS).astype(np.int64), len(low)))
+    lines = (ordered[ranks - 1] + ordered[ranks]) / 2
+    over_high, over_low = len(high) - np.searchsorted(high, lines), len(low) - np.searchsorted(low, lines)
+    upward = lower_limit(over_high, len(high), error) / upper_limit(over_low, len(low), error)
+    downward = lower_limit(len(low) - over_low, len(low), error) / upper_limit(len(high) - over_high, len(high), error)
+    best_up, best_down = int(np.argmax(upward)), int(np.argmax(downward))
+    above = bool(upward[best_up] >= downward[best_down])
+    return above, float(lines[best_up if above else best_down])
+
+
+def _count(
+    statistic: Floats, greatest: npt.NDArray[np.bool_], threshold: float, above: bool
+) -> tuple[int, int, int, int]:
+    """(hits, trials) of S under the data set for which it speaks, then under the other."""
+    inside = statistic >= threshold if above else statistic < threshold
+    one = greatest if above else ~greatest
+    return int(inside[one].sum()), int(one.sum()), int(inside[~one].sum()), int((~one).sum())

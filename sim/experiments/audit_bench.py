@@ -1,0 +1,68 @@
+"""`keyhole bench audit`: how fast a canary is played, beside the same run through frames."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from typing import Any
+
+import numpy as np
+
+from protocol.schemes import find_scheme
+from protocol.seating import Card, Seat, all_parties, make_run_id
+from protocol.tape import derive
+from sim.audit.canary import Problem, Stage
+from sim.audit.empirical_arms import RELEASE
+from sim.audit.empirical_repeat import play_once
+from sim.inprocess import InProcess
+
+SCHEME, EPSILON, SEED = "masked", 1.0, bytes(32)
+SAMPLES, REPETITIONS = 20, 100  # of each side in turn
+
+
+def bench_audit(scheme: str = SCHEME, samples: int = SAMPLES, repetitions: int = REPETITIONS) -> dict[str, Any]:
+    """CPU seconds of one repetition with messages as objects, over one with the parties, frames and codec of a run."""
+    problem = RELEASE.problem(find_scheme(scheme), EPSILON, None)
+    stage = Stage(problem, derive(SEED, "run"))
+    own, framed = [], []
+    for sample in range(samples):
+        numbers = range(sample * repetitions, (sample + 1) * repetitions)
+        began = time.process_time()
+        for repetition in numbers:
+            play_once(stage, SEED, repetition, repetition % 2 == 1)
+        middle = time.process_time()
+        for repetition in numbers:
+            play_framed(problem, derive(SEED, repetition))
+        own.append((middle - began) / repetitions)
+        framed.append((time.process_time() - middle) / repetitions)
+    median, floor_median = statistics.median(own), statistics.median(framed)
+    return {
+        "config": {
+            "data": "a canary",
+            "note": f"{1 / median:.0f} repetitions per second and process; {1 / floor_median:.0f} through frames.",
+            "scheme": scheme,
+            "users": problem.params.n_users,
+            "items": 1,
+            "dim": problem.params.dim,
+            "items_per_user": 1,
+            "iterations": problem.params.iterations,
+            "epsilon": EPSILON,
+            "views": "none",
+            "floor": "the same through parties, frames and codec",
+            "unit": "CPU seconds per repetition",
+            "repetitions_per_second": 1 / median,
+        },
+        "samples": own,
+        "median": median,
+        "floor_median": floor_median,
+        "ratio": median / floor_median,
+    }
+
+
+def play_framed(problem: Problem, seed: bytes) -> np.ndarray | None:
+    """The run that `keyhole run --transport inprocess` would make of it, without views."""
+    names = all_parties(problem.scheme, problem.params.n_users)
+    card = Card(problem.scheme, problem.params, make_run_id(problem.params, names, seed), simulation=True)
+    stage = Stage(problem, card.run_id)
+    seats = [Seat(name, derive(seed, name), stage.inputs(name, greatest=False)) for name in names]
+    return InProcess(card, seats).run().item_factors
