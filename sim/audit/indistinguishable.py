@@ -34,7 +34,7 @@ from sim.audit import guessing
 from sim.audit.exhibits import Exhibits
 from sim.audit.findings import Finding
 from sim.audit.guessing import Pairs, Reals
-from sim.audit.rerun import replayed
+from sim.audit.rerun import rerun
 from sim.evidence import Case
 
 LEVEL = 0.001  # of all comparisons of a run together
@@ -115,7 +115,8 @@ def _movement(case: Case) -> Reals:
     """v_j after the first rounds less v_j before them, as the recommender works it out from its view."""
     before: Reals | None = None
     role: Role | None = None
-    for role in replayed(case, RECOMMENDER):
+    for turn in rerun(Exhibits(case, (RECOMMENDER,)), RECOMMENDER):
+        role = turn.role
         assert isinstance(role, FactorizingRecommender)
         before = role.item_factors.copy() if before is None else before
         if role.iteration >= ROUNDS:
@@ -137,7 +138,8 @@ class Truth:
 def truth_of(case: Case, user: int) -> Truth | None:
     """From the user's own view; None if it took part in no iteration."""
     factors = np.zeros(0)
-    for role in replayed(case, user_name(user)):
+    for turn in rerun(Exhibits(case, (user_name(user),)), user_name(user)):
+        role = turn.role
         if not isinstance(role, FactorizingUser):
             return None
         if role.last_errors is not None:

@@ -32,7 +32,7 @@ from protocol.schemes.base import Leak
 from protocol.schemes.dynamic_recommender import DynamicRecommender
 from sim.audit.exhibits import Exhibits
 from sim.audit.findings import Finding
-from sim.audit.rerun import replayed
+from sim.audit.rerun import rerun
 from sim.evidence import Case
 
 LEVEL = 0.001  # of all tests of a run together
@@ -244,7 +244,8 @@ def _unblinded(case: Case) -> Sample | None:
     """τ^, the sealed noise once the recommender has taken out the blinds, which it dealt: α alone must hide it."""
     if RECOMMENDER not in case.kept or SealedTotal not in case.card.scheme.messages:
         return None
-    for role in replayed(case, RECOMMENDER):
+    for turn in rerun(Exhibits(case, (RECOMMENDER,)), RECOMMENDER):
+        role = turn.role
         if isinstance(role, DynamicRecommender) and role.iteration >= 0:
             sample, sealed = Sample(case.card.setting.ring), np.flatnonzero(role.n_raters).astype(np.uint32)
             sample.add(RECOMMENDER, None, sealed, role.sealed_noise[sealed])

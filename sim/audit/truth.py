@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from protocol.roles import UserInput, user_index
-from sim.audit.attacks.rerun import Contribution, UserStory, user_story
+from sim.audit.attacks.stories import Contribution, UserStory, user_story
 from sim.audit.exhibits import Exhibits
 from sim.evidence import Case
 

@@ -15,7 +15,7 @@ from protocol.schemes.dynamic import Dynamic
 from protocol.schemes.masked import Masked
 from protocol.schemes.plain import Plain
 from sim.audit import truth
-from sim.audit.attacks.rerun import RecommenderStory, UserStory, user_story
+from sim.audit.attacks.stories import RecommenderStory, UserStory, user_story
 from sim.audit.exhibits import Exhibits, Seen
 from sim.evidence import Case
 

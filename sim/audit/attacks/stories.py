@@ -2,69 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from protocol.errors import Aborted
 from protocol.factors import Matrix
-from protocol.messages import EVENTS, Event, Hello, Message
+from protocol.messages import Event, Message
 from protocol.noise import floor_of
-from protocol.party import read_event
 from protocol.ring import Ids, RingArray
 from protocol.roles import Effects, Role, Send
-from protocol.view import EVENT, RECEIVED, Record
-from sim.audit.exhibits import Exhibits, read_message
+from sim.audit.exhibits import Exhibits
+from sim.audit.rerun import listen, rerun
 
 Counts = npt.NDArray[np.uint32]
-
-
-class Turn(NamedTuple):
-    given: Any  # a message or an event; None: the start
-    effects: Effects
-
-
-def rerun(exhibits: Exhibits, party: str, prepare: Callable[[Role], None] = lambda role: None) -> Iterator[Turn]:
-    """Every input that the role took, in order, and what it did; `prepare` may listen in on the fresh role."""
-    card, brought = exhibits.case.card, exhibits.brought(party)
-    role = card.scheme.make_role(party, card.setting, brought.tape, brought.inputs)
-    prepare(role)
-    yield Turn(None, role.start())
-    for record in exhibits.records(party):
-        try:
-            turn = _repeat(exhibits, party, role, record)
-        except Aborted:  # the run ended here
-            return
-        if turn is not None:
-            yield turn
-
-
-def _repeat(exhibits: Exhibits, party: str, role: Role, record: Record) -> Turn | None:
-    if record.type == RECEIVED:
-        seen = read_message(exhibits.case, party, record)
-        if isinstance(seen.message, Hello):
-            return None
-        return Turn(seen.message, role.receive(seen.sender, seen.message))
-    if record.type == EVENT and record.fields[0] in EVENTS:
-        event = read_event(*record.fields)
-        return Turn(event, role.tick(event))
-    return None
-
-
-def listen(role: Role, name: str, on_result: Callable[..., None]) -> None:
-    """`on_result(result, arguments…)` after every call of a method; a role without that method stays as it is."""
-    inner = getattr(role, name, None)
-    if inner is None:
-        return
-
-    def outer(*arguments: Any) -> Any:
-        result = inner(*arguments)
-        on_result(result, *arguments)
-        return result
-
-    setattr(role, name, outer)
 
 
 # --- a user ----------------------------------------------------------------------------------------------------------
@@ -97,7 +48,7 @@ class _Listener:
         self.role = role
         listen(role, "step", self._on_step)
         if hasattr(role, "fixed"):
-            listen(role.fixed, "encode", lambda words, reals: self.encoded.append(words))
+            listen(role.fixed, "encode", lambda words, *given: self.encoded.append(words))
 
     def _on_step(self, gradient: Matrix, *arguments: Any) -> None:
         self.gradient = gradient
