@@ -80,12 +80,16 @@ def gaussian_epsilon(mu: float, delta: float = DELTA) -> float:
     return float(brentq(excess, 0.0, largest, xtol=1e-9))
 
 
-def envelope_mu(inverse_sums: Floats, noise_scale: float, rating_span: float, direction: str) -> Floats:
+def envelope_mu(inverse_sums: Floats, noise_scale: float, rating_span: float, direction: str | Floats) -> Floats:
     """μ per item from Σ_t 1/H_l(t) (rows are items, columns coordinates).
 
     `even`: w_l = 1/√d, the direction for which Lemma 1 holds with equality. `worst`: along the least noisy coordinate.
+    Or the directions themselves, one row w of length 1 for each item.
     """
-    pick = {"even": inverse_sums.mean(axis=1), "worst": inverse_sums.max(axis=1)}[direction]
+    if isinstance(direction, np.ndarray):
+        pick = np.einsum("jl,jl->j", direction**2, inverse_sums)
+    else:
+        pick = {"even": inverse_sums.mean(axis=1), "worst": inverse_sums.max(axis=1)}[direction]
     mu: Floats = 2 * rating_span * np.sqrt(pick / 2) / noise_scale
     return mu
 
