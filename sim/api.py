@@ -20,6 +20,7 @@ from sim.experiments.evaluate import evaluate as run_grid
 from sim.experiments.evaluate import grid
 
 __all__ = [
+    "audit",
     "bandwidth",
     "bench",
     "datasets",
@@ -65,6 +66,15 @@ def replay(run: str | Path, *, party: str | None = None) -> dict[str, Any]:
 def bandwidth(run: str | Path, *, by: str | None = None) -> dict[str, Any]:
     """What every iteration of a run cost: rows with counted and predicted bytes, and whether all of them match."""
     return measuring.bandwidth(Path(run), by)
+
+
+def audit(
+    run: str | Path, *, coalitions: Iterable[str] = (), only: Iterable[str] = (), **settings: Any
+) -> dict[str, Any]:
+    """What each party saw, what coalitions can work out, and what is left of the claim: `verdict` and `findings`."""
+    from sim.audit.audit import audit as ask  # slow to import
+
+    return ask(Path(run), list(coalitions), only=list(only), **settings)
 
 
 def predict_bandwidth(

@@ -26,6 +26,7 @@ from sim import api, bandwidth_command, byhand, show, show_checks, viewing
 from sim import replay as replaying
 from sim import run as running
 from sim import verify as verifying
+from sim.audit import command as auditing
 from sim.config import RunConfig, parse_assignments, parse_range, read_config
 from sim.experiments import commands
 from sim.fetch import fetch as fetch_data
@@ -183,7 +184,8 @@ def _live(carry_out: Callable[..., dict[str, Any]], json_: bool) -> bool:
     if json_:
         print_json(summary)
     else:
-        show.show_summary(summary, read_run(Path(summary["run"]))[1].scheme)
+        verdict = functools.partial(auditing.show_brief, summary)
+        show.show_summary(summary, read_run(Path(summary["run"]))[1].scheme, verdict)
     if not summary["completed"]:
         further = f" Go on with keyhole resume {shlex.quote(summary['run'])}."
         can_go_on = read_run(Path(summary["run"]))[0]["run"]["views"] == "full"  # else somebody would begin anew
@@ -380,6 +382,7 @@ def _tell(event: dict[str, Any]) -> None:
 app.command(epilog="Example: keyhole bandwidth runs/first --by kind, or keyhole bandwidth --predict --scheme masked")(
     guarded(takes_configuration(bandwidth_command.bandwidth))
 )
+app.command(epilog="Example: keyhole audit runs/first --coalition recommender+user:3 --strict")(guarded(auditing.audit))
 app.command(epilog="Example: keyhole bench inprocess --json")(guarded(commands.bench))
 app.command(epilog="Example: keyhole evaluate --schemes masked --epsilon 1,8 --data demo --iterations 20")(
     guarded(commands.evaluate)

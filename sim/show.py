@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from rich.console import Console
@@ -78,7 +78,8 @@ def plain_table(title: str, *columns: str) -> Table:
     return table
 
 
-def show_summary(summary: dict[str, Any], scheme: Scheme) -> None:
+def show_summary(summary: dict[str, Any], scheme: Scheme, show_verdict: Callable[[], bool]) -> None:
+    """`show_verdict`: the audit's, per party; False: there is none."""
     processes = ", ".join(f"{count} {role}" for role, count in summary["processes"].items())
     out.print(
         f"[bold]{summary['scheme']}[/] on {summary['data']}: {summary['users']} users, {summary['items']} items, "
@@ -95,9 +96,12 @@ def show_summary(summary: dict[str, Any], scheme: Scheme) -> None:
     _show_accuracy(summary)
     _show_bytes(summary)
     _show_disturbances(summary)
-    _show_parties(scheme, summary)
+    if not show_verdict():
+        _show_parties(scheme)
+    _show_privacy(summary["privacy"])
     out.print(f"item factors  {summary['item_factors_sha256']}")
     out.print(f"anchor        {summary['anchor'] or 'none: no views were kept'}")
+    out.print(f"Audit:        keyhole audit {summary['run']}", soft_wrap=True, markup=False)
     out.print(f"Bytes:        keyhole bandwidth {summary['run']}", soft_wrap=True, markup=False)
     if summary["views"]:
         out.print(f"See more:     keyhole view {summary['run']} {max(summary['views'])}", soft_wrap=True, markup=False)
@@ -151,14 +155,13 @@ def _show_bytes(summary: dict[str, Any]) -> None:
     )
 
 
-def _show_parties(scheme: Scheme, summary: dict[str, Any]) -> None:
+def _show_parties(scheme: Scheme) -> None:
     """What each party may learn: the scheme's own declaration, printed as one."""
     table = plain_table("What each party may learn (declared by the scheme, not measured)", "party", "learns")
     for party in scheme.parties():
         words = dict.fromkeys(leak.words for leak in scheme.leakage if leak.receiver == party)
         table.add_row(party, "; ".join(words))
     out.print(table)
-    _show_privacy(summary["privacy"])
 
 
 def _show_privacy(privacy: dict[str, Any]) -> None:

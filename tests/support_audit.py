@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from sim.api import run as run_with
+from sim.audit.findings import Finding
 from sim.config import RunConfig
 from sim.evidence import Case, open_case
 from sim.run import run
@@ -21,3 +23,16 @@ def audited(folder: Path, ratings: Sequence[Mapping[int, float]], scheme: str = 
     summary = run(RunConfig(scheme=scheme, data=str(data), **given), out=out)
     assert summary["completed"]
     return open_case(out)
+
+
+def made(folder: Path, scheme: str, **flags: Any) -> Case:
+    """Twenty iterations on the demo data, in this process."""
+    settings = {"data": "demo", "iterations": 20, "seed": 1, "transport": "inprocess", **flags}
+    run_with(scheme=scheme, out=folder, **settings)
+    return open_case(folder)
+
+
+def of(findings: Iterable[Finding], name: str) -> Finding:
+    """The one with this id."""
+    (found,) = [finding for finding in findings if finding.id == name]
+    return found

@@ -9,7 +9,7 @@ import shutil
 import numpy as np
 import pytest
 from support import received
-from support_account import made, of
+from support_audit import made, of
 
 from protocol.accounting import envelope_mu, gaussian_epsilon, inverse_envelope_sums
 from protocol.messages import MaskedGradient

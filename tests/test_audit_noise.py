@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from support_account import made, of
+from support_audit import made, of
 
 from protocol.noise import laplace
 from protocol.schemes import trusted

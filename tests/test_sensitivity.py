@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 from support import small_run
-from support_account import made
+from support_audit import made
 
 from protocol.roles import UserInput
 from protocol.schemes.trusted import RatingBook, fresh_item_factors, noisy_item_factors, objective_noise, train

@@ -6,16 +6,15 @@ word, the frame that its receiver's view holds. What comes out is what every par
 
 from __future__ import annotations
 
-import dataclasses
-import typing
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from actors.limits import check_files
+from protocol.codec import field_kinds
 from protocol.errors import Aborted
 from protocol.messages import EVENTS, Hello, Message
 from protocol.party import iteration_of, read_event
@@ -98,7 +97,7 @@ class Rerun:
         self._actors = {party: Actor(case, party, self._arena) for party in case.parties}
         self._ready: deque[str] = deque()
         self._releases: list[Released] = []
-        self._fields = {kind: list(_fields(kind)) for kind in case.card.scheme.messages}
+        self._fields = {kind: list(field_kinds(kind)) for kind in case.card.scheme.messages}
 
     def run(self) -> Hearing:
         for party, actor in self._actors.items():
@@ -185,13 +184,6 @@ class Rerun:
                     heard.published = True
                 else:
                     heard.clear.add(sender)
-
-
-def _fields(kind: type) -> Iterator[tuple[str, str]]:
-    """(name, how it travels) of every field."""
-    hints = typing.get_type_hints(kind, include_extras=True)
-    for entry in dataclasses.fields(kind):
-        yield entry.name, hints[entry.name].__metadata__[0]
 
 
 def _same(recorded: Message, derived: Message, fields: list[tuple[str, str]]) -> bool:

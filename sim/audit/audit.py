@@ -1,0 +1,145 @@
+"""`keyhole audit`: five questions to the views of a run, and one verdict."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from protocol.errors import BadInput
+from sim.audit import accounting, empirical, indistinguishable, inventory, sensitivity, statistics
+from sim.audit import coalitions as choosing
+from sim.audit.algebra import solve as algebra
+from sim.audit.attacks import attack
+from sim.audit.findings import Finding, verdict
+from sim.audit.verdict import verdict_rows
+from sim.evidence import Case, at_rest, open_case
+
+QUESTIONS = ("inventory", "algebra", "attacks", "accounting", "empirical", "statistics")
+REPETITIONS = 8_000
+
+OnQuestion = Callable[[str], None]
+
+
+@dataclass(slots=True)
+class Docket:
+    """What has been found out so far."""
+
+    case: Case
+    extra: list[choosing.Coalition]
+    colluders: int
+    repetitions: int
+    solved: list[algebra.Solved] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+
+    def add(self, found: tuple[Any, list[Finding]]) -> Any:
+        self.findings += found[1]
+        return found[0]
+
+
+def audit(
+    folder: Path,
+    coalitions: Sequence[str] = (),
+    *,
+    only: Sequence[str] = (),
+    colluders: int = choosing.COLLUDERS,
+    repetitions: int = REPETITIONS,
+    on_question: OnQuestion = lambda question: None,
+) -> dict[str, Any]:
+    """What `keyhole audit --json` prints. `only`: some of the questions; the verdict is then on those."""
+    unknown = set(only) - set(QUESTIONS)
+    if unknown:
+        raise BadInput(f"{', '.join(sorted(unknown))} is no question of the audit: ask {', '.join(QUESTIONS)}.")
+    case = open_case(folder)
+    extra = [choosing.parse(case, text) for text in coalitions]
+    docket = Docket(case, extra, colluders, repetitions)
+    answers: dict[str, Any] = {}
+    seconds: dict[str, float] = {}
+    with at_rest(folder):
+        _check_views(case)
+        for question in QUESTIONS:
+            if not only or question in only:
+                on_question(question)
+                started = time.perf_counter()
+                answers[question] = _ASK[question](docket)
+                seconds[question] = round(time.perf_counter() - started, 3)
+    return _document(docket, answers, seconds)
+
+
+def _check_views(case: Case) -> None:
+    missing = [party for party in case.parties if not case.path(party).is_file()]
+    if missing:
+        raise BadInput(
+            f"{case.folder} has no view of {missing[0]} ({len(missing)} are missing), and an audit is about what every "
+            "party saw: run with --views full."
+        )
+
+
+def _document(docket: Docket, answers: dict[str, Any], seconds: dict[str, float]) -> dict[str, Any]:
+    scheme = docket.case.card.scheme
+    rank = {"break": 0, "weak": 1, "info": 2}
+    found = sorted(docket.findings, key=lambda finding: (rank[finding.severity], finding.id, finding.coalition))
+    return {
+        "run": str(docket.case.folder),
+        "scheme": scheme.name,
+        "verdict": verdict(found, scheme.known_weaknesses),
+        "parties": verdict_rows(docket.case, docket.solved, answers.get("inventory"), docket.findings),
+        "findings": [{**dataclasses.asdict(finding), "coalition": list(finding.coalition)} for finding in found],
+        "inventory": answers.get("inventory"),
+        "coalitions": answers.get("algebra"),
+        "accounting": answers.get("accounting"),
+        "empirical": answers.get("empirical"),
+        "statistics": answers.get("statistics"),
+        "known_weaknesses": list(scheme.known_weaknesses),
+        "questions": seconds,
+    }
+
+
+# --- the questions ---------------------------------------------------------------------------------------------------
+
+
+def _ask_algebra(docket: Docket) -> list[dict[str, Any]]:
+    docket.solved = algebra.solve(docket.case, docket.extra, docket.colluders)
+    docket.findings += algebra.findings(docket.case, docket.solved)
+    return [algebra.row(one) for one in docket.solved]
+
+
+def _ask_inventory(docket: Docket) -> Any:
+    return docket.add(inventory.take(docket.case))
+
+
+def _ask_attacks(docket: Docket) -> Any:
+    """By every coalition of the algebra; without it, by the default ones that need no algebra to be chosen."""
+    servers = docket.case.card.scheme.servers
+    default = [*((server,) for server in servers), tuple(servers), *docket.extra]
+    found = attack(docket.case, list(dict.fromkeys([one.members for one in docket.solved] or default)))
+    docket.add((None, found))
+    return [{"id": finding.id, "coalition": list(finding.coalition)} for finding in found]
+
+
+def _ask_accounting(docket: Docket) -> Any:
+    document = docket.add(accounting.account(docket.case))
+    return {**document, "sensitivity": docket.add(sensitivity.sensitivity(docket.case))}
+
+
+def _ask_empirical(docket: Docket) -> Any:
+    case = docket.case
+    return docket.add(empirical.measure(case, case.card.scheme, repetitions=docket.repetitions))
+
+
+def _ask_statistics(docket: Docket) -> Any:
+    uniform = docket.add(statistics.uniformity(docket.case))
+    return {"uniformity": uniform, "ideal_against_real": docket.add(indistinguishable.compare(docket.case))}
+
+
+_ASK: dict[str, Callable[[Docket], Any]] = {
+    "inventory": _ask_inventory,
+    "algebra": _ask_algebra,
+    "attacks": _ask_attacks,
+    "accounting": _ask_accounting,
+    "empirical": _ask_empirical,
+    "statistics": _ask_statistics,
+}

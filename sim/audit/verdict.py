@@ -1,0 +1,111 @@
+"""One row per party and coalition: saw, can work out, claimed, measured."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from protocol.codec import field_kinds
+from protocol.roles import role_of
+from protocol.schemes import Scheme
+from protocol.schemes.base import LEVELS
+from sim.audit.algebra.solve import Solved, detail
+from sim.audit.findings import Finding
+from sim.evidence import Case
+
+FEW = 10  # ratings from which no figure is made
+MOST_MEASURED = 2  # figures in a row; the findings have all
+
+_NUMBERS = ("ring", "floats", "factors", "reals")  # how fields travel that have values in them
+_WEIGHT = {"break": 0, "weak": 1, "info": 2}
+# what says most about a coalition stands first
+_ORDER = (
+    "difference-attack",
+    "unmasking",
+    "rating-inference",
+    "missing-noise",
+    "known-envelope",
+    "known-shares",
+    "released-sums",
+)
+
+
+def verdict_rows(
+    case: Case, solved: Sequence[Solved], inventory: Sequence[dict[str, Any]] | None, findings: Sequence[Finding]
+) -> list[dict[str, Any]]:
+    return [
+        {
+            "members": list(one.members),
+            "stands_for": one.stands_for,
+            "saw": saw(case.card.scheme, one.members, inventory or ()),
+            "determines": one.answer.determines,
+            "works_out": detail(one),
+            "individuals": one.answer.individuals,
+            "smallest_group": one.answer.smallest_group,
+            "items": one.answer.single_items,
+            "of": one.answer.what,
+            "permitted": permitted(case.card.scheme, one.members),
+            "claimed": claimed(case, one.members),
+            "measured": measured(one.members, findings),
+        }
+        for one in solved
+    ]
+
+
+def saw(scheme: Scheme, members: Iterable[str], inventory: Sequence[dict[str, Any]]) -> list[str]:
+    """Of the received fields those with numbers in them, in the scheme's own words; and who rated what."""
+    roles = {role_of(member) for member in members}
+    telling = {(kind.__name__, name) for kind in scheme.messages for name, how in field_kinds(kind) if how in _NUMBERS}
+    words = []
+    for row in inventory:
+        theirs = row["plane"] == "message" and row["count"] and role_of(row["party"]) in roles
+        if theirs and ((row["kind"], row["field"]) in telling or row["declared"] is False):
+            words.append(row["words"] or f"{row['kind']}.{row['field']}, not declared")
+    return list(dict.fromkeys(words))
+
+
+def permitted(scheme: Scheme, members: Sequence[str]) -> str | None:
+    """Of a party alone; schemes assume that parties do not collude."""
+    return scheme.permits.get(role_of(members[0]), LEVELS[0]) if len(members) == 1 else None
+
+
+def claimed(case: Case, members: Sequence[str]) -> str:
+    level = permitted(case.card.scheme, members)
+    epsilon = case.card.params.epsilon
+    noise = "" if math.isinf(epsilon) else f", ε = {epsilon:g} per release"
+    return "that these do not collude" if level is None else f"{level} at most{noise}"
+
+
+def measured(members: Sequence[str], findings: Sequence[Finding]) -> list[str]:
+    """The figures that say most; a user stands for users."""
+    roles = tuple(dict.fromkeys(role_of(member) for member in members))
+    mine = [finding for finding in findings if finding.coalition in (tuple(members), roles)]
+    mine.sort(key=lambda finding: (_WEIGHT[finding.severity], _rank(finding.id)))
+    words = [words for finding in mine if (words := in_words(finding))]
+    return list(dict.fromkeys(words))[:MOST_MEASURED]
+
+
+def _rank(id_: str) -> int:
+    return _ORDER.index(id_) if id_ in _ORDER else len(_ORDER)
+
+
+def in_words(finding: Finding) -> str | None:
+    """A short form of what an attack or a canary measured; None: nothing that fits into a table."""
+    found, chance = finding.measured, finding.chance
+    if isinstance(found, float) and finding.confidence and "lower bound" in finding.confidence:
+        return f"canary: ε ≥ {found:.2g}, claimed {finding.claimed:g}" if finding.claimed else None
+    if not isinstance(found, dict):
+        return None
+    if "accuracy" in found and isinstance(chance, dict) and "accuracy" in chance and "ratings" in found:
+        if found["ratings"] < FEW:
+            return None
+        return f"{found['accuracy']:.0%} of {found['ratings']} ratings guessed, chance {chance['accuracy']:.0%}"
+    if "max_error_ring_units" in found and found.get("rows_exact", found.get("sums_exact")):
+        number = found.get("rows_exact", found.get("sums_exact"))
+        return f"{number} noisy gradients read, error {found['max_error_ring_units']} ring units"
+    if "sums_recovered" in found:
+        return f"{found['sums_recovered']} of {found['sums']} sums read from item factors"
+    if isinstance(found.get("rows_exact"), dict):
+        return f"{max(found['rows_exact'].values())} of {found['rows']} masked rows read"
+    return None
