@@ -181,7 +181,7 @@ def test_json_is_one_document_without_infinity(tmp_path):
 def test_the_table_says_accuracy_bytes_parties_and_where_to_look(tmp_path):
     result = keyhole(*INPROCESS, "--seed", "1", "--out", tmp_path / "run")
     assert result.exit_code == 0
-    for words in ("test RMSE", "user → third_party", "not measured", "keyhole view", "anchor", "not private"):
+    for words in ("test RMSE", "user → third_party", "within its claims", "keyhole view", "anchor", "not private"):
         assert words in result.stdout
 
 

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -30,7 +31,8 @@ def folder(tmp_path_factory):
 
 
 def keyhole(*arguments: object, width: int = 200):
-    return CliRunner().invoke(app, ["view", *map(str, arguments)], env={"COLUMNS": str(width)})
+    with mock.patch.object(show.out, "_width", width):  # COLUMNS is read once, when the console is made
+        return CliRunner().invoke(app, ["view", *map(str, arguments)])
 
 
 def refused(result, *words: str) -> None:
