@@ -15,7 +15,7 @@ from protocol.roles import user_name
 from protocol.schemes.masked import Masked
 from protocol.tape import Envelopes, exponential
 from sim.cli import app
-from sim.experiments import bench, growth, metering, noise_cost
+from sim.experiments import algebra_bench, bench, growth, metering, noise_cost
 from sim.experiments.cells import GRID, Cell, run_cell
 from sim.experiments.evaluate import evaluate, grid, means, read_lines, write_parquet
 from sim.inprocess import InProcess
@@ -319,3 +319,9 @@ def test_the_page_sets_ours_beside_the_reference_and_the_claim():
     row = next(text for text in page.splitlines() if text.startswith("| masked, d=10, 80/20: MAE increase"))
     assert [part.strip() for part in row.split("|")[2:-1]] == ["measured (1 seed)", "–", "–", "0.123", *["–"] * 4]
     assert "0.47" in page and "≈ 0" in page and "not run" in page and "not reproducible" in page
+
+
+def test_the_algebra_is_measured_beside_a_replay():
+    result = algebra_bench.bench_algebra("synthetic:8x6:.6", iterations=2)
+    assert result["ratio"] == pytest.approx(result["median"] / result["floor_median"])
+    assert result["config"]["users"] == 8 and result["config"]["peak_memory_bytes"] > 1 << 24

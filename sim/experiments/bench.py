@@ -12,6 +12,7 @@ from actors.outcome import IterationDone
 from protocol.errors import BadInput
 from sim.baseline import start_baseline
 from sim.config import RunConfig
+from sim.experiments.algebra_bench import bench_algebra
 from sim.experiments.audit_bench import bench_audit
 from sim.experiments.growth import bench_growth
 from sim.experiments.metering import bench_metering
@@ -106,6 +107,7 @@ def _interleaved(plan: Plan) -> tuple[list[float], list[float]]:
 
 BENCHES: dict[str, Callable[[], dict[str, Any]]] = {
     "inprocess": bench_inprocess,
+    "algebra": bench_algebra,
     "metering": bench_metering,
     "growth": bench_growth,
     "audit": bench_audit,
