@@ -1,4 +1,4 @@
-"""`keyhole bench algebra`: the exact answer for every default coalition of a whole run, beside a replay of its views."""
+"""`keyhole bench algebra`: the exact answer for all default coalitions of a run, beside a replay of its views."""
 
 from __future__ import annotations
 

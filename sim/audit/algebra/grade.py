@@ -146,9 +146,15 @@ def _untangle(rows: csr_array, owners: npt.NDArray[np.int64], table: Table) -> S
 def _isolates(rows: csr_array, owner: npt.NDArray[np.int32]) -> bool:
     """Some combination has the symbols of one owner only: without that owner's columns the rank is smaller."""
     columns = np.unique(rows.indices)
-    dense = rows[:, columns].toarray() % _PRIME
-    rank = _rank(dense)
-    return any(_rank(dense[:, owner[columns] != one]) < rank for one in np.unique(owner[columns]).tolist())
+    patterns, which = np.unique(rows[:, columns].toarray() % _PRIME, axis=1, return_inverse=True)
+    owners = owner[columns]
+    holders = [np.unique(owners[which == pattern]) for pattern in range(patterns.shape[1])]
+    # who has no pattern of symbols to itself cannot be isolated: whatever leaves one of them leaves another's too
+    for one in sorted({int(held[0]) for held in holders if len(held) == 1}):
+        others = [pattern for pattern, held in enumerate(holders) if len(held) > 1 or held[0] != one]
+        if _rank(patterns[:, others]) < _rank(patterns):
+            return True
+    return False
 
 
 def _rank(matrix: npt.NDArray[np.int64]) -> int:
