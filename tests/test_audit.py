@@ -134,10 +134,14 @@ def test_what_cannot_be_asked_is_refused_in_words(folders, arguments, words):
 
 
 def test_a_run_without_views_or_no_run_at_all(folders, tmp_path):
-    made(tmp_path / "none", "masked", views="servers", iterations=1)
+    made(tmp_path / "none", "masked", views="servers", iterations=2)
     for folder, words in ((tmp_path / "none", "--views full"), (tmp_path, "not the folder of a run")):
         result = keyhole(folder)
         assert result.exit_code == 2 and words in result.stderr
+    document = audit(tmp_path / "none", only=["inventory", "accounting"])  # the servers' views are there
+    assert document["accounting"]["sums"]["released"] > 0 and document["verdict"] == "within-claims"
+    made(tmp_path / "nothing", "masked", views="none", iterations=1)
+    assert keyhole(tmp_path / "nothing", "--only", "inventory").exit_code == 2
 
 
 def test_a_view_that_was_changed_is_no_evidence(folders, tmp_path):

@@ -19,6 +19,7 @@ from sim.audit.verdict import verdict_rows
 from sim.evidence import Case, at_rest, open_case
 
 QUESTIONS = ("inventory", "algebra", "attacks", "accounting", "empirical", "statistics")
+WITHOUT_USERS = {"inventory", "accounting", "empirical"}
 REPETITIONS = 8_000
 
 OnQuestion = Callable[[str], None]
@@ -59,7 +60,7 @@ def audit(
     answers: dict[str, Any] = {}
     seconds: dict[str, float] = {}
     with at_rest(folder):
-        _check_views(case)
+        _check_views(case, only or QUESTIONS)
         for question in QUESTIONS:
             if not only or question in only:
                 on_question(question)
@@ -69,12 +70,16 @@ def audit(
     return _document(docket, answers, seconds)
 
 
-def _check_views(case: Case) -> None:
-    missing = [party for party in case.parties if not case.path(party).is_file()]
+def _check_views(case: Case, questions: Sequence[str]) -> None:
+    """Some questions can be put to the servers' views alone."""
+    whole = set(questions) - WITHOUT_USERS
+    needed = case.parties if whole else case.card.scheme.servers
+    missing = [party for party in needed if not case.path(party).is_file()]
     if missing:
+        rest = "" if not whole else f", or ask only what needs none: --only {' --only '.join(sorted(WITHOUT_USERS))}"
         raise BadInput(
-            f"{case.folder} has no view of {missing[0]} ({len(missing)} are missing), and an audit is about what every "
-            "party saw: run with --views full."
+            f"{case.folder} has no view of {missing[0]} ({len(missing)} are missing), and an audit is about what the "
+            f"parties saw: run with --views full{rest}."
         )
 
 
