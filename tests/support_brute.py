@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from sim.audit.algebra.arena import NOISE, UNIFORM, VALUE
-from sim.audit.algebra.knowledge import OMEGA
+from sim.audit.algebra.omega import OMEGA
 from sim.audit.algebra.rerun import Hearing
 
 Row = dict[object, int]  # symbol -> coefficient
@@ -72,17 +72,26 @@ class Brute:
         owners = {self.leaf[symbol][1] for symbol in values}
         noise = {symbol for row in rows for symbol in row if symbol in self.leaf and self.leaf[symbol][0] == NOISE}
         masks = {symbol for row in rows for symbol in row} - values - noise
-        level = "nothing"
+        level, isolated = "nothing", []
         for owner in owners:
             others = {symbol for symbol in values if self.leaf[symbol][1] != owner}
             mine = {symbol for symbol in values - others if not self.sole(symbol)}
             if any(mine & row.keys() for row in kernel(rows, masks | others | noise, self.modulus)):
                 return "exact-individual"
-            if any(mine & row.keys() for row in kernel(rows, masks | others, self.modulus)):
+            alone = kernel(rows, masks | others, self.modulus)
+            isolated += alone
+            if any(mine & row.keys() for row in alone):
                 level = "noisy-individual"
-        if level == "nothing" and any(self.several(row) for row in kernel(rows, masks, self.modulus)):
-            level = "aggregate"
+        if level == "nothing":
+            sums = [row for row in kernel(rows, masks, self.modulus) if self.several(row)]
+            if not all(self.follows(row, isolated, values) for row in sums):
+                level = "aggregate"
         return level
+
+    def follows(self, row: Row, isolated: list[Row], values: set[object]) -> bool:
+        """But for noise, it is a combination of rows about one user each: sums of one contributor, put together."""
+        found = kernel([*isolated, {**row, "this": 1}], values, self.modulus)
+        return any(one.get("this", 0) & 1 for one in found)
 
     def several(self, row: Row) -> bool:
         return len({self.leaf[symbol][1] for symbol in row if self.leaf[symbol][0] == VALUE}) > 1

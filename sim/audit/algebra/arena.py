@@ -22,6 +22,7 @@ Nodes = npt.NDArray[np.int64]
 UNIFORM, VALUE, NOISE, SUM = range(4)  # what a node is
 
 ZERO = 0
+CERTAIN = 40  # zeros of one party's noise that are no chance: a share that is there is seldom rounded to nothing
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -36,6 +37,7 @@ class Block:
     iteration: int
     items: npt.NDArray[np.int64]
     weights: npt.NDArray[np.float64]
+    zeros: int = 0  # of noise: how many numbers it was, if all of them were zero
 
 
 class Arena:
@@ -51,13 +53,13 @@ class Arena:
         self.size += count
         return np.arange(self.size - count, self.size)
 
-    def symbols(self, owner: str, label: Label, kind: int) -> Nodes:
+    def symbols(self, owner: str, label: Label, kind: int, zeros: int = 0) -> Nodes:
         count = len(label.items)
         nodes = self._new(count)
         weights = np.zeros(count) if label.weights is None else np.asarray(label.weights, np.float64)
         start = self.size - count
         items = label.items.astype(np.int64)
-        self.blocks.append(Block(start, count, kind, owner, label.what, label.iteration, items, weights))
+        self.blocks.append(Block(start, count, kind, owner, label.what, label.iteration, items, weights, zeros))
         return nodes
 
     def stream(self, owner: str, key: bytes, rows: int, name: tuple[Name, ...]) -> Nodes:
@@ -112,6 +114,22 @@ class Forms:
             part = slice(block.start, block.start + block.count)
             self.kind[part], self.owner[part], self.what[part] = block.kind, numbers[block.owner], words[block.what]
             self.item[part], self.iteration[part], self.weight[part] = block.items, block.iteration, block.weights
+        self.nought = self._nought(arena.blocks)
+
+    def _nought(self, blocks: list[Block]) -> npt.NDArray[np.bool_]:
+        """Noise that is not there, so that everybody knows it: all of its kind is zero, or all of one party's."""
+        of_all: dict[str, float] = {}
+        of_one: dict[tuple[str, str], float] = {}
+        noise = [block for block in blocks if block.kind == NOISE and block.count]
+        for block in noise:
+            zeros = block.zeros or -np.inf
+            of_all[block.what] = of_all.get(block.what, 0) + zeros
+            of_one[block.what, block.owner] = of_one.get((block.what, block.owner), 0) + zeros
+        nought = np.zeros(len(self.kind), np.bool_)
+        for block in noise:
+            if of_all[block.what] > 0 or of_one[block.what, block.owner] >= CERTAIN:
+                nought[block.start : block.start + block.count] = True
+        return nought
 
     def of(self, nodes: Nodes) -> csr_array:
         """One row per node, one column per leaf; coefficients as 64-bit words, which a smaller ring reduces."""

@@ -5,7 +5,8 @@ of a generating set come back as rows. Two steps are repeated: a row with a symb
 such combination and goes (millions at a time); and a row with a symbol in an odd coefficient serves to clear that
 symbol from the others (as many pivots at a time as do not disturb each other).
 
-A symbol whose coefficients are all even cannot be cleared without dividing: its rows stay out, and are counted.
+A symbol whose coefficients are all even is cleared with the one that divides the others, c = 2^v · odd; of the pivot's
+own row its multiple by 2^(b−v) is left, which is free of the symbol and tells the low v bits of the rest (Howell).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ Words = npt.NDArray[np.int64]
 @dataclass(frozen=True, slots=True, eq=False)
 class Kernel:
     rows: csr_array
-    uneven: int  # rows that were left out because a coefficient is no unit: what they tell is not counted
+    uneven: int  # rows of which only a multiple is left, because a coefficient is no unit: they tell low bits
 
 
 def reduce(rows: csr_array, bits: int) -> csr_array:
@@ -41,16 +42,15 @@ def left_kernel(rows: csr_array, unwanted: Mask, bits: int, dear: Mask) -> Kerne
     """
     rows, uneven = reduce(rows.copy(), bits), 0
     while True:
-        rows, lost = _peel(rows, unwanted)
-        uneven += lost
+        rows, even = _peel(rows, unwanted, bits)
+        uneven += even
         pivots = _choose_pivots(rows, unwanted, dear)
         if not pivots:
-            break
+            pivots = _least_even(rows, unwanted)
+            uneven += len(pivots)
+        if not pivots:
+            return Kernel(_without_empty(rows), uneven)
         rows = _clear(rows, pivots, bits)
-    stuck = np.diff(rows.indptr) < 0  # none yet
-    stuck[rows_of(rows)[unwanted[rows.indices]]] = True
-    kept = rows[np.flatnonzero(~stuck)]
-    return Kernel(_without_empty(kept), uneven + int(stuck.sum()))
 
 
 def rows_of(rows: csr_array) -> npt.NDArray[np.int64]:
@@ -62,8 +62,9 @@ def _without_empty(rows: csr_array) -> csr_array:
     return rows[np.flatnonzero(np.diff(rows.indptr))]
 
 
-def _peel(rows: csr_array, unwanted: Mask) -> tuple[csr_array, int]:
-    """Without the rows that have an unwanted symbol alone, until there is none; and how many had it evenly."""
+def _peel(rows: csr_array, unwanted: Mask, bits: int) -> tuple[csr_array, int]:
+    """Without the rows that have an unwanted symbol alone, until there is none. Of a row that has it 2^v times, the
+    multiple by 2^(bits−v) is left; and how many these were."""
     uneven = 0
     while True:
         here = unwanted[rows.indices]
@@ -72,13 +73,14 @@ def _peel(rows: csr_array, unwanted: Mask) -> tuple[csr_array, int]:
         alone = counts[columns] == 1
         if not alone.any():
             return rows, uneven
-        where, odd = rows_of(rows)[here][alone], (rows.data[here][alone] & 1).astype(np.bool_)
-        spent = np.zeros(rows.shape[0], np.bool_)
-        spent[where] = True
-        clean = np.zeros(rows.shape[0], np.bool_)
-        clean[where[odd]] = True
-        uneven += int((spent & ~clean).sum())
-        rows = rows[np.flatnonzero(~spent)]
+        least = np.full(rows.shape[0], bits)  # valuation of what the row has alone; `bits`: nothing
+        np.minimum.at(least, rows_of(rows)[here][alone], valuations(rows.data[here][alone]))
+        uneven += int(((least > 0) & (least < bits)).sum())
+        rows = rows[np.flatnonzero(least)]
+        times = np.left_shift(np.int64(1), (bits - least[least > 0]).astype(np.int64))
+        with np.errstate(over="ignore"):
+            rows.data = rows.data * times[rows_of(rows)]
+        rows = _without_empty(reduce(rows, bits))
 
 
 def clear_with(
@@ -120,6 +122,15 @@ def _choose_pivots(
     return pivots
 
 
+def _least_even(rows: csr_array, unwanted: Mask) -> list[tuple[int, int]]:
+    """Of the unwanted entries, all of them even, one that divides all others; none if there is no such entry."""
+    here = np.flatnonzero(unwanted[rows.indices])
+    if not len(here):
+        return []
+    entry = here[np.argmin(valuations(rows.data[here]))]
+    return [(int(rows_of(rows)[entry]), int(rows.indices[entry]))]
+
+
 def _clear(rows: csr_array, pivots: list[tuple[int, int]], bits: int) -> csr_array:
     """Every other row without the pivots' columns: row − (its coefficient / the pivot's) · pivot row."""
     at = np.array([row for row, _ in pivots])
@@ -130,15 +141,25 @@ def _clear(rows: csr_array, pivots: list[tuple[int, int]], bits: int) -> csr_arr
     of_row, which, values = rows_of(rows)[entries], place[entries], rows.data[entries]
     is_pivot = of_row == at[which]
     inverse = np.zeros(len(pivots), np.int64)
-    inverse[which[is_pivot]] = _inverses(values[is_pivot])
+    power = np.zeros(len(pivots), np.int64)
+    power[which[is_pivot]] = valuations(values[is_pivot])
+    inverse[which[is_pivot]] = inverses(values[is_pivot] >> power[which[is_pivot]])
     with np.errstate(over="ignore"):
-        factors = -values * inverse[which]
-    factors = np.where(is_pivot, -1, factors)  # a pivot row clears itself and so is spent
+        factors = -(values >> power[which]) * inverse[which]
+    # a pivot row clears itself and so is spent, but for its multiple by 2^(bits−v) where its coefficient is even
+    rest = np.where(power > 0, np.left_shift(np.int64(1), np.where(power > 0, bits - power, 0)), 0)
+    factors = np.where(is_pivot, rest[which] - 1, factors)
     multiples = csr_array((factors, (of_row, which)), shape=(rows.shape[0], len(pivots)))
     return _without_empty(reduce((rows + multiples @ rows[at]).tocsr(), bits))
 
 
-def _inverses(odd: Words) -> Words:
+def valuations(words: Words) -> Words:
+    """How often 2 divides each, none of them zero."""
+    lowest = (words & -words).view(np.uint64)
+    return np.log2(lowest.astype(np.float64)).astype(np.int64)
+
+
+def inverses(odd: Words) -> Words:
     """x with odd·x = 1 mod 2^64, by Newton's iteration: every step doubles the bits that are right."""
     inverse = odd.copy()
     with np.errstate(over="ignore"):

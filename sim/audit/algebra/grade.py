@@ -7,7 +7,6 @@ none left, and those are exact. An exact difference of one user's gradients coun
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,9 +17,9 @@ from protocol.schemes.base import LEVELS
 from sim.audit.algebra.arena import NOISE, UNIFORM, VALUE
 from sim.audit.algebra.eliminate import clear_with, left_kernel, rows_of
 from sim.audit.algebra.knowledge import Library, Mask, Table, count_owners
+from sim.audit.algebra.noise import least_noise
 
-MOST_ENTANGLED = 400  # rows with shared symbols for which the last question is asked with dense matrices
-_PRIME = 2_147_483_647  # ranks are taken modulo it: a rank over the rationals can only be missed by chance
+MOST_ENTANGLED = 400  # rows with shared symbols for which the last question is asked, user by user
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -39,17 +38,21 @@ class Answer:
     single_contributor_sums: int
     single_items: int
     individuals: int  # users of whom a number is isolated, from sums of two or more contributors
+    unexplained: int  # of these, those with a number that the opened sums, less the members' own, do not isolate
     sums: int  # rows about two or more users
     exact_sums: int  # rows about two or more users, without noise
+    exact_singles: int  # rows about one contributor's sums, without noise
     noise_left: dict[str, float]  # by kind of noise, of the least noisy row at that level: fraction of Lemma-1 variance
+    noises: frozenset[str]  # the kinds that the opened sums carry
     uneven: int
     undecided: int
     what: str  # the numbers that the users' rows are made of, such as gradient
     clear: tuple[str, ...]  # users whose numbers a member received without any form
 
 
-def grade(library: Library, members: tuple[str, ...], thinned: bool = False) -> Answer:
-    """`thinned`: for one user alone; only `determines` and the sums of one contributor are then meant."""
+def grade(library: Library, members: tuple[str, ...], thinned: bool = False, explain: bool = True) -> Answer:
+    """`thinned`: for one user alone; only `determines` and the sums of one contributor are then meant. Without
+    `explain`, `unexplained` is 0."""
     table, bits = library.table(members, thinned), library.bits
     value = table.kind == VALUE
     held = left_kernel(table.rows, table.kind == UNIFORM, bits, value)
@@ -57,31 +60,53 @@ def grade(library: Library, members: tuple[str, ...], thinned: bool = False) -> 
     exact = separate(left_kernel(held.rows, table.kind == NOISE, bits, value).rows, table, bits)
     heard = [library.hearing.heard[member] for member in members]
     clear = sorted({sender for one in heard for sender in one.clear} - set(members))
-    sole = sole_rows(noisy, table, library)
+    sole, sole_exact = sole_rows(noisy, table, library), sole_rows(exact, table, library)
     single_items, single_sums = _singles(noisy, sole, table)
     level, source = 0, noisy
-    if (noisy.owners >= 2).any() or (not len(library.contributors) and any(one.published for one in heard)):
+    if (noisy.owners >= 2).any() or (not library.follows and any(one.published for one in heard)):
         level = 1
     if ((noisy.owners == 1) & ~sole).any():
         level = 2
-    if ((exact.owners == 1) & ~sole_rows(exact, table, library)).any() or clear:
+    if ((exact.owners == 1) & ~sole_exact).any() or clear:
         level, source = 3, exact
-    alone = (source.owners == 1) & ~sole_rows(source, table, library)
+    alone = (source.owners == 1) & ~(sole_exact if source is exact else sole)
+    ask = explain and not thinned and level >= 2
     chosen = alone if level >= 2 else source.owners >= 2
     return Answer(
         determines=LEVELS[level],
         smallest_group=1 if level >= 2 else _smallest(noisy.owners),
         single_contributor_sums=single_sums,
         single_items=single_items,
-        individuals=len(set(_owners(source, alone, table)) | set(clear)),
+        individuals=len({owner for owner, *_ in _numbers(source, alone, table)} | set(clear)),
+        unexplained=len(_unexplained(library, members, noisy, table, sole) | set(clear)) if ask else 0,
         sums=int((noisy.owners >= 2).sum()),
         exact_sums=int((exact.owners >= 2).sum()),
-        noise_left=_least_noise(source, chosen, table),
+        exact_singles=int(((exact.owners == 1) & sole_exact).sum()),
+        noise_left={} if thinned else least_noise(source.rows, chosen, table, bits),
+        noises=library.noises,
         uneven=held.uneven,
         undecided=noisy.undecided + exact.undecided,
         what="/".join(table.words[word] for word in np.unique(table.what[value]).tolist()) or "number",
         clear=tuple(clear),
     )
+
+
+def _unexplained(
+    library: Library, members: tuple[str, ...], found: Separated, table: Table, sole: Mask
+) -> set[str]:
+    """Users with a number in a row of its own which is in none when only the opened sums are there."""
+    opened = library.opened(members)
+    sums = separate(opened.rows, opened, library.bits)
+    explained = _numbers(sums, sums.owners == 1, opened)
+    return {owner for owner, *_ in _numbers(found, (found.owners == 1) & ~sole, table) - explained}
+
+
+def _numbers(found: Separated, chosen: Mask, table: Table) -> set[tuple[str, int, int, int]]:
+    """(owner, what, item, iteration) of the users' numbers in these rows."""
+    rows = found.rows
+    at = np.unique(rows.indices[chosen[rows_of(rows)] & (table.kind[rows.indices] == VALUE)])
+    columns = (table.owner[at], table.what[at], table.item[at], table.iteration[at])
+    return {(table.owners[owner], *rest) for owner, *rest in zip(*(one.tolist() for one in columns), strict=True)}
 
 
 def _without_known_noise(rows: csr_array, table: Table, bits: int) -> csr_array:
@@ -114,11 +139,11 @@ def separate(rows: csr_array, table: Table, bits: int) -> Separated:
             break
         used.append(pivots)
     rows = vstack([rows, *used], format="csr")
-    return _untangle(rows, count_owners(rows, value[rows.indices], table.owner), table)
+    return _untangle(rows, count_owners(rows, value[rows.indices], table.owner), table, bits)
 
 
-def _untangle(rows: csr_array, owners: npt.NDArray[np.int64], table: Table) -> Separated:
-    """Rows of several users that share symbols: is there a combination with one user left? By ranks, part by part."""
+def _untangle(rows: csr_array, owners: npt.NDArray[np.int64], table: Table, bits: int) -> Separated:
+    """Rows of several users that share symbols: is there a combination with one user left? Part by part."""
     value = table.kind == VALUE
     several = np.flatnonzero(owners >= 2)
     part = rows[several]
@@ -133,44 +158,35 @@ def _untangle(rows: csr_array, owners: npt.NDArray[np.int64], table: Table) -> S
     links.eliminate_zeros()
     _, label = connected_components(links @ links.T, directed=False)
     sizes = np.bincount(label)
-    owners, undecided = owners.copy(), 0
+    undecided, apart = 0, []
     for number in np.flatnonzero(sizes > 1).tolist():
         inside = np.flatnonzero(label == number)
         if len(inside) > MOST_ENTANGLED:
             undecided += len(inside)
-        elif _isolates(counted[inside], table.owner):
-            owners[several[inside[0]]] = 1
-    return Separated(rows, owners, undecided)
+        else:
+            apart += _isolated(part[inside], table, bits)
+    rows = vstack([rows, *apart], format="csr")
+    return Separated(rows, count_owners(rows, value[rows.indices], table.owner), undecided)
 
 
-def _isolates(rows: csr_array, owner: npt.NDArray[np.int32]) -> bool:
-    """Some combination has the symbols of one owner only: without that owner's columns the rank is smaller."""
+def _isolated(rows: csr_array, table: Table, bits: int) -> list[csr_array]:
+    """Combinations with the numbers of one user only, user by user."""
+    value, found = table.kind == VALUE, []
+    for one in _with_own_pattern(rows, table):
+        left = left_kernel(rows, value & (table.owner != one), bits, value).rows
+        has_value = np.bincount(rows_of(left), value[left.indices], minlength=left.shape[0]) > 0
+        found.append(left[np.flatnonzero(has_value)])
+    return found
+
+
+def _with_own_pattern(rows: csr_array, table: Table) -> list[int]:
+    """Users with a pattern of symbols to themselves: else whatever leaves one of theirs leaves another user's too."""
     columns = np.unique(rows.indices)
-    patterns, which = np.unique(rows[:, columns].toarray() % _PRIME, axis=1, return_inverse=True)
-    owners = owner[columns]
-    holders = [np.unique(owners[which == pattern]) for pattern in range(patterns.shape[1])]
-    # who has no pattern of symbols to itself cannot be isolated: whatever leaves one of them leaves another's too
-    for one in sorted({int(held[0]) for held in holders if len(held) == 1}):
-        others = [pattern for pattern, held in enumerate(holders) if len(held) > 1 or held[0] != one]
-        if _rank(patterns[:, others]) < _rank(patterns):
-            return True
-    return False
-
-
-def _rank(matrix: npt.NDArray[np.int64]) -> int:
-    rows, rank = [row.astype(object) for row in matrix], 0
-    for column in range(matrix.shape[1]):
-        pivot = next((at for at in range(rank, len(rows)) if rows[at][column] % _PRIME), None)
-        if pivot is None:
-            continue
-        rows[rank], rows[pivot] = rows[pivot], rows[rank]
-        scale = pow(int(rows[rank][column]), -1, _PRIME)
-        rows[rank] = rows[rank] * scale % _PRIME
-        for at in range(rank + 1, len(rows)):
-            if rows[at][column]:
-                rows[at] = (rows[at] - rows[rank] * rows[at][column]) % _PRIME
-        rank += 1
-    return rank
+    columns = columns[table.kind[columns] == VALUE]
+    _, which = np.unique(rows[:, columns].toarray(), axis=1, return_inverse=True)
+    pairs = np.unique(np.stack([which.ravel(), table.owner[columns]]), axis=1)
+    alone = np.bincount(pairs[0])[pairs[0]] == 1
+    return [int(owner) for owner in np.unique(pairs[1][alone])]
 
 
 def sole_rows(found: Separated, table: Table, library: Library) -> Mask:
@@ -196,24 +212,3 @@ def _singles(found: Separated, sole: Mask, table: Table) -> tuple[int, int]:
     symbols = rows.indices[sole[rows_of(rows)] & (table.kind[rows.indices] == VALUE)]
     sums = np.unique(np.stack([table.item[symbols], table.iteration[symbols]]), axis=1)
     return len(np.unique(sums[0])), sums.shape[1]
-
-
-def _owners(found: Separated, chosen: Mask, table: Table) -> list[str]:
-    rows = found.rows
-    symbols = rows.indices[chosen[rows_of(rows)] & (table.kind[rows.indices] == VALUE)]
-    return [table.owners[owner] for owner in np.unique(table.owner[symbols]).tolist()]
-
-
-def _least_noise(found: Separated, chosen: Mask, table: Table) -> dict[str, Any]:
-    """Of the chosen row with the least unknown noise: which kinds remain, and how much of the whole each is."""
-    rows = found.rows
-    counted = chosen[rows_of(rows)] & (table.kind[rows.indices] == NOISE)
-    if not chosen.any():
-        return {}
-    where, symbols = rows_of(rows)[counted], rows.indices[counted]
-    parts = rows.data[counted].astype(np.float64) ** 2 * table.weight[symbols]
-    total = np.bincount(where, parts, minlength=rows.shape[0])
-    least = int(np.flatnonzero(chosen)[np.argmin(total[chosen])])
-    mine = where == least
-    words = table.what[symbols[mine]]
-    return {table.words[word]: float(parts[mine][words == word].sum()) for word in np.unique(words).tolist()}

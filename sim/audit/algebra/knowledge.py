@@ -5,8 +5,8 @@ away: who is told v_j at two times knows what moved it in between,
 
     v_j(t+1) = ω v_j(t) − (γ/k_j) s_j(t),   ω = 1 − 2γμ   if the sum s_j(t) was released, else v_j(t+1) = v_j(t),
 
-so over a gap the combination Σ ω^(releases after it) s_j(·). ω is a real number and rows have ring coefficients; a
-fixed odd number stands for it, under which different combinations stay as different as they are.
+so over a gap the combination Σ ω^(releases after it) s_j(·). ω is a real number and rows have ring coefficients:
+`omega.py` says what stands for it.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from scipy.sparse import csr_array, vstack
 
 from sim.audit.algebra.arena import NOISE, SUM, UNIFORM, VALUE, Forms, Nodes
 from sim.audit.algebra.eliminate import reduce
+from sim.audit.algebra.omega import powers
 from sim.audit.algebra.rerun import Hearing
 
 MANY = 100_000  # rows among which those that follow from others are looked for first: it saves more than it costs
-OMEGA = 0x2545F4914F6CDD1D  # odd; any other would do
 
 Mask = npt.NDArray[np.bool_]
 Compact = tuple[csr_array, Nodes]  # rows, and the leaf of each column
@@ -55,6 +55,7 @@ class Library:
         self.openers = {entry.party for entry in releases}
         self.released = _compact(self.forms.of(_joined([entry.nodes for entry in releases])))
         self.contributors = self._contributors()
+        self.follows = len(self.forms.kind) > 1  # numbers have forms in this run
 
     def _leaf_keys(self) -> tuple[npt.NDArray[np.int32], dict[bytes, int]]:
         numbers: dict[bytes, int] = {}
@@ -67,6 +68,13 @@ class Library:
         """Of every release: how many users' numbers are in it."""
         rows, leaves = self.released
         return count_owners(rows, (self.forms.kind[leaves] == VALUE)[rows.indices], self.forms.owner[leaves])
+
+    @functools.cached_property
+    def noises(self) -> frozenset[str]:
+        """The kinds of noise that the opened sums carry."""
+        leaves = self.released[1]
+        noise = (self.forms.kind[leaves] == NOISE) & ~self.forms.nought[leaves]
+        return frozenset(self.forms.words[word] for word in np.unique(self.forms.what[leaves[noise]]).tolist())
 
     @functools.cached_property
     def lonely(self) -> set[tuple[int, int]]:
@@ -108,10 +116,18 @@ class Library:
         thin.eliminate_zeros()
         return _compact(thin, leaves)
 
+    @functools.cached_property
+    def _thinned_away(self) -> Mask:
+        """Leaves that `thin` leaves out: a row that has one of them must meet the whole releases."""
+        away = np.zeros(len(self.forms.kind), np.bool_)
+        away[self.released[1]] = True
+        away[self.thin[1]] = False
+        return away
+
     # --- one coalition -------------------------------------------------------------------------------------------
 
     def known(self, members: Sequence[str], leaves: Nodes) -> Mask:
-        """Of these leaves: whether a member made it, or can draw it from a key that it holds."""
+        """Of these leaves: whether a member made it or can draw it from a key that it holds, or all know it is zero."""
         forms, heard = self.forms, self.hearing.heard
         of_member = np.isin(np.array([*forms.owners, ""]), members)  # the last is nobody: a node that is no leaf
         kind = forms.kind[leaves]
@@ -120,7 +136,7 @@ class Library:
         keys = {key for member in members for key in heard[member].keys}
         held[[self._keys[key] for key in keys & self._keys.keys()]] = True
         drawn: Mask = held[self._key_of[leaves]] & (kind == UNIFORM)
-        known: Mask = own | drawn
+        known: Mask = own | drawn | forms.nought[leaves]
         return known
 
     def table(self, members: Sequence[str], thinned: bool = False) -> Table:
@@ -131,11 +147,19 @@ class Library:
             heard = np.unique(heard)
             parts.append(self.forms.of(self._needed(heard, members) if len(heard) > MANY else heard))
         if self.openers.isdisjoint(members):
-            rows, leaves = self.thin if thinned else self.released
+            whole = not thinned or any(self._thinned_away[part.indices].any() for part in parts)
+            rows, leaves = self.released if whole else self.thin
             given = self._from_factors(members, rows)
             parts.append(csr_array((given.data, leaves[given.indices], given.indptr), shape=(given.shape[0], size)))
         rows = vstack(parts, format="csr") if parts else csr_array((0, size), dtype=np.int64)
-        rows, leaves = _compact(rows)
+        return self._unknown(*_compact(rows), members)
+
+    def opened(self, members: Sequence[str]) -> Table:
+        """Every sum that was opened, without what the members know."""
+        rows, leaves = self.released
+        return self._unknown(rows.copy(), leaves, members)
+
+    def _unknown(self, rows: csr_array, leaves: Nodes, members: Sequence[str]) -> Table:
         rows.data = np.where(self.known(members, leaves)[rows.indices], 0, rows.data)
         rows = reduce(rows, self.bits)
         return Table(rows[np.flatnonzero(np.diff(rows.indptr))], leaves, self.forms)
@@ -163,8 +187,8 @@ class Library:
         seen = np.zeros((int(times.max()) + 2, int(items.max()) + 1), np.int64)
         for member in members:
             for iteration, told in self.hearing.heard[member].sightings:
-                if 0 <= iteration < len(seen):
-                    seen[iteration, told[told < seen.shape[1]]] = 1
+                if iteration >= 0:  # whatever comes after the last release comes to the same
+                    seen[min(iteration, len(seen) - 1), told[told < seen.shape[1]]] = 1
         sightings = seen.cumsum(axis=0)
         gap = sightings[times, items]  # between this sighting and the next; 0: before the first
         inside = np.flatnonzero((items >= 0) & (gap > 0) & (gap < sightings[-1, items]))
@@ -174,17 +198,9 @@ class Library:
         lengths = np.diff(first, append=len(key))
         row = np.repeat(np.arange(len(first)), lengths)
         after = np.repeat(first + lengths, lengths) - 1 - np.arange(len(key))  # releases after it in the same gap
-        which = csr_array((_powers(after), (row, inside)), shape=(len(first), len(items)))
+        which = csr_array((powers(after), (row, inside)), shape=(len(first), len(items)))
         rows: csr_array = which @ released
         return rows
-
-
-def _powers(exponents: Nodes) -> Nodes:
-    """ω to these exponents, as signed 64-bit words."""
-    words = np.ones(int(exponents.max(initial=0)) + 1, np.int64)
-    words[1:] = OMEGA
-    powers: Nodes = np.cumprod(words)[exponents]  # overflow is the reduction
-    return powers
 
 
 def _compact(rows: csr_array, names: Nodes | None = None) -> Compact:

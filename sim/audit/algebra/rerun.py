@@ -7,7 +7,7 @@ word, the frame that its receiver's view holds. What comes out is what every par
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,12 +15,12 @@ import numpy as np
 
 from actors.limits import check_files
 from protocol.codec import field_kinds
-from protocol.errors import Aborted
+from protocol.errors import Aborted, BadInput
 from protocol.messages import EVENTS, Hello, Message
 from protocol.party import iteration_of, read_event
 from protocol.roles import Effects, Role, Send
 from protocol.schemes.base import Setting
-from protocol.view import EVENT, INPUT, RECEIVED, REJECTED, Broken, Record
+from protocol.view import EVENT, INPUT, RECEIVED, REJECTED, Broken, CutOff, Record
 from sim.audit.algebra.arena import Arena, Forms, Nodes
 from sim.audit.algebra.symbolic import Rows, SymbolicReals, SymbolicRing
 from sim.audit.exhibits import Exhibits, read_input, read_message
@@ -63,11 +63,13 @@ class Actor:
         self.party = party
         self.ring = SymbolicRing(params.ring_bits, arena, party)
         self.reals = SymbolicReals(arena, party)
-        self.records = Exhibits(case, (party,)).records(party)
+        self.records = _whole(Exhibits(case, (party,)).records(party))
         self.pending: Record | None = None
         self.heard = Heard()
         self.items: Nodes = np.zeros(0, np.int64)  # of a user
-        record = next(record for record in self.records if record.type == INPUT)
+        record = next((record for record in self.records if record.type == INPUT), None)
+        if record is None:
+            raise Broken(f"the view of {party} does not say what it brought")
         brought = read_input(party, record)
         if brought.inputs is not None:
             self.items = brought.inputs.items.astype(np.int64)
@@ -94,7 +96,10 @@ class Rerun:
         self._arena = Arena()
         self._queues: dict[tuple[str, str], deque[Message]] = {}
         case.card.setting.envelopes.sharers += 2  # many raters of an item derive the same envelopes here
-        self._actors = {party: Actor(case, party, self._arena) for party in case.parties}
+        if len(case.kept) < len(case.parties):
+            raise BadInput("The algebra needs the view of every party: run it again with --views full.")
+        there = [party for party in case.parties if case.path(party).is_file()]  # who ended before that sent nothing
+        self._actors = {party: Actor(case, party, self._arena) for party in there}
         self._ready: deque[str] = deque()
         self._releases: list[Released] = []
         self._fields = {kind: list(field_kinds(kind)) for kind in case.card.scheme.messages}
@@ -108,7 +113,7 @@ class Rerun:
         for actor in self._actors.values():
             actor.heard.keys |= actor.ring.drawn
         complete = all(actor.next() is None for actor in self._actors.values())
-        heard = {party: actor.heard for party, actor in self._actors.items()}
+        heard = {party: self._actors[party].heard if party in self._actors else Heard() for party in self._case.parties}
         return Hearing(Forms(self._arena), self._arena, heard, self._releases, complete)
 
     def _advance(self, actor: Actor) -> None:
@@ -144,10 +149,11 @@ class Rerun:
     def _do(self, actor: Actor, act: Callable[..., Effects], *given: Any) -> Effects:
         actor.ring.opened = actor.reals.opened = None
         before = actor.role.iteration
+        effects: Effects
         try:
             effects = act(*given)
-        except Aborted:
-            return []
+        except Aborted:  # what it opened before that, it has seen
+            effects = []
         opened = actor.ring.opened if actor.ring.opened is not None else actor.reals.opened
         moved = getattr(actor.role, "last_moved", None)
         if opened is not None:
@@ -160,7 +166,8 @@ class Rerun:
             if isinstance(effect, Send):
                 self._keys(self._actors[party], effect.message)
                 self._queues.setdefault((party, effect.to), deque()).append(effect.message)
-                self._ready.append(effect.to)
+                if effect.to in self._actors:
+                    self._ready.append(effect.to)
 
     def _keys(self, actor: Actor, message: Message) -> None:
         for name, kind in self._fields[type(message)]:
@@ -177,13 +184,28 @@ class Rerun:
             value = getattr(message, name)
             if isinstance(value, Rows):
                 heard.nodes.append(value.nodes)
-            elif kind == "factors" and len(value) == len(actor.items):
-                heard.sightings.append((iteration_of(message), actor.items))
-            elif kind in ("ring", "floats", "reals") and len(value):
+            elif kind == "factors" and (told := self._told(actor, sender, message, len(value))) is not None:
+                heard.sightings.append((iteration_of(message), told))
+            elif kind in ("ring", "floats", "reals", "factors") and len(value):
                 if sender in self._case.card.scheme.servers:
                     heard.published = True
                 else:
                     heard.clear.add(sender)
+
+    def _told(self, actor: Actor, sender: str, message: Message, rows: int) -> Nodes | None:
+        """Whose factors a message has: of the items that it names, of all, of the receiver's or of the sender's."""
+        every = np.arange(self._case.card.params.n_items)
+        named = [getattr(message, name) for name, kind in self._fields[type(message)] if kind == "items"]
+        candidates = [*named, every, actor.items, self._actors[sender].items]
+        return next((items.astype(np.int64) for items in candidates if len(items) == rows), None)
+
+
+def _whole(records: Iterator[Record]) -> Iterator[Record]:
+    """A process that was killed may leave half a record; what it was to cause has not happened."""
+    try:
+        yield from records
+    except CutOff:
+        return
 
 
 def _same(recorded: Message, derived: Message, fields: list[tuple[str, str]]) -> bool:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from protocol.roles import role_of, user_name
 from protocol.schemes.base import LEVELS
+from protocol.view import Broken
 from sim.audit.algebra.grade import Answer, grade
 from sim.audit.algebra.knowledge import Library
 from sim.audit.algebra.rerun import Rerun
@@ -28,12 +29,16 @@ class Solved:
 
 def solve(case: Case, extra: Sequence[Coalition] = (), colluders: int = COLLUDERS) -> list[Solved]:
     """Each server alone, users alone by what they come to, the default coalitions, and those asked for."""
-    library = Library(Rerun(case).run(), case.card.params.ring_bits)
+    hearing = Rerun(case).run()
+    if not hearing.complete:
+        raise Broken("a view holds messages that no other view accounts for; see verify")
+    library = Library(hearing, case.card.params.ring_bits)
     solved = [Solved((server,), grade(library, (server,)), 1) for server in case.card.scheme.servers]
     solved += _users_alone(case, library)
     for members in dict.fromkeys([*beyond_single(case, library, colluders), *extra]):
         if all(members != earlier.members for earlier in solved):
-            solved.append(Solved(members, grade(library, members), 1))
+            collude = set(case.card.scheme.servers) <= set(members) and len(case.card.scheme.servers) > 1
+            solved.append(Solved(members, grade(library, members, explain=not collude), 1))
     return solved
 
 
@@ -59,7 +64,9 @@ def row(solved: Solved) -> dict[str, Any]:
         "individuals": answer.individuals,
         "sums": answer.sums,
         "noise_left": answer.noise_left,
-        "undecided": answer.uneven + answer.undecided,
+        "unexplained": answer.unexplained,
+        "low_bits": answer.uneven,
+        "undecided": answer.undecided,
         "detail": detail(solved),
     }
 
@@ -76,8 +83,10 @@ def detail(solved: Solved) -> str:
         words = f"what {_users(len(answer.clear))} sent in the clear"
     if answer.single_contributor_sums:
         words += f"; besides {answer.single_contributor_sums} sums of {answer.single_items} items with one contributor"
-    if answer.uneven + answer.undecided:
-        words += f"; {answer.uneven + answer.undecided} rows could not be decided, so it may be more"
+    if answer.uneven:
+        words += f"; of {answer.uneven} rows the low bits only, through masks with even coefficients"
+    if answer.undecided:
+        words += f"; {answer.undecided} rows could not be decided, so it may be more"
     return words
 
 
@@ -92,9 +101,12 @@ def _users(number: int) -> str:
     return "1 user" if number == 1 else f"{number} users"
 
 
+def _names(kinds: Iterable[str]) -> str:
+    return " and ".join({"eta": "η", "rho": "ρ"}.get(kind, kind) for kind in sorted(kinds))
+
+
 def _noise(answer: Answer) -> str:
-    names = {"eta": "η", "rho": "ρ"}
-    parts = [f"{100 * part:.3g} % of {names.get(kind, kind)}" for kind, part in answer.noise_left.items()]
+    parts = [f"{100 * part:.3g} % of {_names([kind])}" for kind, part in answer.noise_left.items()]
     return f"the least hidden under {' and '.join(parts)}" if parts else "without noise"
 
 
@@ -112,6 +124,12 @@ def _of_one(case: Case, solved: Solved) -> list[Finding]:
     if answer.exact_sums and protects:
         title = "Sums of several users can be had without any of the claimed noise"
         found.append(_finding("missing-noise", title, solved, "break", f"ε = {case.card.params.epsilon:g}"))
+    elif protects and _too_little(case, solved):
+        title = f"To {solved.members[0]} alone, sums have less than the noise that is claimed"
+        found.append(_finding("missing-noise", title, solved, "break", f"all of {_names(answer.noises)}"))
+    if answer.exact_singles and protects and answer.determines != "exact-individual":
+        title = "Sums of one contributor, or their differences, can be had without noise"
+        found.append(_finding("difference-attack", title, solved, "break", f"ε = {case.card.params.epsilon:g}"))
     roles = {role_of(member) for member in solved.members}
     allowed = max((LEVELS.index(scheme.permits.get(role, LEVELS[0])) for role in roles), default=0)
     level = LEVELS.index(answer.determines)
@@ -123,6 +141,14 @@ def _of_one(case: Case, solved: Solved) -> list[Finding]:
     return found
 
 
+def _too_little(case: Case, solved: Solved) -> bool:
+    """A server, who has no share of the noise, is left with less than the whole of some kind in a sum."""
+    answer, server = solved.answer, solved.members[0] in case.card.scheme.servers
+    if not server or len(solved.members) > 1 or answer.determines != "aggregate" or not answer.sums:
+        return False
+    return any(answer.noise_left.get(kind, 0.0) < 1 - 1e-6 for kind in answer.noises)
+
+
 def _beyond(case: Case, solved: Solved, roles: set[str], allowed: str) -> Finding:
     """More than the scheme permits the members' roles. That roles do not collude is what the schemes assume."""
     servers = roles & set(case.card.scheme.servers)
@@ -131,6 +157,9 @@ def _beyond(case: Case, solved: Solved, roles: set[str], allowed: str) -> Findin
         return _finding("difference-attack", title, solved, "break", allowed)
     if servers and len(solved.members) == 1:
         title = f"{solved.members[0]} alone can work out more than the scheme permits it"
+        return _finding("unmasking", title, solved, "break", allowed)
+    if len(servers) < 2 and solved.answer.unexplained:
+        title = "More users are isolated than the opened sums and the members' own numbers account for"
         return _finding("unmasking", title, solved, "break", allowed)
     if len(servers) > 1:
         return _finding("unmasking", "Servers together undo the masks of every user", solved, "weak", allowed)

@@ -142,12 +142,12 @@ class SymbolicReals(Reals):
 
 
 def entered(arena: Arena, owner: str, numbers: npt.NDArray[Any], label: Label | None) -> Nodes:
-    """Fresh symbols; noise that is switched off (ε = ∞) is the zero that everybody knows."""
+    """Fresh symbols; of noise it is noted if all of it is zero, as when it is switched off (ε = ∞)."""
     if label is None:
         raise BadInput(f"This scheme encodes a number without saying what it is: {_HOW}.")
-    if label.weights is not None and everywhere(numbers == 0):
-        return np.full(len(numbers), ZERO, np.int64)
-    return arena.symbols(owner, label, VALUE if label.weights is None else NOISE)
+    if label.weights is None:
+        return arena.symbols(owner, label, VALUE)
+    return arena.symbols(owner, label, NOISE, numbers.size if everywhere(numbers == 0) else 0)
 
 
 def combined(arena: Arena, plus: list[Rows], minus: Sequence[Rows] = ()) -> Nodes:
