@@ -93,7 +93,7 @@ class Opener(Adder):
 
 class Shares(Scheme):
     name, title, source = "shares", "Item totals by additive shares", "an example"
-    unit, known_weaknesses = "nothing is perturbed", ("unmasking", "support", "single-contributor")
+    unit, known_weaknesses = "nothing is perturbed", ("unmasking", "known-shares", "support", "single-contributor")
     claims = "No server alone learns a rating; the recommender learns the exact total of every item."
     permits: ClassVar = {"recommender": "aggregate", "third_party": "nothing", "user": "nothing"}
     leakage = (
@@ -102,6 +102,7 @@ class Shares(Scheme):
         Leak(RECOMMENDER, "Total", "values", "the total rating of each item, once added"),
     )
     messages = (Hello, Share, Total)
+    servers = (THIRD_PARTY, RECOMMENDER)  # who speaks first to the other connects to it, and stands before it
 
     def make_role(self, party, setting, tape, inputs):
         roles = {RECOMMENDER: Opener, THIRD_PARTY: Adder}
