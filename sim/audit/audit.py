@@ -119,7 +119,7 @@ def _ask_inventory(docket: Docket) -> Any:
 def _ask_attacks(docket: Docket) -> Any:
     """By every coalition of the algebra; without it, by the default ones that need no algebra to be chosen."""
     servers = docket.case.card.scheme.servers
-    default = [*((server,) for server in servers), tuple(servers), *docket.extra]
+    default = [*((server,) for server in servers), choosing.ordered(docket.case, servers), *docket.extra]
     found = attack(docket.case, list(dict.fromkeys([one.members for one in docket.solved] or default)))
     docket.add((None, found))
     return [{"id": finding.id, "coalition": list(finding.coalition)} for finding in found]

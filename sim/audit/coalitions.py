@@ -36,7 +36,7 @@ def beyond_single(case: Case, library: Library, colluders: int) -> list[Coalitio
     """All servers together; one server with users; users. The users are those who can do most harm together."""
     servers = case.card.scheme.servers
     users = worst_users(case, library, colluders)
-    found: list[Coalition] = [tuple(servers)] if len(servers) > 1 else []
+    found: list[Coalition] = [ordered(case, servers)] if len(servers) > 1 else []
     if users:
         found += [(server, *users) for server in servers]
         found += [users] if len(users) > 1 else []
