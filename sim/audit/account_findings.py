@@ -11,6 +11,8 @@ from protocol.roles import RECOMMENDER
 from sim.audit.account_noise import FALSE_ALARM
 from sim.audit.findings import Finding
 
+GUESSED = "released values against guesses from earlier ones"
+
 _NAMED = 3  # sums that are named one by one
 
 
@@ -45,8 +47,8 @@ def _known_envelope(document: dict[str, Any]) -> Finding:
     even = figures["even"]
     return Finding(
         "known-envelope",
-        f"The recommender knows the envelopes: of one release of item {even['item']} it has ε {even['worst']:.3g} at "
-        f"δ 1e-05, not {claim:g}.",
+        f"The recommender knows the envelopes: one release leaves it ε {even['median']:.3g} for the median item and "
+        f"{even['worst']:.3g} for the worst (item {even['item']}) at δ = 1e-05, where {claim:g} is claimed.",
         (RECOMMENDER,),
         "weak" if even["worst"] > claim else "info",
         claimed=claim,
@@ -111,7 +113,9 @@ def _diluted(dilution: dict[str, Any]) -> Finding:
     )
 
 
-def noise_finding(result: dict[str, Any] | None, thin: list[tuple[int, int, float]], group: str) -> list[Finding]:
+def noise_finding(
+    result: dict[str, Any] | None, thin: list[tuple[int, int, float]], group: str, how: str = GUESSED
+) -> list[Finding]:
     """`thin` are sums whose shares cannot add up to Lemma 1, by the floors that were told."""
     if result is None and not thin:
         return []
@@ -119,14 +123,14 @@ def noise_finding(result: dict[str, Any] | None, thin: list[tuple[int, int, floa
     return [
         Finding(
             "missing-noise",
-            _noise_title(result, thin) if missing else "The noise is there, as far as the released values can show it.",
+            _noise_title(result, thin) if missing else _found_nothing(result),
             (RECOMMENDER,),
             "break" if missing else "info",
             claimed="at least the scale of Lemma 1",
             measured=None if result is None else {name: result["least"][name] for name in ("cell", "ratio", "p")},
             chance="half of the values within the median size, at most",
             confidence=_noise_confidence(result),
-            evidence=_noise_evidence(result, thin, group),
+            evidence=_noise_evidence(result, thin, group, how),
         )
     ]
 
@@ -138,22 +142,31 @@ def _noise_title(result: dict[str, Any] | None, thin: list[tuple[int, int, float
     return f"The noise is at most {result['least']['ratio']:.2g} of what Lemma 1 asks for."
 
 
+def _found_nothing(result: dict[str, Any] | None) -> str:
+    """What the test would have found belongs to what it did not find."""
+    assert result is not None
+    if not result["finds_below"]:
+        return "The released values do not show noise to be missing, but they could not have shown it."
+    least = f"{result['finds_below']:.2f}"
+    return f"The released values do not show noise to be missing: below about {least} of its scale they would have."
+
+
 def _noise_confidence(result: dict[str, Any] | None) -> str | None:
     if result is None:
         return None
     low, high = result["least"]["interval"]
     return (
-        f"p = {result['p']:.2g} over {result['tests']} tests (Bonferroni; a correct run fails below {FALSE_ALARM:g}); "
+        f"p = {result['p']:.2g} over {result['tests']} tests (Bonferroni; noise is missing below {FALSE_ALARM:g}); "
         f"95 % interval of the ratio [{low:.3f}, {high:.3f}] by order statistics"
     )
 
 
-def _noise_evidence(result: dict[str, Any] | None, thin: list[tuple[int, int, float]], group: str) -> str:
+def _noise_evidence(result: dict[str, Any] | None, thin: list[tuple[int, int, float]], group: str, how: str) -> str:
     parts = [f"iteration {at}, item {item}: {part:.2g} of the variance" for at, item, part in thin[:_NAMED]]
     if result is not None:
         parts.append(
-            f"{result['values']} released values against guesses from earlier ones; the least noisy {group} is "
-            f"{result['group']['number']} (p {result['group']['p']:.2g}); if it is whole, noise below about "
+            f"{result['values']} {how}; the least noisy {group} is "
+            f"{result['group']['number']} (p {result['group']['p']:.2g}); if the noise is whole, some below about "
             f"{result['finds_below']:.2f} of this scale in all values would have been found"
         )
     return "; ".join(parts)

@@ -156,10 +156,11 @@ def _account_direct(case: Case, head: dict[str, Any]) -> Accounted:
     releases, test = _test_uploads(case)
     if not releases:
         return {**head, "method": "nothing was uploaded, so nothing is accounted"}, []
+    rho = "with a ρ that its user drew and nobody else knows, through the privacy loss distribution"
     words = (
-        f"to the recommender: {releases} uploads of one rating's gradient, each with a ρ that its user drew and nobody "
-        "else knows, through the privacy loss distribution. The envelope of η is known, and so are the η shares of "
-        "colluding raters; neither is counted on, because η is constant"
+        f"to the recommender: {releases} uploads of one rating's gradient, each {rho if params.rho else 'without ρ'}. "
+        "The envelope of η is known, and so are the η shares of colluding raters; neither is counted on, because η is "
+        "constant"
     )
     without_rho = math.inf if releases > 1 else None  # the difference of two uploads then has no noise
     composed: dict[str, Any] = {
@@ -171,7 +172,7 @@ def _account_direct(case: Case, head: dict[str, Any]) -> Accounted:
     document = {**head, "method": words, "composed": composed, "noise": test.result()}
     finding = Finding(
         "composition",
-        f"Every rating is in {releases} uploads, and the claim is for one of them.",
+        _uploaded(releases, composed["tight"], params.epsilon),
         (RECOMMENDER,),
         "weak" if composed["tight"] is None or composed["tight"] > params.epsilon else "info",
         claimed=params.epsilon,
@@ -180,6 +181,14 @@ def _account_direct(case: Case, head: dict[str, Any]) -> Accounted:
         evidence=words,
     )
     return document, [finding, *noise_finding(document["noise"], [], "user")]
+
+
+def _uploaded(releases: int, tight: float | None, claim: float) -> str:
+    if releases == 1:
+        return "Every rating is in one upload, and the claim is for one."
+    if tight is None or math.isinf(tight):
+        return f"Every rating is in {releases} uploads, and without ρ nothing bounds ε of two or more of them."
+    return f"Every rating is in {releases} uploads: together ε {tight:.3g} at δ = {DELTA:g}, not {claim:g}."
 
 
 def _test_uploads(case: Case) -> tuple[int, NoiseTest]:
@@ -219,4 +228,5 @@ def _account_trusted(case: Case, head: dict[str, Any]) -> Accounted:
     test = NoiseTest(made.params.n_items)
     test.add("published factors", book.rated, np.abs(noise) / (LAPLACE_MEDIAN * made.params.noise_scale))
     document["noise"] = test.result()
-    return document, noise_finding(document["noise"], [], "item")
+    how = "values of η, worked back from the published factors and the ratings"
+    return document, noise_finding(document["noise"], [], "item", how)

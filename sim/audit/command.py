@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from protocol.errors import BadInput
 from sim.folder import jsonable
 
 BEYOND = 3  # the exit code of --strict
@@ -64,3 +65,6 @@ def audit(
         show_audit(jsonable(document), all_)
     if strict and document["verdict"] == "beyond-claims":
         raise typer.Exit(BEYOND)
+    if strict and document["unanswered"]:
+        unasked = ", ".join(document["unanswered"])
+        raise BadInput(f"Nothing was found, but this could not be asked: {unasked}; ask the rest alone with --only.")

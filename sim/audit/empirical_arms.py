@@ -5,7 +5,7 @@
 | `release` | 1 | η | ρ alone must keep the claim, because η cancels in the difference of two releases |
 | `whole` | 1 | none | one release as it is made |
 | `difference` | 2 | none | ρ that is drawn once and used twice, or no ρ, cancels |
-| `constant` | 4 | ρ | η that is drawn anew in every iteration averages out; drawn once, four sums tell as much as one |
+| `constant` | 8 | ρ | η that is drawn anew in every iteration averages out; else eight sums tell as much as one |
 
 In `constant` the learning rate is so small that no factor moves: without ρ the difference of two sums of a moving run
 is known to tell the rating (the paper's own difference attack), whatever η is.
@@ -140,6 +140,6 @@ SUMS = (
     RELEASE,
     Arm("whole", 1, 0.5, of_one_release),
     Arm("difference", 2, 0.25, of_two_releases),
-    Arm("constant", 4, 0.25, of_constant_noise, silent=("rho",), learning_rate=STILL),
+    Arm("constant", 8, 0.25, of_constant_noise, silent=("rho",), learning_rate=STILL),
 )
 PUBLICATION = Arm("publication", 1, 1.0, of_a_publication, learning_rate=STILL)

@@ -54,7 +54,7 @@ class Exhibits:
         if party not in self.members:
             raise Bug(f"the view of {party} is not one of {'+'.join(self.members)}")
         with view_file(self.case.folder, party).open("rb", _BUFFER) as stream:
-            for record in read_records(stream):
+            for record in _named(read_records(stream), self.case.file(party)):
                 if not is_well_formed(record):
                     raise Broken(f"record {record.number} of {party} does not have the fields of its type")
                 if record.number == 0 and (fault := self.case.header_fault(party, record.fields)):
@@ -80,6 +80,14 @@ class Exhibits:
         for record in self.records(party):
             if record.type == EVENT:
                 yield record.fields
+
+
+def _named(records: Iterator[Record], file: str) -> Iterator[Record]:
+    """A fault in a file says in which."""
+    try:
+        yield from records
+    except Broken as fault:
+        raise type(fault)(f"{file}: {fault}") from None
 
 
 def read_input(party: str, record: Record) -> Brought:

@@ -239,7 +239,7 @@ def _finding(case: Case, row: dict[str, Any]) -> Finding:
     title = (
         f"The view of {whom} alone tells {secret} better than what it is allowed to learn does."
         if helps
-        else f"The view of {whom} alone tells {secret} no better than uniform words in its place would."
+        else f"The view of {whom} alone was not found to tell {secret} better than uniform words in its place."
     )
     return Finding(
         id="unmasking",

@@ -8,6 +8,7 @@ from collections import Counter
 from typing import Any
 
 from rich.markup import escape
+from rich.padding import Padding
 from rich.table import Table
 
 from protocol.schemes.base import LEVELS
@@ -46,7 +47,10 @@ def show_audit(document: dict[str, Any], everything: bool) -> None:
         _show_empirical(document["empirical"], everything)
     asked = ", ".join(f"{question} {seconds:.1f}" for question, seconds in document["questions"].items())
     total = sum(document["questions"].values())
-    out.print(f"Asked in {total:.1f} s ({asked}). Everything, with its evidence: --all or --json.", markup=False)
+    percent = f"{100 * document['false_alarm']:.1g} %"
+    level = f"A correct run fails with a probability of {percent} at most."
+    parts = [f"Asked in {total:.1f} s ({asked}).", *([level] if document["false_alarm"] else [])]
+    out.print(" ".join([*parts, "Everything, with its evidence: --all or --json."]), markup=False)
 
 
 def show_verdict(document: dict[str, Any]) -> None:
@@ -58,9 +62,13 @@ def show_verdict(document: dict[str, Any]) -> None:
     if ids:
         out.print(f"{scheme} goes [bold red]beyond its claims[/]: {escape(', '.join(ids))}.")
     else:
-        shown = f"{len(weak)} weaknesses that it declares were found" if weak else "No weakness was found"
-        asked = escape(", ".join(document["questions"]))
-        out.print(f"{scheme} stays [bold green]within its claims[/]. {shown} (asked: {asked}).")
+        were = "weakness that it declares was" if len(weak) == 1 else "weaknesses that it declares were"
+        shown = f"{len(weak)} {were} found" if weak else "No weakness was found"
+        asked = escape(", ".join(name for name in document["questions"] if name not in document["unanswered"]))
+        far = ", as far as it could be asked" if document["unanswered"] else ""
+        out.print(f"{scheme} stays [bold green]within its claims[/]{far}. {shown} (asked: {asked}).")
+    for question, why in document["unanswered"].items():
+        out.print(f"[bold red]Not answered[/]: {question}. {escape(why)}")
     if document["parties"]:
         out.print(party_table(document["parties"]))
 
@@ -95,7 +103,8 @@ def in_short(row: dict[str, Any]) -> str:
         "noisy-individual": f"noisy {row['of']}s of {whose}",
         "exact-individual": f"exact {row['of']}s of {whose}",
     }[level]
-    return words + (f", {row['items']} items of one contributor" if row["items"] else "")
+    items = f"{row['items']} item{'s' if row['items'] != 1 else ''}"
+    return words + (f", {items} of one contributor" if row["items"] else "")
 
 
 def name_of(row: dict[str, Any]) -> str:
@@ -104,28 +113,36 @@ def name_of(row: dict[str, Any]) -> str:
 
 
 def _show_findings(document: dict[str, Any], everything: bool) -> None:
-    """One of each id, the gravest; or all."""
-    known, by_id = document["known_weaknesses"], Counter(finding["id"] for finding in document["findings"])
-    shown = [finding for finding in document["findings"] if everything or finding["severity"] != "info"]
-    if not everything:
-        first: dict[str, dict[str, Any]] = {}
-        for finding in shown:
-            first.setdefault(finding["id"], finding)
-        shown = list(first.values())
-    harmless = sum(finding["severity"] == "info" for finding in document["findings"])
-    hidden = "" if everything else f" (the gravest of each kind; {harmless} checks that found nothing are not shown)"
-    table = plain_table(f"Findings{hidden}", "", "id", "finding", *(("confidence", "evidence") if everything else ()))
-    for finding in shown:
-        word = finding["severity"] if goes_beyond(finding, known) or finding["severity"] == "info" else "declared"
-        cells = [finding["id"], finding["title"]]
-        if everything:
-            by = "+".join(finding["coalition"])
-            cells = [finding["id"], f"{by}: {finding['title']}", finding["confidence"] or "", finding["evidence"]]
-        elif by_id[finding["id"]] > 1:
-            cells[0] += f" ({by_id[finding['id']]})"
-        table.add_row(f"[{_STYLES[finding['severity']]}]{word}[/]", *map(escape, cells))
-    if shown:
+    """One of each id, the gravest; or all, with their evidence."""
+    found, known = document["findings"], document["known_weaknesses"]
+    if everything:
+        for finding in found:
+            _show_in_full(finding, known)
+        return
+    grave = [finding for finding in found if finding["severity"] != "info"]
+    by_id = Counter(finding["id"] for finding in grave)
+    hidden = f"the gravest of each kind; {len(found) - len(grave)} checks that found nothing grave are not shown"
+    table = plain_table(f"Findings ({hidden})", "", "id", "finding")
+    for id_, number_ in by_id.items():
+        first = next(finding for finding in grave if finding["id"] == id_)
+        cells = [f"{id_} ({number_})" if number_ > 1 else id_, first["title"]]
+        table.add_row(f"[{_STYLES[first['severity']]}]{_word(first, known)}[/]", *map(escape, cells))
+    if grave:
         out.print(table)
+
+
+def _word(finding: dict[str, Any], known: list[str]) -> str:
+    return str(finding["severity"]) if goes_beyond(finding, known) or finding["severity"] == "info" else "declared"
+
+
+def _show_in_full(finding: dict[str, Any], known: list[str]) -> None:
+    """A paragraph: columns would be too narrow for sentences."""
+    style, by = _STYLES[finding["severity"]], " + ".join(finding["coalition"]) or "whoever sees item factors"
+    out.print(f"[{style}]{_word(finding, known)}[/] [bold]{finding['id']}[/] ({escape(by)})")
+    for name in ("title", "confidence", "evidence"):
+        if finding[name]:
+            text = finding[name] if name == "title" else f"{name}: {finding[name]}"
+            out.print(Padding(escape(text), (0, 0, 0, 4)))
 
 
 def _show_accounting(accounting: dict[str, Any]) -> None:
@@ -137,8 +154,9 @@ def _show_accounting(accounting: dict[str, Any]) -> None:
         "to whom", "median item", "99 %", "worst item",
     )  # fmt: skip
     composed = accounting["composed"]
-    tight = f"{figure(composed['tight'])} (basic {figure(composed['basic'])}, advanced {figure(composed['advanced'])})"
-    table.add_row(f"without envelopes, {composed['releases']} releases", tight, "", "")
+    others = f"(basic composition {figure(composed['basic'])}, advanced {figure(composed['advanced'])})"
+    released = f"{composed['releases']} release{'s' if composed['releases'] != 1 else ''}"
+    table.add_row(f"without the envelopes, {released} {others}", "", "", figure(composed["tight"]))
     lines = {"with the envelopes, one release": accounting["one_release"]["even"]}
     lines["with the envelopes, all releases"] = accounting["all_releases"]["even"]
     for count, figures in accounting["colluders"].items():
@@ -155,7 +173,7 @@ def _show_empirical(empirical: dict[str, Any], everything: bool) -> None:
         out.print(f"No canary was run: {empirical.get('note', 'nothing is claimed')}", markup=False)
         return
     title = (
-        f"ε measured on a canary: lower bounds at {empirical['confidence']:.0%}, jointly "
+        f"ε measured on a canary: lower bounds at {100 * empirical['confidence']:g} %, jointly "
         f"({empirical['repetitions_in_all']} runs of the roles, {empirical['repetitions_per_second']:.0f} per second)"
     )
     table = plain_table(title, "who", "from", "ε at least", "claimed", "could show")

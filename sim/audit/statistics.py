@@ -288,7 +288,9 @@ def _finding(case: Case, entry: dict[str, Any], all_tests: int) -> Finding:
         told = "; ".join(f"{row['stream']}, {row['test']}: p = {row['p_corrected']:.2g}" for row in broken[:5])
         evidence = f"{len(broken)} of the tests reject; {told}"
     else:
-        title = f"What {whom} receives as {name} cannot be told from uniform ring elements."
+        title = f"What {whom} receives as {name} was not told from uniform ring elements."
+        if entry["smallest_p"] is None:
+            title = f"What {whom} receives as {name} is too little to be tested: {entry['values']} values."
         evidence = "; ".join(_spoken(row) for row in entry["power"][:4])
     return Finding(
         id="mask-uniformity",

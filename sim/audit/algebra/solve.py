@@ -82,7 +82,8 @@ def detail(solved: Solved) -> str:
     if answer.clear:
         words = f"what {_users(len(answer.clear))} sent in the clear"
     if answer.single_contributor_sums:
-        words += f"; besides {answer.single_contributor_sums} sums of {answer.single_items} items with one contributor"
+        sums, items = answer.single_contributor_sums, answer.single_items
+        words += f"; besides {sums} sum{_s(sums)} of {items} item{_s(items)} with one contributor"
     if answer.uneven:
         words += f"; of {answer.uneven} rows the low bits only, through masks with even coefficients"
     if answer.undecided:
@@ -97,8 +98,12 @@ def _aggregate(answer: Answer) -> str:
     return f"{answer.sums} sums of {answer.smallest_group} or more other users, {noise}"
 
 
+def _s(number: int) -> str:
+    return "" if number == 1 else "s"
+
+
 def _users(number: int) -> str:
-    return "1 user" if number == 1 else f"{number} users"
+    return f"{number} user{_s(number)}"
 
 
 def _names(kinds: Iterable[str]) -> str:
@@ -122,21 +127,23 @@ def _of_one(case: Case, solved: Solved) -> list[Finding]:
     found = []
     protects = not math.isinf(case.card.params.epsilon)
     if answer.exact_sums and protects:
-        title = "Sums of several users can be had without any of the claimed noise"
+        title = "Sums of several users, or differences of them, can be had without any of the claimed noise."
         found.append(_finding("missing-noise", title, solved, "break", f"ε = {case.card.params.epsilon:g}"))
     elif protects and _too_little(case, solved):
-        title = f"To {solved.members[0]} alone, sums have less than the noise that is claimed"
+        title = f"To {solved.members[0]} alone, sums have less than the noise that is claimed."
         found.append(_finding("missing-noise", title, solved, "break", f"all of {_names(answer.noises)}"))
     if answer.exact_singles and protects and answer.determines != "exact-individual":
-        title = "Sums of one contributor, or their differences, can be had without noise"
+        title = "Sums of one contributor, or their differences, can be had without noise."
         found.append(_finding("difference-attack", title, solved, "break", f"ε = {case.card.params.epsilon:g}"))
     roles = {role_of(member) for member in solved.members}
     allowed = max((LEVELS.index(scheme.permits.get(role, LEVELS[0])) for role in roles), default=0)
+    if not protects and LEVELS[allowed] == "noisy-individual":  # there is no noise, and none was claimed
+        allowed = LEVELS.index("exact-individual")
     level = LEVELS.index(answer.determines)
     if level > allowed:
         found.append(_beyond(case, solved, roles, LEVELS[allowed]))
     elif roles == {"user"} and answer.determines == "aggregate" == LEVELS[allowed] and answer.sums:
-        title = "Item factors at two times give a user the noisy sums of its items"
+        title = "Item factors at two times give a user the noisy sums of its items."
         found.append(_finding("released-sums", title, solved, "weak", LEVELS[allowed]))
     return found
 
@@ -153,20 +160,20 @@ def _beyond(case: Case, solved: Solved, roles: set[str], allowed: str) -> Findin
     """More than the scheme permits the members' roles. That roles do not collude is what the schemes assume."""
     servers = roles & set(case.card.scheme.servers)
     if solved.answer.determines == "exact-individual" and not math.isinf(case.card.params.epsilon):
-        title = "One user's numbers, or their differences, can be had without noise"
+        title = "One user's numbers, or their differences, can be had without noise."
         return _finding("difference-attack", title, solved, "break", allowed)
     if servers and len(solved.members) == 1:
-        title = f"{solved.members[0]} alone can work out more than the scheme permits it"
+        title = f"{solved.members[0]} alone can work out more than the scheme permits it."
         return _finding("unmasking", title, solved, "break", allowed)
     if len(servers) < 2 and solved.answer.unexplained:
-        title = "More users are isolated than the opened sums and the members' own numbers account for"
+        title = "More users are isolated than the opened sums and the members' own numbers account for."
         return _finding("unmasking", title, solved, "break", allowed)
     if len(servers) > 1:
-        return _finding("unmasking", "Servers together undo the masks of every user", solved, "weak", allowed)
+        return _finding("unmasking", "The servers together undo the masks of every user.", solved, "weak", allowed)
     if "recommender" in servers:
-        title = "The recommender and all contributors of a sum but one isolate the last one"
+        title = "The recommender and all contributors of a sum but one isolate the last one."
         return _finding("known-shares", title, solved, "weak", allowed)
-    title = "Users who contributed to a sum isolate the last contributor without any server's masks"
+    title = "Contributors of a sum isolate the last of them, from item factors alone."
     return _finding("released-sums", title, solved, "weak", allowed)
 
 

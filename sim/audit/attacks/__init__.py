@@ -6,6 +6,7 @@ counts as public, and so is open before: sizes and parameters of the run, and ho
 
 from __future__ import annotations
 
+from sim.audit.attacks import scoring
 from sim.audit.attacks.run import attack, isolating_users
 
-__all__ = ["attack", "isolating_users"]
+__all__ = ["attack", "isolating_users", "scoring"]

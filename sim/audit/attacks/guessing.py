@@ -21,8 +21,7 @@ from sim.audit.findings import Finding, Severity
 
 SAMPLE = 30
 ENOUGH_ITEMS = 20
-NOISELESS = 0.1  # of the claimed scale b: a difference that the model explains better has no noise of that scale
-STRICT = 1.0  # an ε at which any success above chance is more than a reader of the claim expects
+NOISELESS = 0.1  # of the scale of the noise: a difference that the model explains better has no noise of that scale
 
 
 class Reading(NamedTuple):
@@ -33,14 +32,14 @@ class Reading(NamedTuple):
     values: Matrix
 
 
-def readings(scene: Scene) -> dict[int, list[Reading]]:
-    """The first two uploads of every user, as far as the coalition can read them."""
+def readings(scene: Scene, wanted: int = 2) -> dict[int, list[Reading]]:
+    """The first uploads of every user who made so many, as far as the coalition can read them."""
     found: dict[int, list[Reading]] = {}
     for user, reading in _all_readings(scene):
         first = found.setdefault(user, [])
-        if len(first) < 2:
+        if len(first) < wanted:
             first.append(reading)
-    return {user: two for user, two in found.items() if len(two) == 2}
+    return {user: some for user, some in found.items() if len(some) == wanted}
 
 
 def _all_readings(scene: Scene) -> Iterable[tuple[int, Reading]]:
@@ -56,11 +55,13 @@ def _all_readings(scene: Scene) -> Iterable[tuple[int, Reading]]:
         yield upload.user, Reading(upload.iteration, upload.items, fixed.decode(upload.words))
 
 
-def sampled(scene: Scene, found: Iterable[int], sizes: dict[int, int]) -> tuple[list[int], int]:
-    """(up to 30 users whose views were kept, the fewest items that one must have): 20, or 4 where nobody has 20."""
+def sampled(
+    scene: Scene, found: Iterable[int], sizes: dict[int, int], fewest: int = FEWEST_ITEMS
+) -> tuple[list[int], int]:
+    """(up to 30 users whose views were kept, the fewest items that one must have): 20, or less where nobody has 20."""
     kept = set(truth.known_users(scene.case))
     there = sorted(user for user in found if user_name(user) in kept and user not in scene.users)
-    least = ENOUGH_ITEMS if any(sizes[user] >= ENOUGH_ITEMS for user in there) else FEWEST_ITEMS
+    least = ENOUGH_ITEMS if any(sizes[user] >= ENOUGH_ITEMS for user in there) else fewest
     enough = [user for user in there if sizes[user] >= least]
     rng = generator(scene.case, "difference", *scene.members)
     return sorted(rng.permutation(enough)[:SAMPLE].tolist()), least
@@ -91,11 +92,25 @@ def attack_difference(scene: Scene) -> list[Finding]:
         lucky.append((true == scene.truth.commonest).astype(np.float64))
     result = score(hits, lucky, generator(scene.case, "bootstrap", *scene.members))
     misfit = float(np.median([guess.misfit for guess in guesses.values()]))
-    return [_finding(scene, result, misfit, least)]
+    return [_finding(scene, result, misfit, noise_of(scene, [found[user][0] for user in users]), least)]
 
 
-def _finding(scene: Scene, result: Score, misfit: float, least: int) -> Finding:
-    severity = _severity(scene, result, misfit)
+def noise_of(scene: Scene, seen: list[Reading]) -> float:
+    """The scale of one user's iteration noise: b, or of one share b/√k, at the median of the uploads."""
+    if scene.uploads_openly or not scene.has_recommender:
+        return scene.params.noise_scale
+    floors = [scene.recommender.floors(read.iteration)[read.items] for read in seen]
+    return scene.params.noise_scale * float(np.median([np.sqrt((1 / own).mean()) for own in floors]))
+
+
+def ceiling(chance: float, epsilon: float) -> float:
+    """No guess is more often right under pure ε: odds of a value grow by e^ε at most."""
+    return 1.0 if math.isinf(epsilon) else chance / (chance + (1 - chance) * math.exp(-epsilon))
+
+
+def _finding(scene: Scene, result: Score, misfit: float, noise: float, least: int) -> Finding:
+    permitted = ceiling(result.chance, 2 * scene.params.epsilon)
+    severity = _severity(scene, result, misfit < NOISELESS * noise, permitted)
     title = (
         f"{scene.together} recovered {result.accuracy:.1%} of the ratings from the difference of two uploads; "
         f"guessing the commonest rating gets {result.chance:.1%}."
@@ -103,7 +118,7 @@ def _finding(scene: Scene, result: Score, misfit: float, least: int) -> Finding:
     claimed = None if math.isinf(scene.params.epsilon) else f"ε = {scene.params.epsilon:g} per release"
     measured = {
         "accuracy": result.accuracy, "interval": list(result.interval), "ratings": result.targets,
-        "users": result.groups, "misfit": misfit, "noise_scale": scene.params.noise_scale,
+        "users": result.groups, "misfit": misfit, "noise_scale": noise, "permitted": permitted,
     }  # fmt: skip
     sources = {True: "uploads in the recommender's view", False: "masked uploads, decoded as they are"}
     source = sources[scene.uploads_openly]
@@ -114,16 +129,29 @@ def _finding(scene: Scene, result: Score, misfit: float, least: int) -> Finding:
     evidence = (
         f"The first two {source}, of {result.groups} users drawn by the run id among those with at least {least} "
         f"ratings. Chance: always the most frequent rating of the population ({scene.truth.commonest:g}), on the same "
-        "ratings. Misfit: root mean square per coordinate of what the noiseless model leaves of the difference."
+        "ratings. Misfit: root mean square per coordinate of what the noiseless model leaves of the difference, "
+        f"{misfit:.2g}." + _rule(scene, noise, permitted)
     )
     return Finding("difference-attack", title, scene.members, severity, claimed, measured,
                    {"accuracy": result.chance}, result.words, evidence)  # fmt: skip
 
 
-def _severity(scene: Scene, result: Score, misfit: float) -> Severity:
-    """A break: above chance although ε ≤ 1 is claimed, or because the noise of the claimed scale is not there at all.
-    Above chance through the noise of a large ε is what that ε permits; without any ε nothing is claimed."""
-    if math.isinf(scene.params.epsilon) or not result.above_chance:
+def _rule(scene: Scene, noise: float, permitted: float) -> str:
+    if math.isinf(scene.params.epsilon):
+        return ""
+    alone = f", or more right guesses than the {permitted:.1%} that two releases permit" * (len(scene.members) == 1)
+    return (
+        f" A user's iteration noise should have the scale {noise:.2g}. A break: above chance and a misfit of less than "
+        f"{NOISELESS:.0%} of that{alone}, "
+        f"at a level of {scene.truth.level:.1g}."
+    )
+
+
+def _severity(scene: Scene, result: Score, missing: bool, permitted: float) -> Severity:
+    """A break: above chance because the claimed noise is not there at all; or, for a party alone, more than two
+    releases with the claimed ε permit. Who colludes has only shares of the noise against it."""
+    if math.isinf(scene.params.epsilon):
         return "weak" if result.above_chance and "difference-attack" in scene.declared else "info"
-    missing = misfit < NOISELESS * scene.params.noise_scale
-    return "break" if missing or scene.params.epsilon <= STRICT else "info"
+    level = scene.truth.level
+    over = len(scene.members) == 1 and result.beats(permitted, level)
+    return "break" if over or (missing and result.beats(result.chance, level)) else "info"

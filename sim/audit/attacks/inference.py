@@ -15,11 +15,11 @@ from protocol.roles import RECOMMENDER, user_name
 from protocol.schemes.direct import DirectParams
 from protocol.tape import derive, exponential
 from sim.audit import truth
-from sim.audit.attacks.guessing import readings, sampled
+from sim.audit.attacks.guessing import ceiling, readings, sampled
 from sim.audit.attacks.isolating import Rest, outsiders_of, rests_of_recommender, rests_of_users
 from sim.audit.attacks.posterior import Rows, posterior
 from sim.audit.attacks.scene import Scene
-from sim.audit.attacks.scoring import Score, generator, score
+from sim.audit.attacks.scoring import Score, counted, generator, score
 from sim.audit.findings import Finding, Severity
 
 
@@ -67,7 +67,7 @@ def _targets(scene: Scene) -> Iterator[Target]:
             contributors = scene.recommender.rounds[rest.iteration].contributors
             others = (user for user in contributors if user not in scene.users and rest.item in contributors[user])
             yield _target(next(others), rest, *_known_variance(scene, rest))
-    elif scene.users and not scene.has_third_party and scene.params.dropout_allowance == 0:
+    elif scene.users and not scene.has_third_party:
         for rest in rests_of_users(scene):
             if rest.outsiders == 1:
                 yield _target(None, rest, *_mean_variance(scene, rest))
@@ -80,8 +80,8 @@ def _target(user: int | None, rest: Rest, noise: Vector, rounding: float) -> Tar
 
 def _uploaded(scene: Scene) -> Iterator[Target]:
     """The first upload of each of a sample of users: in the open, or unmasked by both servers."""
-    found, params = readings(scene), scene.params
-    users, _ = sampled(scene, found, {user: len(two[0].items) for user, two in found.items()})
+    found, params = readings(scene, 1), scene.params
+    users, _ = sampled(scene, found, {user: len(one[0].items) for user, one in found.items()}, fewest=1)
     for user in users:
         first = found[user][0]
         t, items = first.iteration, first.items
@@ -133,12 +133,9 @@ def _mean_variance(scene: Scene, rest: Rest) -> tuple[Vector, float]:
 # --- the attack ------------------------------------------------------------------------------------------------------
 
 
-def ceiling(chance: float, epsilon: float) -> float:
-    """No guess is more often right under pure ε: odds of a value grow by e^ε at most."""
-    return 1.0 if math.isinf(epsilon) else chance / (chance + (1 - chance) * math.exp(-epsilon))
-
-
 def attack_inference(scene: Scene) -> list[Finding]:
+    if not scene.has_recommender and scene.params.dropout_allowance > 0:
+        return []  # users cannot tell how many others are in a sum
     aims = targets(scene)
     if not aims:
         return [_nothing(scene)] if scene.masks or scene.uploads_openly else []
@@ -176,33 +173,48 @@ def _finding(scene: Scene, believing: Score, doubting: Score, frequency: float) 
     epsilon = scene.params.epsilon
     permitted = ceiling(max(best.chance, frequency), epsilon)
     together = scene.masks and scene.has_third_party
-    id_ = "unmasking" if together else "rating-inference"  # what the servers read only together follows from unmasking
+    over = best.beats(permitted, scene.truth.level)
+    id_ = _id(scene, over)
     title = (
-        f"{scene.together} guessed {best.accuracy:.1%} of {best.targets} ratings right, from "
-        f"{'unmasked uploads' if together else 'noisy gradients that one user alone made'}; guessing the commonest "
-        f"rating gets {best.chance:.1%}."
+        f"{scene.together} guessed {best.accuracy:.1%} of {counted(best.targets, 'rating')} right, from "
+        f"{'unmasked uploads' if together else f'{scene.noisy}gradients that one user alone made'}; guessing the "
+        f"commonest rating gets {best.chance:.1%}."
     )
     evidence = (
-        "Bayes with the population's ratings as prior, on the first noisy gradient of each rating that the coalition "
+        f"Bayes with the population's ratings as prior, on the first {scene.noisy}gradient of each rating that it "
         f"can tell from others, those of one user together; the better of two tries ({name}). Chance: the most "
-        f"frequent rating ({scene.truth.commonest:g}), on the same ratings. A break is an interval wholly above "
-        f"{permitted:.3f}, the most that one release with the claimed ε permits: less above chance is no violation of "
-        "it. Later iterations, which add to this, are not used." + scene.extent
+        f"frequent rating ({scene.truth.commonest:g}), on the same ratings.{_rule(scene, permitted)} Later iterations, "
+        "which add to this, are not used." + scene.extent
     )
     measured = {"accuracy": best.accuracy, "interval": list(best.interval), "ratings": best.targets,
                 "users": best.groups, "permitted": permitted,
                 "tries": {words: each.accuracy for words, each in tries.items()}}  # fmt: skip
     claimed = None if math.isinf(epsilon) else f"ε = {epsilon:g} per release"
-    return Finding(id_, title, scene.members, _severity(scene, best, permitted, id_), claimed, measured,
+    return Finding(id_, title, scene.members, _severity(scene, best, over, id_), claimed, measured,
                    {"accuracy": best.chance}, best.words, evidence)  # fmt: skip
 
 
-def _severity(scene: Scene, best: Score, permitted: float, id_: str) -> Severity:
-    if not best.above_chance:
-        return "info"
-    if best.interval[0] > permitted:
-        return "break"
-    return "weak" if id_ in scene.declared else "info"
+def _rule(scene: Scene, permitted: float) -> str:
+    if math.isinf(scene.params.epsilon):
+        return ""
+    return (
+        f" One release with the claimed ε permits {permitted:.1%}: less above chance is no violation of it, more is "
+        f"(by a party alone, exact binomial test at a level of {scene.truth.level:.1g})."
+    )
+
+
+def _id(scene: Scene, over: bool) -> str:
+    """What the servers read only together follows from unmasking; what beats ε together, from shares put together."""
+    if scene.masks and scene.has_third_party:
+        return "unmasking"
+    return "known-shares" if over and len(scene.members) > 1 else "rating-inference"
+
+
+def _severity(scene: Scene, best: Score, over: bool, id_: str) -> Severity:
+    """A break is more than the claim permits a party alone."""
+    if over:
+        return "break" if len(scene.members) == 1 else "weak"
+    return "weak" if best.above_chance and id_ in scene.declared else "info"
 
 
 def _nothing(scene: Scene) -> Finding:

@@ -174,8 +174,8 @@ def attack_by_users(scene: Scene) -> list[Finding]:
     near = error < CLOSE * size
     close, one = int(near.sum()), int(near[alone].sum())
     title = (
-        f"{scene.together}, with no server, could read the noisy sum of the other contributors from item factors: "
-        f"{close} of {len(rests)} sums, {one} of them of one other user."
+        f"{scene.together}, with no server, could read the {scene.noisy}sum of the other contributors from item "
+        f"factors: {close} of {len(rests)} sums, {one} of them of one other user."
     )
     measured = {
         "sums": len(rests),

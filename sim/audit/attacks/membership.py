@@ -38,7 +38,9 @@ def attack_presence(scene: Scene) -> list[Finding]:
     interval = clopper_pearson(int(hits.sum()), len(hits))
     title = f"The {server.replace('_', ' ')} knows who took part in which iteration ({hits.mean():.1%} right)."
     measured = {"accuracy": float(hits.mean()), "pairs": len(hits)}
-    evidence = f"{' and '.join(_KINDS[server])} in {scene.case.file(server)} against what users sent." + scene.extent
+    sent = {kind.__name__ for kind in scene.case.card.scheme.messages}
+    kinds = " and ".join(kind for kind in _KINDS[server] if kind in sent)
+    evidence = f"{kinds} in {scene.case.file(server)} against what users sent." + scene.extent
     return [Finding("membership", title, scene.members, "info", "declared: who contributed", measured,
                     {"accuracy": max(share, 1 - share)},
                     f"95 % Clopper–Pearson {interval[0]:.4f} to {interval[1]:.4f}", evidence)]  # fmt: skip

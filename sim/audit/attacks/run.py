@@ -14,7 +14,7 @@ from sim.audit.attacks.membership import attack_counts, attack_presence
 from sim.audit.attacks.scene import Scene, Truth, iterations_attacked
 from sim.audit.attacks.single import attack_single
 from sim.audit.attacks.support import attack_support
-from sim.audit.attacks.unmasking import attack_alone, attack_together
+from sim.audit.attacks.unmasking import attack_alone, attack_together, attack_totals
 from sim.audit.exhibits import Exhibits
 from sim.audit.findings import Finding
 from sim.evidence import Case
@@ -25,7 +25,8 @@ Attack = Callable[[Scene], list[Finding]]
 
 def attack(case: Case, coalitions: Sequence[tuple[str, ...]]) -> list[Finding]:
     """The findings of each coalition in turn; `BadInput` if a member is no party or kept no view."""
-    shared = Truth(case, iterations_attacked(case.card.params))
+    alone = sum(len(members) == 1 for members in coalitions)
+    shared = Truth(case, iterations_attacked(case.card.params), alone)
     if not truth.known_users(case):
         raise BadInput(f"{case.folder} has no view of a user to score attacks against: run it with --views full.")
     findings = []
@@ -50,6 +51,8 @@ def _applicable(scene: Scene, apart: frozenset[str]) -> Iterator[Attack]:
         return
     if RECOMMENDER in apart:
         yield attack_single
+    if scene.members == (RECOMMENDER,) and scene.masks:
+        yield attack_totals
     if {RECOMMENDER, THIRD_PARTY} & apart:
         yield attack_presence
     if both or RECOMMENDER in apart or (scene.users and not scene.has_third_party):

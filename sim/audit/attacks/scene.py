@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -15,6 +16,7 @@ from protocol.schemes.dynamic import Dynamic
 from protocol.schemes.masked import Masked
 from protocol.schemes.plain import Plain
 from sim.audit import truth
+from sim.audit.attacks.scoring import LEVEL, MOST_TRIES
 from sim.audit.attacks.stories import RecommenderStory, UserStory, user_story
 from sim.audit.exhibits import Exhibits, Seen
 from sim.evidence import Case
@@ -26,9 +28,11 @@ FEWEST_ITERATIONS = 3
 class Truth:
     """Opened for scoring only. The rating scale and how frequent each value is count as public."""
 
-    def __init__(self, case: Case, iterations: int) -> None:
+    def __init__(self, case: Case, iterations: int, alone: int = 1) -> None:
+        """`alone`: how many parties attack by themselves."""
         self.case = case
         self.iterations = iterations
+        self.level = LEVEL / (MOST_TRIES * max(1, alone))  # of one try
         self._stories: dict[int, UserStory] = {}
 
     @functools.cached_property
@@ -105,6 +109,11 @@ class Scene:
             names = [*names[:3], f"{len(names) - 3} more"]
         words = ", ".join(names[:-1]) + " and " + names[-1] if len(names) > 1 else names[0]
         return words[0].upper() + words[1:] if words.startswith("the ") else words
+
+    @property
+    def noisy(self) -> str:
+        """Before "gradient" or "sum", where there is noise in it."""
+        return "" if math.isinf(self.params.epsilon) else "noisy "
 
     @property
     def extent(self) -> str:

@@ -12,8 +12,11 @@ from scipy import stats
 
 from sim.evidence import Case
 
-CONFIDENCE = 0.95
+CONFIDENCE = 0.95  # of the intervals that are shown
+LEVEL = 0.001  # of all attacks on a run together: how likely one calls a correct run broken
+MOST_TRIES = 8  # of one party alone, each of which might by chance
 DRAWS = 2000
+FEWEST_GROUPS = 5  # to draw from
 
 Floats = npt.NDArray[np.float64]
 
@@ -21,6 +24,10 @@ Floats = npt.NDArray[np.float64]
 def generator(case: Case, *name: str) -> np.random.Generator:
     digest = hashlib.sha256(b"keyhole attack " + case.card.run_id + "/".join(name).encode()).digest()
     return np.random.default_rng(int.from_bytes(digest, "little"))
+
+
+def counted(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def clopper_pearson(successes: int, trials: int) -> tuple[float, float]:
@@ -42,15 +49,28 @@ class Score:
     groups: int
 
     @property
+    def method(self) -> str:
+        return f"bootstrap over {self.groups} groups" if self.groups >= FEWEST_GROUPS else "Clopper–Pearson"
+
+    @property
     def above_chance(self) -> bool:
         return self.advantage[0] > 0
+
+    def beats(self, rate: float, level: float) -> bool:
+        """More right guesses than Binomial(targets, rate) but for `level`, exactly.
+
+        If no single guess is right with a probability above `rate` whatever the other ratings are, which is what ε
+        says of it, then the number of right ones is no larger than that, whosever they are.
+        """
+        right = round(self.accuracy * self.targets)
+        return bool(stats.binom.sf(right - 1, self.targets, rate) < level)
 
     @property
     def words(self) -> str:
         low, high = self.interval
         gain, most = self.advantage
         return (
-            f"95 % bootstrap over {self.groups} groups: accuracy {low:.3f} to {high:.3f}, "
+            f"95 % {self.method}: accuracy {low:.3f} to {high:.3f}, "
             f"accuracy − chance {gain:+.3f} to {most:+.3f}"
         )
 
@@ -68,7 +88,7 @@ def score(hits: Sequence[Floats], by_chance: Sequence[Floats], rng: np.random.Ge
     low, high = np.quantile(accuracy, tails)
     gain, most = np.quantile(advantage, tails)
     exact_low, exact_high = clopper_pearson(int(right.sum()), int(total))
-    if len(counts) < 5:  # too few groups to draw from: ratings as if independent
+    if len(counts) < FEWEST_GROUPS:  # too few groups to draw from: ratings as if independent
         base = float(lucky.sum() / total)
         low, high, gain, most = exact_low, exact_high, exact_low - base, exact_high - base
     return Score(

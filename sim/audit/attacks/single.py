@@ -48,7 +48,7 @@ def attack_single(scene: Scene) -> list[Finding]:
     alone = [items[counts == 1] for items, counts in rounds]
     single, items = sum(map(len, alone)), len(np.unique(np.concatenate(alone)))
     measured = {"items": items, "sums": single, "fraction_of_sums": single / sums}
-    learned = "that user's noisy gradient, not an aggregate"
+    learned = f"that user's {scene.noisy}gradient, not an aggregate"
     if single:
         title = f"{single} of {sums} released sums ({single / sums:.1%}) have one contributor: each is {learned}."
     else:

@@ -144,8 +144,8 @@ class RecommenderStory:
         listen(role, "move", self._on_move)
 
     def _open(self, effects: Effects) -> None:
-        for effect in effects:
-            if isinstance(effect, Send) and type(effect.message).__name__.startswith("ItemFactors"):
+        for effect in effects:  # where nobody is online, no item factors are sent
+            if isinstance(effect, Send) and type(effect.message).__name__.startswith(("OpenSum", "ItemFactors")):
                 role, t = self.role, effect.message.iteration
                 opened = self.rounds[t] = Round(t, role.outgoing_factors().astype(np.float64))
                 opened.dealt = dict(getattr(role, "dealt", role.supports))
@@ -158,4 +158,5 @@ class RecommenderStory:
     def _on_move(self, result: None, items: Ids, sums: Matrix) -> None:
         closed = self.rounds[self.role.iteration]
         closed.items, closed.sums = items, sums
-        closed.contributors = dict(getattr(self.role, "agreed", None) or self.role.supports)
+        agreed = getattr(self.role, "agreed", None)  # nobody at all is an answer, too
+        closed.contributors = dict(self.role.supports if agreed is None else agreed)

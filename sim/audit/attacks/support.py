@@ -65,7 +65,8 @@ def _attack(scene: Scene, server: str) -> list[Finding]:
     chance |= {name: 0.5 for name in predicted if name.endswith(("_gender", "_age_over_30"))}
     evidence = f"Items named in {scene.case.file(server)} against what {len(true)} users brought. {words}"
     return [Finding("support", title, scene.members, "weak", claimed, measured, chance,
-                    f"precision and recall exact; AUC: {CONFIDENCE:.0%} bootstrap over users", evidence)]  # fmt: skip
+                    "precision and recall exact" + f"; AUC: {CONFIDENCE:.0%} bootstrap over users" * bool(predicted),
+                    evidence)]  # fmt: skip
 
 
 # --- what support predicts -------------------------------------------------------------------------------------------
@@ -87,8 +88,11 @@ def demographics(scene: Scene) -> dict[int, tuple[str, int]]:
 
 def _predictions(scene: Scene, seen: dict[int, set[int]]) -> tuple[dict[str, Any], str]:
     people = {user: who for user, who in demographics(scene).items() if user in seen}
-    if len(people) < FEWEST_PEOPLE:
+    if not people:
         return {}, "What support predicts was not measured: the data set has no u.user with the users' gender and age."
+    if len(people) < FEWEST_PEOPLE:
+        few = f"{len(people)} users are too few, {FEWEST_PEOPLE} are needed"
+        return {}, f"What support predicts was not measured: {few}."
     matrix = _matrix([sorted(seen[user]) for user in people], scene.params.n_items)
     traits: dict[str, Callable[[tuple[str, int]], bool]] = {
         "gender": lambda who: who[0] == "M",

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
+from scipy import stats
 
 from protocol.masked_sum import MaskDealer
 from protocol.ring import Ids, RingArray
@@ -94,13 +95,59 @@ def attack_alone(scene: Scene) -> list[Finding]:
     if not rows:
         return []
     read = max(tries.values())
+    luck, broken = _luck(scene), _more_than_luck(scene, read, rows)
     title = (
-        f"The third party alone reads {read} of {rows} masked rows." if read else
-        f"The third party alone read none of {rows} masked rows: no mask is missing, repeated, shared or sent along."
+        f"The third party alone reads {read} of {rows} masked rows." if broken else
+        f"The third party alone reads {read} of {rows} masked rows, no more than by chance: no mask was found to be "
+        "missing, repeated, shared or sent along."
     )  # fmt: skip
     evidence = "Each try was compared word for word with the users' roles, run again from their views." + scene.extent
-    return [Finding("unmasking", title, scene.members, "break" if read else "info", "uniform ring elements",
-                    {"rows": rows, "rows_exact": dict(tries)}, {"rows_exact": 0}, "exact", evidence)]  # fmt: skip
+    return [Finding("unmasking", title, scene.members, "break" if broken else "info", "uniform ring elements",
+                    {"rows": rows, "rows_exact": dict(tries)}, {"rows_exact": rows * luck}, "exact",
+                    evidence)]  # fmt: skip
+
+
+# --- the recommender without the third party -------------------------------------------------------------------------
+
+
+def attack_totals(scene: Scene) -> list[Finding]:
+    """A total of several contributors less the mask of one must not be that one's message: it must be a sum."""
+    tape, params = scene.exhibits.brought(RECOMMENDER).tape, scene.params
+    dealer, rows, read = MaskDealer(scene.ring, params.dim, scene.case.card.run_id, tape), 0, 0
+    for seen in scene.received(RECOMMENDER, "MaskedTotal"):
+        agreed = scene.recommender.rounds[seen.iteration].contributors
+        counts = np.bincount(np.concatenate([np.zeros(0, np.uint32), *agreed.values()]), minlength=params.n_items)
+        items = seen.message.items[counts[seen.message.items] >= 2]
+        for user, own in agreed.items():
+            mine = np.flatnonzero(np.isin(own, items))
+            total = seen.message.values[np.searchsorted(seen.message.items, own[mine])]
+            words = scene.ring.subtract(total, dealer.masks(user, seen.iteration, own)[mine])
+            true = _true_words(scene, Upload(user, seen.iteration, own, words))
+            if true is not None:
+                rows, read = rows + len(mine), read + _equal_rows(words, true[mine])
+    if not rows:
+        return []
+    broken = _more_than_luck(scene, read, rows)
+    title = (
+        f"The recommender alone reads {read} rows of single users from totals of two or more contributors." if broken
+        else f"No total of two or more contributors is one contributor's message ({rows} rows were tried)."
+    )  # fmt: skip
+    evidence = (
+        "Each total in the recommender's view less the mask of one contributor, compared word for word with that "
+        "user's role, run again from its view." + scene.extent
+    )
+    return [Finding("unmasking", title, scene.members, "break" if broken else "info", "sums of two or more users",
+                    {"rows": rows, "rows_exact": read}, {"rows_exact": rows * _luck(scene)}, "exact",
+                    evidence)]  # fmt: skip
+
+
+def _luck(scene: Scene) -> float:
+    """That a uniform row is right."""
+    return float(2.0 ** -(scene.ring.bits * scene.params.dim))
+
+
+def _more_than_luck(scene: Scene, read: int, rows: int) -> bool:
+    return bool(stats.binom.sf(read - 1, rows, _luck(scene)) < scene.truth.level)
 
 
 def _other_rows(scene: Scene) -> dict[tuple[int, int], list[RingArray]]:
