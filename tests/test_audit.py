@@ -64,6 +64,12 @@ def test_the_document_has_what_scripts_read(whole):
     assert sum(row["stands_for"] for row in alone) == 40  # every user is in one of the rows of users alone
 
 
+def test_a_bound_for_a_row_alone_is_no_lower_than_the_one_for_all_rows_together(whole):
+    rows = whole["empirical"]["rows"]
+    assert rows and all(row["lower_bound_95"] >= row["lower_bound"] - 0.3 for row in rows)
+    assert any(row["lower_bound_95"] > row["lower_bound"] > 0 for row in rows)
+
+
 def test_every_declared_weakness_of_the_paper_is_found_with_a_number(whole):
     found = {finding["id"] for finding in whole["findings"] if finding["severity"] == "weak"}
     assert found >= set(SCHEMES["dynamic"].known_weaknesses)

@@ -27,6 +27,7 @@ from sim.evidence import Case
 
 REPETITIONS = 20_000
 LEAST_REPETITIONS = 400  # of the largest arm: with fewer no fault of interest could be shown
+ALONE = 0.95  # of a row by itself, as bounds are usually given
 CONFIDENCE = 0.995  # one row above its claim breaks a scheme, so a correct one must hardly ever have one
 # Outside of this range some arm of so many repetitions cannot tell too little noise from enough (below), or cannot show
 # so large an ε at all (above). The noise is proportional to 1/ε, so the same roles are then also measured at ε = 1.
@@ -51,6 +52,7 @@ class Row:
     claimed: float
     bound: Bound
     attainable: float  # what exactly the claimed ε would show
+    alone: float  # the bound at 95 % for this row, whatever the others say
 
     @property
     def exceeds(self) -> bool:
@@ -63,6 +65,7 @@ class Row:
             "statistic": self.statistic.name,
             "lower_bound": self.bound.epsilon,
             "lower_bound_at_delta": self.bound.at_delta,
+            "lower_bound_95": self.alone,
             "claimed": self.claimed,
             "exceeds": self.exceeds,
             "attainable": self.attainable,
@@ -141,7 +144,8 @@ def _row(
     claimed = problem.params.epsilon * statistic.releases * steps
     bound = lower_bound(statistic.values, observed.greatest, confidence, DELTA)
     shown = attainable(claimed, len(observed) // 4, confidence)  # half choose, and half of the rest has either rating
-    return Row(arm, problem, observed, statistic, claimed, bound, shown)
+    alone = lower_bound(statistic.values, observed.greatest, ALONE, DELTA).epsilon
+    return Row(arm, problem, observed, statistic, claimed, bound, shown, alone)
 
 
 def arms_of(scheme: Scheme, params: Params | None, claim: float) -> list[tuple[Arm, float]]:

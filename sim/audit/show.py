@@ -172,11 +172,12 @@ def _show_empirical(empirical: dict[str, Any], everything: bool) -> None:
     if not empirical["rows"]:
         out.print(f"No canary was run: {empirical.get('note', 'nothing is claimed')}", markup=False)
         return
+    together, runs = f"{100 * empirical['confidence']:g} %", empirical["repetitions_in_all"]
     title = (
-        f"ε measured on a canary: lower bounds at {100 * empirical['confidence']:g} %, jointly "
-        f"({empirical['repetitions_in_all']} runs of the roles, {empirical['repetitions_per_second']:.0f} per second)"
+        f"ε measured on a canary: lower bounds at 95 % for a row alone, at {together} for all rows "
+        f"({runs} runs of the roles, {empirical['repetitions_per_second']:.0f} per second)"
     )
-    table = plain_table(title, "who", "from", "ε at least", "claimed", "could show")
+    table = plain_table(title, "who", "from", "ε ≥, alone", "ε ≥, jointly", "claimed", "could show")
     for row in empirical["rows"]:
         if not everything and row["arm"] != "release" and not row["exceeds"]:
             continue
@@ -184,5 +185,5 @@ def _show_empirical(empirical: dict[str, Any], everything: bool) -> None:
         bound = f"[bold]{row['lower_bound']:.2f}[/]" if row["exceeds"] else f"{row['lower_bound']:.2f}"
         most = number(row["certifiable"], 1)
         words = f"{row['statistic']} ({row['arm']})" if everything else row["statistic"]
-        table.add_row(escape(who), escape(words), bound, figure(row["claimed"]), most)
+        table.add_row(escape(who), escape(words), f"{row['lower_bound_95']:.2f}", bound, figure(row["claimed"]), most)
     out.print(table)

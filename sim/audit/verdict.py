@@ -94,7 +94,7 @@ def in_words(finding: Finding) -> str | None:
     """A short form of what an attack or a canary measured; None: nothing that fits into a table."""
     found, chance = finding.measured, finding.chance
     if isinstance(found, float) and finding.confidence and "lower bound" in finding.confidence:
-        return f"canary: ε ≥ {found:.2g}, claimed {finding.claimed:g}" if finding.claimed else None
+        return f"canary at ε = {finding.claimed:g} shows ε ≥ {found:.2g}" if finding.claimed else None
     if not isinstance(found, dict):
         return None
     if "accuracy" in found and isinstance(chance, dict) and "accuracy" in chance and "ratings" in found:
