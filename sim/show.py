@@ -101,7 +101,8 @@ def show_summary(summary: dict[str, Any], scheme: Scheme, show_verdict: Callable
     _show_privacy(summary["privacy"])
     out.print(f"item factors  {summary['item_factors_sha256']}")
     out.print(f"anchor        {summary['anchor'] or 'none: no views were kept'}")
-    out.print(f"Audit:        keyhole audit {summary['run']}", soft_wrap=True, markup=False)
+    if len(summary["views"]) == summary["users"] + len(scheme.servers):
+        out.print(f"Audit:        keyhole audit {summary['run']}", soft_wrap=True, markup=False)
     out.print(f"Bytes:        keyhole bandwidth {summary['run']}", soft_wrap=True, markup=False)
     if summary["views"]:
         out.print(f"See more:     keyhole view {summary['run']} {max(summary['views'])}", soft_wrap=True, markup=False)
@@ -173,9 +174,9 @@ def _show_privacy(privacy: dict[str, Any]) -> None:
     at = f"δ = {accounted['delta']:g}"
     if "basic" in accounted:
         out.print(
-            f"Accounted over {accounted['releases']} releases of an item, at {at}: basic composition "
-            f"{figure(accounted['basic'])}, advanced {figure(accounted['advanced'])}, tight to a party without the "
-            f"envelopes {figure(accounted['tight'])}."
+            f"Accounted as if every item were released in all {accounted['releases']} iterations, at {at}: basic "
+            f"composition {figure(accounted['basic'])}, advanced {figure(accounted['advanced'])}, tight to a party "
+            f"without the envelopes {figure(accounted['tight'])}."
         )
     if "recommender" in accounted:
         known = accounted["recommender"]

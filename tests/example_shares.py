@@ -98,7 +98,7 @@ class Shares(Scheme):
     permits: ClassVar = {"recommender": "aggregate", "third_party": "nothing", "user": "nothing"}
     leakage = (
         *(Leak(server, "Share", "items", "which items each user rated") for server in Scheme.servers),
-        *(Leak(server, "Share", "values", "uniform ring elements") for server in Scheme.servers),
+        *(Leak(server, "Share", "values", "uniform ring elements", uniform=True) for server in Scheme.servers),
         Leak(RECOMMENDER, "Total", "values", "the total rating of each item, once added"),
     )
     messages = (Hello, Share, Total)

@@ -45,6 +45,7 @@ class Docket:
     solved: list[algebra.Solved] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     unanswered: dict[str, str] = field(default_factory=dict)  # question -> why
+    idle: dict[str, str] = field(default_factory=dict)  # question -> why it had nothing to ask about
 
     def add(self, found: tuple[Any, list[Finding]]) -> Any:
         self.findings += found[1]
@@ -113,6 +114,7 @@ def _check_views(case: Case, questions: Sequence[str]) -> None:
 
 def _document(docket: Docket, answers: dict[str, Any], seconds: dict[str, float]) -> dict[str, Any]:
     scheme = docket.case.card.scheme
+    asked = [question for question in seconds if question not in {**docket.unanswered, **docket.idle}]
     rank = {"break": 0, "weak": 1, "info": 2}
     found = sorted(docket.findings, key=lambda finding: (rank[finding.severity], finding.id, finding.coalition))
     return {
@@ -129,7 +131,8 @@ def _document(docket: Docket, answers: dict[str, Any], seconds: dict[str, float]
         "known_weaknesses": list(scheme.known_weaknesses),
         "questions": seconds,
         "unanswered": docket.unanswered,
-        "false_alarm": sum(level for question, level in FALSE_ALARMS.items() if question in seconds),
+        "nothing_to_ask": docket.idle,
+        "false_alarm": sum(FALSE_ALARMS.get(question, 0.0) for question in asked),
     }
 
 
@@ -152,22 +155,33 @@ def _ask_attacks(docket: Docket) -> Any:
     default = [*((server,) for server in servers), choosing.ordered(docket.case, servers), *docket.extra]
     found = attack(docket.case, list(dict.fromkeys([one.members for one in docket.solved] or default)))
     docket.add((None, found))
+    if not found:
+        docket.idle["attacks"] = "No attack that is known applies to this scheme."
     return [{"id": finding.id, "coalition": list(finding.coalition)} for finding in found]
 
 
 def _ask_accounting(docket: Docket) -> Any:
     document = docket.add(accounting.account(docket.case))
-    return {**document, "sensitivity": docket.add(sensitivity.sensitivity(docket.case))}
+    moved = docket.add(sensitivity.sensitivity(docket.case))
+    if "composed" not in document and not moved:
+        docket.idle["accounting"] = str(document.get("method", "Nothing is claimed."))
+    return {**document, "sensitivity": moved}
 
 
 def _ask_empirical(docket: Docket) -> Any:
     case = docket.case
-    return docket.add(empirical.measure(case, case.card.scheme, repetitions=docket.repetitions))
+    document = docket.add(empirical.measure(case, case.card.scheme, repetitions=docket.repetitions))
+    if not document["rows"]:
+        docket.idle["empirical"] = document["note"]
+    return document
 
 
 def _ask_statistics(docket: Docket) -> Any:
     uniform = docket.add(statistics.uniformity(docket.case))
-    return {"uniformity": uniform, "ideal_against_real": docket.add(indistinguishable.compare(docket.case))}
+    compared = docket.add(indistinguishable.compare(docket.case))
+    if not uniform["tests"] and not compared["comparisons"]:
+        docket.idle["statistics"] = " ".join(dict.fromkeys([*uniform["notes"], *compared["notes"]]))
+    return {"uniformity": uniform, "ideal_against_real": compared}
 
 
 _ASK: dict[str, Callable[[Docket], Any]] = {

@@ -48,9 +48,15 @@ def audit(
 ) -> None:
     """What each party saw, what coalitions can work out from it, and what is left of the claimed ε.
 
-    Six questions are put to the views of a run: is every received field declared, what follows from them by exact
-    algebra, what do attacks on the bytes get, what does the accountant say, what does a canary show, and are masked
-    values uniform. The claim is printed as a claim, everything else is computed or measured.
+    Six questions are put to the views: is every received field declared (inventory)?
+
+    What follows from them, exactly (algebra)? What do attacks on the bytes get (attacks)?
+
+    What does the accountant say (accounting)? What does a canary show (empirical)?
+
+    Are masked values uniform (statistics)?
+
+    --coalition and --only may be given several times.
     """
     from sim.audit.audit import audit as ask  # not needed by any other command, and slow to import
     from sim.audit.show import Asking, show_audit

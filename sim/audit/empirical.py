@@ -52,7 +52,7 @@ class Row:
     claimed: float
     bound: Bound
     attainable: float  # what exactly the claimed ε would show
-    alone: float  # the bound at 95 % for this row, whatever the others say
+    alone: Bound  # at 95 % for this row, whatever the others say
 
     @property
     def exceeds(self) -> bool:
@@ -65,7 +65,8 @@ class Row:
             "statistic": self.statistic.name,
             "lower_bound": self.bound.epsilon,
             "lower_bound_at_delta": self.bound.at_delta,
-            "lower_bound_95": self.alone,
+            "lower_bound_95": self.alone.epsilon,
+            "certifiable_95": self.alone.certifiable,
             "claimed": self.claimed,
             "exceeds": self.exceeds,
             "attainable": self.attainable,
@@ -144,7 +145,7 @@ def _row(
     claimed = problem.params.epsilon * statistic.releases * steps
     bound = lower_bound(statistic.values, observed.greatest, confidence, DELTA)
     shown = attainable(claimed, len(observed) // 4, confidence)  # half choose, and half of the rest has either rating
-    alone = lower_bound(statistic.values, observed.greatest, ALONE, DELTA).epsilon
+    alone = lower_bound(statistic.values, observed.greatest, ALONE, DELTA)
     return Row(arm, problem, observed, statistic, claimed, bound, shown, alone)
 
 

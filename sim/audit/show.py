@@ -64,9 +64,12 @@ def show_verdict(document: dict[str, Any]) -> None:
     else:
         were = "weakness that it declares was" if len(weak) == 1 else "weaknesses that it declares were"
         shown = f"{len(weak)} {were} found" if weak else "No weakness was found"
-        asked = escape(", ".join(name for name in document["questions"] if name not in document["unanswered"]))
+        idle = {**document["unanswered"], **document["nothing_to_ask"]}
+        asked = escape(", ".join(name for name in document["questions"] if name not in idle))
         far = ", as far as it could be asked" if document["unanswered"] else ""
         out.print(f"{scheme} stays [bold green]within its claims[/]{far}. {shown} (asked: {asked}).")
+    for question, why in document["nothing_to_ask"].items():
+        out.print(f"Nothing to ask: {question}. {escape(why)}")
     for question, why in document["unanswered"].items():
         out.print(f"[bold red]Not answered[/]: {question}. {escape(why)}")
     if document["parties"]:
@@ -79,14 +82,17 @@ def goes_beyond(finding: dict[str, Any], known: list[str]) -> bool:
 
 def party_table(rows: list[dict[str, Any]]) -> Table:
     with_measured = any(row["measured"] for row in rows)
-    columns = ("who", "saw", "can work out (exact algebra)", "claimed", *(("measured",) if with_measured else ()))
+    with_saw = any(row["saw"] is not None for row in rows)
+    columns = ["who", *(["saw"] if with_saw else []), "can work out (exact algebra)", "claimed"]
+    columns += ["measured"] if with_measured else []
     table = plain_table("Who can work out what", *columns)
     for row in rows:
         beyond = row["permitted"] is not None and LEVELS.index(row["determines"]) > LEVELS.index(row["permitted"])
-        works_out = escape(in_short(row))
+        works_out = escape(in_short(row) + (" (declared)" if row["declared"] else ""))
         table.add_row(
             escape(name_of(row)),
-            escape("; ".join(row["saw"]) if len(row["members"]) == 1 else "these views together"),
+            *([escape("; ".join(row["saw"] or ["no numbers"]) if len(row["members"]) == 1 else "these views together")]
+              if with_saw else []),
             f"[bold]{works_out}[/]" if beyond else works_out,
             escape(row["permitted"] or "no collusion"),
             *([escape("; ".join(row["measured"][:1]) or "–")] if with_measured else []),
@@ -121,8 +127,9 @@ def _show_findings(document: dict[str, Any], everything: bool) -> None:
         return
     grave = [finding for finding in found if finding["severity"] != "info"]
     by_id = Counter(finding["id"] for finding in grave)
-    hidden = f"the gravest of each kind; {len(found) - len(grave)} checks that found nothing grave are not shown"
-    table = plain_table(f"Findings ({hidden})", "", "id", "finding")
+    others = len(found) - len(grave)
+    hidden = f"; not shown: {others} check{'s' if others > 1 else ''} that found nothing grave" if others else ""
+    table = plain_table(f"Findings (the gravest of each kind{hidden})", "", "id", "finding")
     for id_, number_ in by_id.items():
         first = next(finding for finding in grave if finding["id"] == id_)
         cells = [f"{id_} ({number_})" if number_ > 1 else id_, first["title"]]
@@ -161,7 +168,8 @@ def _show_accounting(accounting: dict[str, Any]) -> None:
     lines["with the envelopes, all releases"] = accounting["all_releases"]["even"]
     for count, figures in accounting["colluders"].items():
         if figures is not None:
-            lines[f"and {count} colluding, one release"] = figures["one_release"]
+            of = figures["one_release"]
+            lines[f"and {count} colluding, one release ({of['items']} items where somebody is left)"] = of
     for words, row in lines.items():
         if row is not None:
             table.add_row(words, *(figure(row[key]) for key in ("median", "p99", "worst")))
@@ -174,7 +182,7 @@ def _show_empirical(empirical: dict[str, Any], everything: bool) -> None:
         return
     together, runs = f"{100 * empirical['confidence']:g} %", empirical["repetitions_in_all"]
     title = (
-        f"ε measured on a canary: lower bounds at 95 % for a row alone, at {together} for all rows "
+        f"ε measured on a canary: lower bounds at 95 % (each row alone) and at {together} (all rows together) "
         f"({runs} runs of the roles, {empirical['repetitions_per_second']:.0f} per second)"
     )
     table = plain_table(title, "who", "from", "ε ≥, alone", "ε ≥, jointly", "claimed", "could show")
@@ -183,7 +191,7 @@ def _show_empirical(empirical: dict[str, Any], everything: bool) -> None:
             continue
         who = "+".join(row["coalition"]) or "whoever sees item factors"
         bound = f"[bold]{row['lower_bound']:.2f}[/]" if row["exceeds"] else f"{row['lower_bound']:.2f}"
-        most = number(row["certifiable"], 1)
-        words = f"{row['statistic']} ({row['arm']})" if everything else row["statistic"]
+        most = number(row["certifiable_95"], 1)
+        words = f"{row['statistic']} ({row['arm']})"
         table.add_row(escape(who), escape(words), f"{row['lower_bound_95']:.2f}", bound, figure(row["claimed"]), most)
     out.print(table)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from protocol.codec import field_kinds
-from protocol.roles import role_of
+from protocol.roles import role_of, user_index
 from protocol.schemes import Scheme
 from protocol.schemes.base import LEVELS
 from sim.audit.algebra.solve import Solved, detail
+from sim.audit.exhibits import Exhibits
 from sim.audit.findings import Finding
 from sim.evidence import Case
 
@@ -38,7 +39,7 @@ def verdict_rows(
         {
             "members": list(one.members),
             "stands_for": one.stands_for,
-            "saw": saw(case.card.scheme, one.members, inventory or ()),
+            "saw": saw(case, one.members, inventory),
             "determines": one.answer.determines,
             "works_out": detail(one),
             "individuals": one.answer.individuals,
@@ -47,19 +48,26 @@ def verdict_rows(
             "of": one.answer.what,
             "permitted": permitted(case.card.scheme, one.members),
             "claimed": claimed(case, one.members),
-            "measured": measured(one.members, findings),
+            "measured": measured(one, findings),
+            "declared": _is_declared(case, one, findings),
         }
         for one in solved
     ]
 
 
-def saw(scheme: Scheme, members: Iterable[str], inventory: Sequence[dict[str, Any]]) -> list[str]:
-    """Of the received fields those with numbers in them, in the scheme's own words; and who rated what."""
-    roles = {role_of(member) for member in members}
+def saw(case: Case, members: Sequence[str], inventory: Sequence[dict[str, Any]] | None) -> list[str] | None:
+    """Of the fields that reached a party alone those with numbers in them, in the scheme's own words."""
+    if inventory is None:
+        return None
+    scheme, roles = case.card.scheme, {role_of(member) for member in members}
+    kinds = None
+    if len(members) == 1 and user_index(members[0]) >= 0:  # the inventory has all users together
+        kinds = {type(seen.message).__name__ for seen in Exhibits(case, tuple(members)).received(members[0])}
     telling = {(kind.__name__, name) for kind in scheme.messages for name, how in field_kinds(kind) if how in _NUMBERS}
     words = []
     for row in inventory:
         theirs = row["plane"] == "message" and row["count"] and role_of(row["party"]) in roles
+        theirs = theirs and (kinds is None or row["kind"] in kinds)
         if theirs and ((row["kind"], row["field"]) in telling or row["declared"] is False):
             words.append(row["words"] or f"{row['kind']}.{row['field']}, not declared")
     return list(dict.fromkeys(words))
@@ -77,10 +85,20 @@ def claimed(case: Case, members: Sequence[str]) -> str:
     return "that these do not collude" if level is None else f"{level} at most{noise}"
 
 
-def measured(members: Sequence[str], findings: Sequence[Finding]) -> list[str]:
-    """The figures that say most; a user stands for users."""
+def _is_declared(case: Case, solved: Solved, findings: Sequence[Finding]) -> bool:
+    """More than its role is permitted, and the scheme says so itself."""
+    level = permitted(case.card.scheme, solved.members)
+    if level is None or LEVELS.index(solved.answer.determines) <= LEVELS.index(level):
+        return False
+    return all(finding.severity != "break" for finding in findings if finding.coalition == solved.members)
+
+
+def measured(solved: Solved, findings: Sequence[Finding]) -> list[str]:
+    """The figures that say most; what a canary's user measured is said of users who can work out something."""
+    members = solved.members
     roles = tuple(dict.fromkeys(role_of(member) for member in members))
-    mine = [finding for finding in findings if finding.coalition in (tuple(members), roles)]
+    known_as = (members,) if solved.answer.determines == "nothing" else (members, roles)
+    mine = [finding for finding in findings if finding.coalition in known_as]
     mine.sort(key=lambda finding: (_WEIGHT[finding.severity], _rank(finding.id)))
     words = [words for finding in mine if (words := in_words(finding))]
     return list(dict.fromkeys(words))[:MOST_MEASURED]
@@ -100,7 +118,9 @@ def in_words(finding: Finding) -> str | None:
     if "accuracy" in found and isinstance(chance, dict) and "accuracy" in chance and "ratings" in found:
         if found["ratings"] < FEW:
             return None
-        return f"{found['accuracy']:.0%} of {found['ratings']} ratings guessed, chance {chance['accuracy']:.0%}"
+        how = "difference of uploads" if finding.id == "difference-attack" else "one gradient each"
+        better = "chance" if found["accuracy"] > chance["accuracy"] else "no better than chance,"
+        return f"{how}: {found['accuracy']:.0%} of {found['ratings']} ratings, {better} {chance['accuracy']:.0%}"
     if "max_error_ring_units" in found and found.get("rows_exact", found.get("sums_exact")):
         number = found.get("rows_exact", found.get("sums_exact"))
         return f"{number} noisy gradients read, error {found['max_error_ring_units']} ring units"

@@ -140,6 +140,9 @@ def _of_one(case: Case, solved: Solved) -> list[Finding]:
     if not protects and LEVELS[allowed] == "noisy-individual":  # there is no noise, and none was claimed
         allowed = LEVELS.index("exact-individual")
     level = LEVELS.index(answer.determines)
+    if answer.single_contributor_sums and len(solved.members) == 1 and allowed < LEVELS.index("noisy-individual"):
+        title = "Some sums have one contributor only, and so are no aggregate."
+        found.append(_finding("single-contributor", title, solved, "weak", LEVELS[allowed]))
     if level > allowed:
         found.append(_beyond(case, solved, roles, LEVELS[allowed]))
     elif roles == {"user"} and answer.determines == "aggregate" == LEVELS[allowed] and answer.sums:
