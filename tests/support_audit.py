@@ -6,7 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from protocol.roles import RECOMMENDER, user_index, user_name
 from sim.api import run as run_with
+from sim.audit.exhibits import Exhibits
 from sim.audit.findings import Finding
 from sim.config import RunConfig
 from sim.evidence import Case, open_case
@@ -36,3 +38,15 @@ def of(findings: Iterable[Finding], name: str) -> Finding:
     """The one with this id."""
     (found,) = [finding for finding in findings if finding.id == name]
     return found
+
+
+def isolating_users(case: Case) -> tuple[str, ...]:
+    """All raters but one of the item with the fewest raters, at least two: they isolate the last one. () if none."""
+    raters: dict[int, list[int]] = {}
+    for seen in Exhibits(case, (RECOMMENDER,)).received(RECOMMENDER, "Join"):
+        for item in map(int, seen.message.items):
+            raters.setdefault(item, []).append(user_index(seen.sender))
+    shared = [sorted(users) for users in raters.values() if len(users) >= 2]
+    if not shared:
+        return ()
+    return tuple(map(user_name, min(shared, key=lambda users: (len(users), users))[:-1]))

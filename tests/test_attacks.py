@@ -8,6 +8,7 @@ import shutil
 import numpy as np
 import pytest
 from scipy.sparse import csr_matrix
+from support_audit import isolating_users
 
 from protocol.errors import BadInput, Bug
 from protocol.factors import item_gradients, prediction_errors, step_user
@@ -16,7 +17,7 @@ from protocol.params import make_params
 from protocol.roles import user_name
 from sim.api import run
 from sim.audit import truth
-from sim.audit.attacks import attack, isolating_users
+from sim.audit.attacks import attack
 from sim.audit.attacks.difference import TwoUploads, recover, round_to
 from sim.audit.attacks.inference import ceiling, targets
 from sim.audit.attacks.posterior import Rows, posterior

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from support_audit import isolating_users
 
 from protocol.roles import user_name
 from sim.api import run
-from sim.audit.attacks import attack, isolating_users
+from sim.audit.attacks import attack
 from sim.audit.attacks.difference import round_to
 from sim.audit.attacks.guessing import attack_difference, readings, recovered
 from sim.audit.attacks.inference import attack_inference

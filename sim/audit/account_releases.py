@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from protocol.errors import Aborted
 from protocol.factors import Matrix
-from protocol.messages import EVENTS, Hello, MaskedTotal, SealedTotal
-from protocol.party import read_event
+from protocol.messages import MaskedTotal, SealedTotal
 from protocol.ring import Ids
 from protocol.roles import RECOMMENDER, Effects, Role, Send, user_index
 from protocol.schemes.dynamic_recommender import DynamicRecommender
 from protocol.schemes.masked import MaskedRecommender
 from protocol.tape import derive, exponential
-from protocol.view import EVENT, RECEIVED
-from sim.audit.exhibits import Exhibits, Seen, read_message
+from sim.audit.exhibits import Exhibits, Seen
+from sim.audit.rerun import inputs_of
 from sim.evidence import Case
 
 Floats = npt.NDArray[np.float64]
@@ -44,7 +42,6 @@ class Reading:
 
     def __init__(self, case: Case) -> None:
         self._exhibits = Exhibits(case, (RECOMMENDER,))
-        self._case = case
         card = case.card
         role = card.scheme.make_role(RECOMMENDER, card.setting, self._exhibits.brought(RECOMMENDER).tape, None)
         self.role: Role = role
@@ -57,7 +54,7 @@ class Reading:
         assert isinstance(role, MaskedRecommender)
         self._note(role.start())
         try:
-            for given in self._given():
+            for given in inputs_of(self._exhibits, RECOMMENDER):
                 if isinstance(given, Seen) and isinstance(given.message, MaskedTotal):
                     yield self._release(role, given)
                 elif isinstance(given, Seen):
@@ -65,7 +62,7 @@ class Reading:
                     if isinstance(given.message, SealedTotal):
                         self._attempts[given.message.items] = given.message.attempt
                 else:
-                    self._note(role.tick(read_event(*given)))
+                    self._note(role.tick(given))
         except Aborted:
             return
 
@@ -78,15 +75,6 @@ class Reading:
             pairs = zip(keys, self._attempts[items].tolist(), strict=True)
             return exponential([derive(key, "eta", attempt) for key, attempt in pairs], role.params.dim, "eta")
         return exponential(keys, role.params.dim, "eta", 0)
-
-    def _given(self) -> Iterator[Seen | list[Any]]:
-        for record in self._exhibits.records(RECOMMENDER):
-            if record.type == EVENT and record.fields[0] in EVENTS:
-                yield record.fields
-            elif record.type == RECEIVED:
-                seen = read_message(self._case, RECOMMENDER, record)
-                if not isinstance(seen.message, Hello):
-                    yield seen
 
     def _note(self, effects: Effects) -> None:
         """What the recommender tells users of their floors."""

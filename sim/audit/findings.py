@@ -53,11 +53,11 @@ class Finding:
 
 def beyond(findings: Iterable[Finding], known_weaknesses: Collection[str]) -> list[Finding]:
     """A break, or a weakness that the scheme does not itself declare."""
-    return [
-        finding
-        for finding in findings
-        if finding.severity == "break" or (finding.severity == "weak" and finding.id not in known_weaknesses)
-    ]
+    return [finding for finding in findings if goes_beyond(finding.severity, finding.id, known_weaknesses)]
+
+
+def goes_beyond(severity: str, id_: str, known_weaknesses: Collection[str]) -> bool:
+    return severity == "break" or (severity == "weak" and id_ not in known_weaknesses)
 
 
 def verdict(findings: Iterable[Finding], known_weaknesses: Collection[str]) -> Verdict:

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from protocol.errors import Aborted
-from protocol.messages import EVENTS, Hello
+from protocol.messages import EVENTS, Event, Hello
 from protocol.party import read_event
 from protocol.roles import Effects, Role
-from protocol.view import EVENT, RECEIVED, Record
-from sim.audit.exhibits import Exhibits, read_message
+from protocol.view import EVENT, RECEIVED
+from sim.audit.exhibits import Exhibits, Seen, read_message
 
 
 class Turn(NamedTuple):
@@ -25,25 +25,25 @@ def rerun(exhibits: Exhibits, party: str, prepare: Callable[[Role], None] = lamb
     role = card.scheme.make_role(party, card.setting, brought.tape, brought.inputs)
     prepare(role)
     yield Turn(None, role.start(), role)
-    for record in exhibits.records(party):
+    for given in inputs_of(exhibits, party):
         try:
-            turn = _repeat(exhibits, party, role, record)
+            if isinstance(given, Seen):
+                yield Turn(given.message, role.receive(given.sender, given.message), role)
+            else:
+                yield Turn(given, role.tick(given), role)
         except Aborted:  # the run ended here
             return
-        if turn is not None:
-            yield turn
 
 
-def _repeat(exhibits: Exhibits, party: str, role: Role, record: Record) -> Turn | None:
-    if record.type == RECEIVED:
-        seen = read_message(exhibits.case, party, record)
-        if isinstance(seen.message, Hello):
-            return None
-        return Turn(seen.message, role.receive(seen.sender, seen.message), role)
-    if record.type == EVENT and record.fields[0] in EVENTS:
-        event = read_event(*record.fields)
-        return Turn(event, role.tick(event), role)
-    return None
+def inputs_of(exhibits: Exhibits, party: str) -> Iterator[Seen | Event]:
+    """What its role was given after its start, in order."""
+    for record in exhibits.records(party):
+        if record.type == EVENT and record.fields[0] in EVENTS:
+            yield read_event(*record.fields)
+        elif record.type == RECEIVED:
+            seen = read_message(exhibits.case, party, record)
+            if not isinstance(seen.message, Hello):
+                yield seen
 
 
 def listen(role: Any, name: str, on_result: Callable[..., None]) -> None:

@@ -12,6 +12,7 @@ from rich.padding import Padding
 from rich.table import Table
 
 from protocol.schemes.base import LEVELS
+from sim.audit.findings import goes_beyond
 from sim.show import err, figure, number, out, plain_table
 
 _STYLES = {"break": "bold red", "weak": "yellow", "info": "green"}
@@ -56,7 +57,7 @@ def show_audit(document: dict[str, Any], everything: bool) -> None:
 def show_verdict(document: dict[str, Any]) -> None:
     """What is understood in ten seconds."""
     known, found = document["known_weaknesses"], document["findings"]
-    ids = dict.fromkeys(finding["id"] for finding in found if goes_beyond(finding, known))
+    ids = dict.fromkeys(finding["id"] for finding in found if goes_beyond(finding["severity"], finding["id"], known))
     weak = dict.fromkeys(finding["id"] for finding in found if finding["severity"] == "weak" and finding["id"] in known)
     scheme = f"[bold]{escape(document['scheme'])}[/]"
     if ids:
@@ -74,10 +75,6 @@ def show_verdict(document: dict[str, Any]) -> None:
         out.print(f"[bold red]Not answered[/]: {question}. {escape(why)}")
     if document["parties"]:
         out.print(party_table(document["parties"]))
-
-
-def goes_beyond(finding: dict[str, Any], known: list[str]) -> bool:
-    return finding["severity"] == "break" or (finding["severity"] == "weak" and finding["id"] not in known)
 
 
 def party_table(rows: list[dict[str, Any]]) -> Table:
@@ -139,7 +136,8 @@ def _show_findings(document: dict[str, Any], everything: bool) -> None:
 
 
 def _word(finding: dict[str, Any], known: list[str]) -> str:
-    return str(finding["severity"]) if goes_beyond(finding, known) or finding["severity"] == "info" else "declared"
+    severity = str(finding["severity"])
+    return severity if goes_beyond(severity, finding["id"], known) or severity == "info" else "declared"
 
 
 def _show_in_full(finding: dict[str, Any], known: list[str]) -> None:

@@ -7,6 +7,6 @@ counts as public, and so is open before: sizes and parameters of the run, and ho
 from __future__ import annotations
 
 from sim.audit.attacks import scoring
-from sim.audit.attacks.run import attack, isolating_users
+from sim.audit.attacks.run import attack
 
-__all__ = ["attack", "isolating_users", "scoring"]
+__all__ = ["attack", "scoring"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from protocol.errors import BadInput
-from protocol.roles import RECOMMENDER, THIRD_PARTY, user_index, user_name
+from protocol.roles import RECOMMENDER, THIRD_PARTY
 from sim.audit import truth
 from sim.audit.attacks.guessing import attack_difference
 from sim.audit.attacks.inference import attack_inference
@@ -15,7 +15,6 @@ from sim.audit.attacks.scene import Scene, Truth, iterations_attacked
 from sim.audit.attacks.single import attack_single
 from sim.audit.attacks.support import attack_support
 from sim.audit.attacks.unmasking import attack_alone, attack_together, attack_totals
-from sim.audit.exhibits import Exhibits
 from sim.audit.findings import Finding
 from sim.evidence import Case
 from sim.folder import view_file
@@ -71,15 +70,3 @@ def _applicable(scene: Scene, apart: frozenset[str]) -> Iterator[Attack]:
     elif not scene.has_recommender:
         yield attack_by_users
         yield attack_counts
-
-
-def isolating_users(case: Case) -> tuple[str, ...]:
-    """All raters but one of the item with the fewest raters, at least two: they isolate the last one. () if none."""
-    raters: dict[int, list[int]] = {}
-    for seen in Exhibits(case, (RECOMMENDER,)).received(RECOMMENDER, "Join"):
-        for item in map(int, seen.message.items):
-            raters.setdefault(item, []).append(user_index(seen.sender))
-    shared = [sorted(users) for users in raters.values() if len(users) >= 2]
-    if not shared:
-        return ()
-    return tuple(map(user_name, min(shared, key=lambda users: (len(users), users))[:-1]))
