@@ -68,18 +68,24 @@ class Channel:
         self._end.close()
 
 
-def send_file(end: socket.socket, data: bytes, companion: socket.socket) -> None:
-    """Bytes of any length as the descriptor of an unnamed file in memory, and a socket to go with them."""
-    file = _memory_file(data)
+def send_file(end: socket.socket, data: bytes, companion: socket.socket, shared: bytes | None = None) -> None:
+    """Bytes of any length as the descriptor of an unnamed file in memory, and a socket to go with them.
+
+    `shared` is a second file, which the receiver does not read but maps.
+    """
+    files = [_memory_file(part) for part in (data, shared) if part is not None]
     try:
-        socket.send_fds(end, [b"."], [file, companion.fileno()])
+        socket.send_fds(end, [b"."], [files[0], companion.fileno(), *files[1:]])
     finally:
-        os.close(file)
+        for file in files:
+            os.close(file)
 
 
 def _memory_file(data: bytes) -> int:
     file = os.memfd_create("keyhole-order")
-    os.write(file, data)
+    written = 0
+    while written < len(data):
+        written += os.write(file, memoryview(data)[written:])
     return file
 
 
@@ -90,13 +96,13 @@ def _read_and_close(file: int) -> bytes:
         os.close(file)
 
 
-def receive_file(end: socket.socket) -> tuple[bytes, int] | None:
-    """What `send_file` sent (the socket as a descriptor), or None at the end of the stream."""
-    _, descriptors, _, _ = socket.recv_fds(end, 1, 2)
+def receive_file(end: socket.socket) -> tuple[bytes, int, int | None] | None:
+    """What `send_file` sent (the socket and the shared file as descriptors), or None at the end of the stream."""
+    _, descriptors, _, _ = socket.recv_fds(end, 1, 3)
     if len(descriptors) < 2:
         return None
-    file, companion = descriptors
-    return _read_and_close(file), companion
+    file, companion, *shared = descriptors
+    return _read_and_close(file), companion, shared[0] if shared else None
 
 
 class Mailbox:

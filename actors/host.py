@@ -21,6 +21,7 @@ import zmq
 
 from actors import kernel
 from actors.channel import Channel
+from actors.doorbell import Doorbell
 from actors.faults import PHASES, Faults
 from actors.figures import Figures, Report, own_memory, save_factors
 from actors.journal import Journal, derive_again, open_journal, resume_party, view_path
@@ -44,6 +45,7 @@ _PORT_SECONDS = 10.0  # in which the port of a server that was killed must be fr
 _MOST_DERIVED = 3  # times that one peer may have the same old frames derived again
 _LOOK_SECONDS = 0.2  # between two looks at who is still connected
 _LEAVE_SECONDS = 0.02  # in which frames that were handed over are on the wire
+_KEPT_FOR_THE_AWAY = 1 << 30  # bytes that users who are not connected have not heard yet
 _SEE_OFF_SECONDS = 3.0  # in which clients that are done close their connections, so that the kernel has counted all
 
 
@@ -61,10 +63,11 @@ class Place:
     faults: Faults | None = None
     incarnation: int = 0  # how often these parties were started before
     metering: str = "on"  # of servers: "on", "off", or "pairs" (in every other two iterations)
+    connected: int | None = None  # users that are connected at a time, who come and go; None: all of them, and stay
 
 
 @dataclass(slots=True, eq=False)
-class _Hosted:
+class Hosted:
     card: Card
     secret: Secret
     party: Party
@@ -76,8 +79,9 @@ class _Hosted:
     before: int = SETUP  # the iteration that the first step finds
     first: Step | None = None  # after a restart: what the view says is still to be done
     derived: dict[str, tuple[int, int]] = field(default_factory=dict)  # by peer: first frame, how often in a row
-    servers: list[tuple[_Hosted, str]] = field(default_factory=list)  # whom it asks when it hears nothing
+    servers: list[tuple[Hosted, str]] = field(default_factory=list)  # whom it asks when it hears nothing
     kernel_note: str | None = None  # of a server: why it does not read what the kernel counts
+    doorbell: Doorbell | None = None  # of a server whose users come and go
 
     def listens(self) -> bool:
         """A user that is done wants nothing more; a server may still be asked for its last frames."""
@@ -106,7 +110,7 @@ class Host:
         self._later: list[tuple[float, int, Callable[[], Any]]] = []
         self._ticket = itertools.count()  # keeps equal times apart in the heap
         wait = place.deadline / 2 if place.silence is None else place.silence
-        self._patience: Patience[tuple[_Hosted, str]] = Patience(wait)
+        self._patience: Patience[tuple[Hosted, str]] = Patience(wait)
         self._quit = False
         self._done: float | None = None  # when the last of the parties was
         secrets = list(secrets)
@@ -115,9 +119,9 @@ class Host:
             self._context.max_sockets = 1023 + 4 * len(secrets)
         self._servers = roster.card.scheme.servers
         self._gate = Gate(self._context) if any(secret.seat.party in self._servers for secret in secrets) else None
-        self._hosted: list[_Hosted] = []
+        self._hosted: list[Hosted] = []
         self._poller = zmq.Poller()
-        self._by_socket: dict[Any, tuple[_Hosted, End]] = {}
+        self._by_socket: dict[Any, tuple[Hosted, End]] = {}
         try:
             for secret in secrets:
                 self._hosted.append(self._seat(roster, secret))
@@ -129,12 +133,13 @@ class Host:
 
     # --- taking seats ------------------------------------------------------------------------------------------------
 
-    def _seat(self, roster: Roster, secret: Secret) -> _Hosted:
+    def _seat(self, roster: Roster, secret: Secret) -> Hosted:
         name, card, place = secret.seat.party, roster.card, self._place
         server_end, ahead, note = None, self._servers, None
         if name in self._servers:
             ahead = self._servers[self._servers.index(name) + 1 :]  # an earlier server connects to the later ones
-            endpoint, clients = place.bind.get(name) or roster.endpoints[name], len(roster.public_keys)
+            endpoint = place.bind.get(name) or roster.endpoints[name]
+            clients = len(roster.public_keys) if place.connected is None else 2 * place.connected
             note = kernel.why_not(name, endpoint, clients, place.metering, name in place.resume)
             server_end = self._listen(roster, secret, ahead, endpoint, note is None)
         max_frame = card.codec.max_frame
@@ -142,13 +147,15 @@ class Host:
         own_servers, plane = ahead if server_end else None, (self._observer, secret.held_out)
         figures = Figures(name, own_servers, place.reported, self._report, *plane, place.metering)
         party, opening = seat_party(card, secret.seat, name in place.views)
-        hosted = _Hosted(card, secret, party, None, server_end, ends, figures, kernel_note=note)
+        hosted = Hosted(card, secret, party, None, server_end, ends, figures, kernel_note=note)
         for end in hosted.ends():
             self._poller.register(end.socket, zmq.POLLIN)
             self._by_socket[end.socket] = (hosted, end)
         if server_end:
             self._poller.register(server_end.monitor, zmq.POLLIN)
             self._by_socket[server_end.monitor] = (hosted, server_end)
+            if place.connected is not None:
+                hosted.doorbell = Doorbell(card.scheme.can_wait)
         if place.faults:
             hosted.mischief = place.faults.of(name, place.incarnation, card.codec)
         if opening and name in place.resume:
@@ -157,6 +164,8 @@ class Host:
             hosted.party, hosted.journal, hosted.first = resume_party(card, secret.seat, path, follow)
         elif opening:
             hosted.journal = open_journal(view_path(place.run_folder, name), opening)
+        if hosted.doorbell:
+            hosted.party.keep_bytes = _KEPT_FOR_THE_AWAY
         if hosted.mischief and hosted.journal and hosted.party.view:
             hosted.journal = hosted.mischief.journal(hosted.journal, hosted.party.view)
         return hosted
@@ -166,7 +175,7 @@ class Host:
         keys = {key: party for party, key in roster.public_keys.items() if party not in ahead and party != name}
         assert self._gate is not None
         where = (self._context, self._gate, name, endpoint)
-        open_end = functools.partial(ServerEnd, *where, secret.keys, keys, kernel=count)
+        open_end = functools.partial(ServerEnd, *where, secret.keys, keys, kernel=count, comings=self._place.connected is not None)
         end = self._retry(open_end, roster.card.codec.max_frame, _PORT_SECONDS if name in self._place.resume else 0.0)
         self._report({"event": "ready", "party": name, "endpoint": end.address.endpoint})
         return end
@@ -183,7 +192,7 @@ class Host:
                     raise taken if chosen else Aborted(Reason.PARTY_DIED, str(taken)) from None
                 time.sleep(_TICK)
 
-    def _follow(self, hosted: _Hosted, party: Party, records: Iterable[Record]) -> Iterator[Record]:
+    def _follow(self, hosted: Hosted, party: Party, records: Iterable[Record]) -> Iterator[Record]:
         """Look on while a party does again what its view says: the figures are those of the first time."""
         hosted.party = party
         for record in records:
@@ -200,9 +209,7 @@ class Host:
 
     def run(self) -> None:
         try:
-            for hosted in self._hosted:
-                self._begin(hosted)
-            self._apply_rule(max([0, *(h.party.role.iteration for h in self._hosted if h.party.name == RECOMMENDER)]))
+            self._open()
             while not self._finished():
                 for socket, _ in self._poller.poll(self._wait()):
                     if socket in self._by_socket:
@@ -210,12 +217,26 @@ class Host:
                     else:
                         self._obey()
                 self._expire()
+                self._tidy()
         except BaseException:
             self._abandon()
             raise
         self._close()
 
-    def _begin(self, hosted: _Hosted) -> None:
+    def _open(self) -> None:
+        for hosted in self._hosted:
+            self._begin(hosted)
+        self._apply_rule(max([0, *(h.party.role.iteration for h in self._hosted if h.party.name == RECOMMENDER)]))
+
+    def _tidy(self) -> None:
+        """After a round of frames: users that were not there are called, by way of the launcher."""
+        for hosted in self._hosted:
+            if hosted.doorbell and hosted.server_end:
+                self._see_who_left(hosted, hosted.server_end, hosted.doorbell)
+            if hosted.doorbell and (users := hosted.doorbell.take_calls()):
+                self._report({"event": "call", "party": hosted.party.name, "users": users})
+
+    def _begin(self, hosted: Hosted) -> None:
         self._settle(hosted, hosted.before, hosted.first or hosted.party.start())
         hosted.servers = [(hosted, server) for server in hosted.client_ends]
         for server in hosted.servers if hosted.listens() else ():
@@ -260,7 +281,7 @@ class Host:
                 if socket in self._by_socket:
                     self._drain(*self._by_socket[socket])
 
-    def _close_server(self, hosted: _Hosted, end: ServerEnd) -> None:
+    def _close_server(self, hosted: Hosted, end: ServerEnd) -> None:
         self._note_refusals(hosted)
         counted, note = (end.ledger.close(), end.ledger.note) if end.ledger else (None, hosted.kernel_note)
         hosted.figures.closed(end.handshakes(), counted, note)
@@ -275,7 +296,7 @@ class Host:
             self._gate.close()
         self._context.destroy(linger=0)
 
-    def _drain(self, hosted: _Hosted, end: End) -> None:
+    def _drain(self, hosted: Hosted, end: End) -> None:
         for _ in range(_BURST):
             arrived = end.receive()
             if arrived is None:
@@ -284,7 +305,7 @@ class Host:
         if hosted.server_end:
             self._note_refusals(hosted)
 
-    def _handle(self, hosted: _Hosted, sender: str, frame: bytes) -> None:
+    def _handle(self, hosted: Hosted, sender: str, frame: bytes) -> None:
         if sender in hosted.client_ends and hosted.listens():
             self._patience.heard((hosted, sender), hosted.servers)
         before = hosted.party.role.iteration
@@ -292,9 +313,16 @@ class Host:
         hosted.figures.received(sender, step, len(frame))
         if step.wants:
             step.sends = self._derive(hosted, *step.wants) + step.sends
+        if step.has_all and hosted.doorbell:
+            hosted.doorbell.has_all(sender)
+            hosted.party.forget(sender)
+        self._heard(hosted, sender, step)
         self._settle(hosted, before, step)
 
-    def _derive(self, hosted: _Hosted, peer: str, first: int, end: int) -> list[Outgoing]:
+    def _heard(self, hosted: Hosted, sender: str, step: Step) -> None:
+        """For a host whose users come and go."""
+
+    def _derive(self, hosted: Hosted, peer: str, first: int, end: int) -> list[Outgoing]:
         """Frames that are not kept any more, from the view."""
         name = hosted.party.name
         before, times = hosted.derived.get(peer, (-1, 0))
@@ -305,7 +333,7 @@ class Host:
         path = view_path(self._place.run_folder, name)
         return derive_again(hosted.card, hosted.secret.seat, path, peer, first, end)
 
-    def _settle(self, hosted: _Hosted, before: int, step: Step) -> None:
+    def _settle(self, hosted: Hosted, before: int, step: Step) -> None:
         """Write before you speak: the view, then the person's figures, then the frames."""
         party = hosted.party
         self._crash_here(hosted, step, PHASES[0])
@@ -315,7 +343,7 @@ class Host:
         if step.abort is not None:
             raise step.abort
         turned = party.role.iteration != before
-        memory = own_memory() if step.done else None  # before the last look at memory that is shared
+        memory = self._memory() if step.done else None  # before the last look at memory that is shared
         if turned or step.done:
             hosted.figures.watch(party.role, step.done)
         for out in step.sends:
@@ -330,8 +358,13 @@ class Host:
         if step.done:
             self._finish(hosted, memory)
 
-    def _send(self, hosted: _Hosted, out: Outgoing) -> None:
+    def _memory(self) -> int | None:
+        return own_memory()
+
+    def _send(self, hosted: Hosted, out: Outgoing) -> None:
         hosted.figures.sent(out)
+        if hosted.doorbell and out.to not in hosted.client_ends:
+            hosted.doorbell.sent(out.to, out.kind)
         if hosted.mischief is None:
             self._hand_over(hosted, out.to, out.frame)
             return
@@ -340,13 +373,15 @@ class Host:
         for delay, frame in leaving:
             self._schedule(delay * _TICK, functools.partial(self._hand_over, hosted, out.to, frame))
 
-    def _hand_over(self, hosted: _Hosted, to: str, frame: bytes) -> None:
+    def _hand_over(self, hosted: Hosted, to: str, frame: bytes) -> None:
         end = hosted.client_ends.get(to) or hosted.server_end
         assert end is not None
         if not end.send(to, frame):
             hosted.figures.undelivered(to, len(frame))
+            if hosted.doorbell:
+                hosted.doorbell.missed(to)
 
-    def _finish(self, hosted: _Hosted, memory: int | None) -> None:
+    def _finish(self, hosted: Hosted, memory: int | None) -> None:
         party = hosted.party
         if hosted.journal:
             hosted.journal.close()
@@ -376,7 +411,7 @@ class Host:
         else:
             self._quit = True
 
-    def _tick(self, hosted: _Hosted, event: Event) -> None:
+    def _tick(self, hosted: Hosted, event: Event) -> None:
         before = hosted.party.role.iteration
         self._settle(hosted, before, hosted.party.tick(event))
         if isinstance(event, Gone) and hosted.server_end:
@@ -389,7 +424,7 @@ class Host:
             if name in parties:
                 self._tick(parties[name], event)
 
-    def _note_refusals(self, hosted: _Hosted) -> None:
+    def _note_refusals(self, hosted: Hosted) -> None:
         """Strangers stand in the view with how many there were: at 1, 2, 4, 8 …, so that a flood does not fill it."""
         end = hosted.server_end
         assert end is not None
@@ -401,6 +436,12 @@ class Host:
             records = hosted.party.note("Refused", kind, count) if count & (count - 1) == 0 else []
             if hosted.journal and records:
                 hosted.journal.append(records)
+
+    def _see_who_left(self, hosted: Hosted, end: ServerEnd, doorbell: Doorbell) -> None:
+        """Once all is heard that they said before: they may have said that they have everything."""
+        for user in end.left():
+            self._drain(hosted, end)
+            doorbell.missed(user)
 
     def _schedule(self, seconds: float, action: Callable[[], Any]) -> None:
         if seconds > 0:
@@ -425,11 +466,11 @@ class Host:
             for out in hosted.party.ask_again([server]):
                 self._send(hosted, out)
 
-    def _deadline(self, hosted: _Hosted, iteration: int) -> None:
+    def _deadline(self, hosted: Hosted, iteration: int) -> None:
         if not hosted.party.done and hosted.party.role.iteration == iteration:
             self._tick(hosted, Deadline(iteration))
 
-    def _crash_here(self, hosted: _Hosted, step: Step, phase: str) -> None:
+    def _crash_here(self, hosted: Hosted, step: Step, phase: str) -> None:
         if not hosted.mischief or not hosted.journal:  # without a view it could not come back
             return
         if step.rejected is None and hosted.mischief.crashes(step.kind or "start", phase):

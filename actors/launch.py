@@ -26,6 +26,7 @@ from actors.keys import Roster, Secret
 from actors.nursery import Nursery
 from actors.observer import Observer
 from actors.outcome import Books, EventsFor, OnIteration, Outcome
+from actors.ranks import pack_ranks
 from protocol.errors import Aborted, BadInput, Bug, Reason
 from protocol.messages import SETUP, Due, Event, Gone
 from protocol.roles import RECOMMENDER, role_of, user_index
@@ -56,6 +57,7 @@ class Staff:
     gone: frozenset[str] = frozenset()  # users that had gone for good before the run was stopped
     lock: int | None = None  # a descriptor that every process holds open
     metering: str = "on"  # "off", or "pairs" (in every other two iterations), to see what it costs
+    connected: int | None = None  # users that may be connected at a time (`crowd.py`); None: all of them
 
 
 class Launch:
@@ -129,6 +131,7 @@ class Launch:
             "deadline": staff.deadline,
             "faults": staff.faults.to_dict() if staff.faults else None,
             "metering": staff.metering,
+            "connected": staff.connected,
             "silence": _ASK_SOON if staff.faults and staff.faults.rate else None,
         }
         return Nursery(common, self._observer_fd, staff.run_folder / "actors.log", staff.lock)
@@ -136,18 +139,19 @@ class Launch:
     def _start(self, parties: Sequence[str], resume: bool) -> None:
         """The next idle process becomes the host of these parties, or goes on from their views."""
         self._ordered[parties[0]] = (list(parties), resume)
-        self._nursery.order(
-            parties,
-            {
-                "secrets": [self._secrets[party].to_dict() for party in parties],
-                "views": [party for party in parties if party in self._staff.views],
-                "endpoints": self._endpoints,
-                "bind": {party: self._bind(party) for party in parties if party in self._servers},
-                "resume": list(parties) if resume else [],
-                "reported": self._books.reported.get(parties[0], SETUP - 1),
-                "incarnation": self._tries[parties[0]],
-            },
-        )
+        secrets, most = [self._secrets[party] for party in parties], self._staff.connected
+        crowd = most is not None and parties[0] not in self._servers
+        order = {
+            "secrets": [] if crowd else [secret.to_dict() for secret in secrets],
+            "views": [party for party in parties if party in self._staff.views],
+            "endpoints": self._endpoints,
+            "bind": {party: self._bind(party) for party in parties if party in self._servers},
+            "resume": list(parties) if resume else [],
+            "reported": self._books.reported.get(parties[0], SETUP - 1),
+            "incarnation": self._tries[parties[0]],
+            "connected": most and max(1, most * len(parties) // self._roster.card.params.n_users),
+        }
+        self._nursery.order(parties, order, pack_ranks(secrets) if crowd else None)
         for party in parties:  # what it may not have heard yet; a role ignores what it knows
             if party in self._latest:
                 self._say(party, self._latest[party])
@@ -202,7 +206,7 @@ class Launch:
             return
         if self._servers_done is None:
             self._servers_done = time.monotonic()
-        if time.monotonic() > self._servers_done + max(self._staff.deadline, _LAST_SECONDS):
+        if time.monotonic() > max(self._servers_done, self._news) + max(self._staff.deadline, _LAST_SECONDS):
             self.outcome.gone += sorted(self._waiting, key=user_index)  # the run is complete without them
             self._waiting.clear()
 
@@ -231,7 +235,9 @@ class Launch:
             raise Aborted(Reason.PARTY_DIED, f"{', '.join(parties[:3])}, exit code {code}")
 
     def _can_resume(self, parties: list[str]) -> bool:
-        """They all keep a view, and they do not die again and again."""
+        """They all keep a view, nobody has laid down what it was, and they do not die again and again."""
+        if self._staff.connected is not None:
+            return False
         often = any(self._tries[party] >= _MOST_RESTARTS for party in parties) and self._staff.faults is None
         return self._staff.views.issuperset(parties) and not often
 
@@ -271,6 +277,12 @@ class Launch:
         seconds = time.monotonic() - self._started
         self.outcome.startup_seconds = self.outcome.startup_seconds or seconds
         self._books.iteration(event, None if event["seconds"] is None else seconds)
+
+    def _on_call(self, event: dict[str, Any]) -> None:
+        self._nursery.call(event["party"], event["users"])
+
+    def _on_alive(self, event: dict[str, Any]) -> None:
+        """That it came is all."""
 
     def _on_resumed(self, event: dict[str, Any]) -> None:
         self._resumed.add(event["party"])

@@ -66,15 +66,15 @@ class Nursery:
     def _ended(self) -> Aborted:
         return Aborted(Reason.PARTY_DIED, "the process that starts the others")
 
-    def order(self, parties: Sequence[str], details: dict[str, Any]) -> None:
-        """The next idle process becomes the host of these parties."""
+    def order(self, parties: Sequence[str], details: dict[str, Any], shared: bytes | None = None) -> None:
+        """The next idle process becomes the host of these parties; `shared` is what it maps (`ranks.py`)."""
         line, far_line = socket.socketpair()
         channel = Channel(line)
         for old in self._channels(parties):
             old.close()
         self._lines |= dict.fromkeys(parties, channel)
         try:
-            send_file(self._orders, msgpack.packb({"parties": list(parties), **details}), far_line)
+            send_file(self._orders, msgpack.packb({"parties": list(parties), **details}), far_line, shared)
         except (BrokenPipeError, ConnectionResetError):
             raise self._ended() from None
         finally:
@@ -89,6 +89,16 @@ class Nursery:
         if party in self._lines:
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                 self._lines[party].send([party, *order])
+
+    def call(self, server: str, users: Iterable[str]) -> None:
+        """This server has something for these users, who are not connected to it."""
+        by_line: dict[int, list[str]] = {}
+        for user in users:
+            if user in self._lines:
+                by_line.setdefault(id(self._lines[user]), []).append(user)
+        for called in by_line.values():
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                self._lines[called[0]].send(["", "Call", server, called])
 
     def tell_all(self, order: list[Any]) -> None:
         for channel in self._channels(self._lines):

@@ -111,6 +111,7 @@ class Knocks:
         self._results = 0  # handshakes that succeeded, or were refused by key
         self.open: dict[int, int] = {}  # file descriptor -> results when it was accepted
         self._failed = False  # the event before was a failure: it belongs to the connection that closes next
+        self.ended: list[int] = []  # descriptors whose connections are over, since somebody emptied this
 
     def watch(self, server: zmq.Socket[bytes], name: str) -> None:
         address = f"inproc://knocks.{name}"
@@ -139,6 +140,7 @@ class Knocks:
             if self._ledger:
                 self._ledger.accepted(value)
         elif event == zmq.EVENT_DISCONNECTED:
+            self.ended.append(value)
             if self._ledger:
                 self._ledger.ended(value)
             if self.open.pop(value, None) == self._results and not failed:
@@ -164,8 +166,15 @@ class ServerEnd:
         max_frame: int,
         handshake_ms: int = HANDSHAKE_MS,
         kernel: bool = False,
+        comings: bool = False,
     ) -> None:
-        """With `kernel`, what the kernel counts is kept for the end; it takes a second descriptor per connection."""
+        """With `kernel`, what the kernel counts is kept for the end; it takes a second descriptor per connection.
+
+        With `comings`, clients come and go while they take part, and `left` tells who is not connected any more.
+        """
+        self._comings = comings
+        self._route_of: dict[int, bytes] = {}  # by descriptor, while somebody wants to know who goes
+        self._left: list[str] = []
         self._gate = gate
         self._server = server
         self._parties = dict(roster)
@@ -208,7 +217,24 @@ class ServerEnd:
     def refusals(self) -> list[str]:
         """The kind of each connection or frame that was turned away since the last call; does not wait."""
         dropped, self._dropped = self._dropped, []
-        return dropped + self._knocks.read()
+        dropped += self._knocks.read()
+        self._note_ends()
+        return dropped
+
+    def left(self) -> list[str]:
+        """Whose connection was found closed since the last call, if they have no other: nothing reaches them now."""
+        left, self._left = self._left, []
+        return left
+
+    def _note_ends(self) -> None:
+        """Before anything is sent over a connection that has ended, which libzmq would take for another millisecond."""
+        ended, self._knocks.ended = self._knocks.ended, []
+        for descriptor in ended if self._comings else ():
+            route = self._route_of.pop(descriptor, b"")
+            party = self._party_of.get(route, "")
+            if party and self._route_to.get(party) == route:
+                del self._route_to[party]
+                self._left.append(party)
 
     def receive(self) -> tuple[str, bytes] | None:
         """(party, frame), or None if nothing waits or what waited was dropped."""
@@ -225,8 +251,9 @@ class ServerEnd:
     def _learn(self, route: bytes, frame: zmq.Frame) -> str | None:
         """The party at the other end of a new connection; None if nothing is taken from it."""
         party = self._parties[str(frame.get("User-Id")).encode()]  # what the handshake proved
-        if self.ledger:
+        if self.ledger or self._comings:
             self._dropped += self._knocks.read()  # so that its connection is known there
+            self._note_ends()  # and an earlier one with the same descriptor is over
         if frame.get("Identity"):
             self._dropped.append("REVOKED" if party in self._revoked else "BORROWED_IDENTITY")
             self._disown(route, party, frame)
@@ -239,6 +266,8 @@ class ServerEnd:
             return None
         self._party_of[route] = party  # an old one keeps its entry: what is left in it must not become the way back
         self._route_to[party] = route
+        if self._comings:
+            self._route_of[_descriptor(frame)] = route
         return party
 
     def _disown(self, route: bytes, party: str, frame: zmq.Frame) -> None:
@@ -315,8 +344,8 @@ class ClientEnd:
             self.socket.send(frame)
         return True
 
-    def close(self) -> None:
-        self.socket.close(LINGER_MS)
+    def close(self, linger_ms: int = LINGER_MS) -> None:
+        self.socket.close(linger_ms)
 
 
 def _descriptor(frame: zmq.Frame) -> int:

@@ -39,11 +39,13 @@ import traceback
 from typing import Any, NoReturn
 
 from actors.channel import Channel, Mailbox, receive_file
+from actors.crowd import CrowdHost
 from actors.faults import Faults
 from actors.figures import Report
 from actors.host import Host, Place
 from actors.keys import Roster, Secret
 from actors.observer import Observer
+from actors.ranks import Ranks
 from actors.warm import warm_up
 from protocol.errors import Aborted, BadInput
 from protocol.view import Broken
@@ -141,6 +143,7 @@ def run_actors(
     common: dict[str, Any],
     details: bytes,
     events: int,
+    shared: int | None,
     report: Report,
     observer: Observer,
 ) -> int:
@@ -150,7 +153,6 @@ def run_actors(
     report({"event": "started", "pid": os.getpid(), "parties": parties})
     try:
         roster = Roster(roster.card, roster.scheme_name, roster.public_keys, order["endpoints"])
-        secrets = [Secret.from_dict(secret) for secret in order["secrets"]]
         views, resume = frozenset(order["views"]), frozenset(order["resume"])
         place = Place(
             folder,
@@ -163,8 +165,15 @@ def run_actors(
             Faults.from_dict(common["faults"]) if common["faults"] else None,
             order["incarnation"],
             common["metering"],
+            common["connected"],
         )
-        Host(roster, secrets, place, report, observer, Channel(socket.socket(fileno=events))).run()
+        channel = Channel(socket.socket(fileno=events))
+        if shared is not None:
+            ranks = Ranks(mmap.mmap(shared, 0, prot=mmap.PROT_READ))
+            CrowdHost(roster, ranks, place, report, observer, channel, order["connected"]).run()
+        else:
+            secrets = [Secret.from_dict(secret) for secret in order["secrets"]]
+            Host(roster, secrets, place, report, observer, channel).run()
     except Aborted as abort:
         report({"event": "abort", "party": parties[0], "reason": abort.reason.name, "detail": abort.detail})
         return 5

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -53,6 +54,7 @@ class Step:
     kind: str = ""  # of the frame that was received, "" where it could not be read
     iteration: int = SETUP
     wants: tuple[str, int, int] | None = None  # a peer asks for these frames (first, end), which are not kept any more
+    has_all: bool = False  # the peer said that it has every frame that was sent to it
 
 
 class Party:
@@ -74,9 +76,9 @@ class Party:
         self.result: np.ndarray | None = None
         self._signer = signer
         self._session = Session(Hello(WIRE_VERSION, run_id, params_digest))
-        self._kept: dict[str, deque[tuple[int, bytes]]] = {}
-        self._kept_order: deque[str] = deque()  # the peer of each kept frame, oldest first
+        self._kept: OrderedDict[tuple[str, int], bytes] = OrderedDict()  # by peer and number, oldest first
         self._kept_bytes = 0
+        self.keep_bytes = KEPT_BYTES
         self._asked: dict[str, int] = {}  # by peer, the frame that was asked for when a later one had come
 
     def start(self) -> Step:
@@ -186,6 +188,10 @@ class Party:
         """To these peers: what I have of yours; send me the rest, and tell me what you have of mine."""
         return [self._control(peer, answer=1) for peer in peers]
 
+    def take_leave(self, peers: Iterable[str]) -> list[Outgoing]:
+        """To these peers, before their connections are closed: what I have of yours, if that is anything."""
+        return [self._control(peer, answer=0) for peer in peers if self._session.received_from(peer)]
+
     def _ask_for_the_missing(self, sender: str, step: Step) -> None:
         missing = self._session.received_from(sender)
         if self._asked.get(sender) != missing:  # once; if that is lost, silence will ask
@@ -194,15 +200,16 @@ class Party:
 
     def _say_again(self, sender: str, message: Again, step: Step) -> Step:
         step.records += self.note("Again", sender, message.received)
-        if message.answer:
-            step.sends.append(self._control(sender, answer=0))
-        kept = self._kept.get(sender, ())
-        oldest = kept[0][0] if kept else self._session.next_to(sender)
+        step.has_all = message.received >= self._session.next_to(sender)
+        kept = self._kept_for(sender)
+        oldest = kept[0] if kept else self._session.next_to(sender)
         if message.received < oldest:
             step.wants = (sender, message.received, oldest)
-        for number, frame in kept:
+        for number in kept:
             if number >= message.received:
-                step.sends.append(Outgoing(sender, "resend", SETUP, frame))
+                step.sends.append(Outgoing(sender, "resend", SETUP, self._kept[sender, number]))
+        if message.answer:  # the last, so that whoever hears it has heard all the rest
+            step.sends.append(self._control(sender, answer=0))
         return step
 
     def _control(self, peer: str, answer: int) -> Outgoing:
@@ -242,15 +249,34 @@ class Party:
         step.sends.append(outgoing)
 
     def _keep(self, to: str, number: int, frame: bytes) -> None:
-        kept = self._kept.setdefault(to, deque())
-        kept.append((number, frame))
-        self._kept_order.append(to)
+        self._kept[to, number] = frame
         self._kept_bytes += len(frame)
-        if len(kept) > KEPT_FRAMES:
-            self._kept_order.remove(to)  # its first entry is this peer's oldest frame
-            self._kept_bytes -= len(kept.popleft()[1])
-        while self._kept_bytes > KEPT_BYTES:
-            self._kept_bytes -= len(self._kept[self._kept_order.popleft()].popleft()[1])
+        if number >= KEPT_FRAMES:
+            self._kept_bytes -= len(self._kept.pop((to, number - KEPT_FRAMES), b""))
+        while self._kept_bytes > self.keep_bytes:
+            self._kept_bytes -= len(self._kept.popitem(last=False)[1])
+
+    def _kept_for(self, peer: str) -> list[int]:
+        """The numbers of its frames that are still here, increasing."""
+        end = self._session.next_to(peer)
+        return [number for number in range(max(0, end - KEPT_FRAMES), end) if (peer, number) in self._kept]
+
+    def exchanged(self) -> list[Any]:
+        """What it has sent and received so far, as far as it matters for what comes next (`resting.py`)."""
+        kept = [[*key, frame] for key, frame in self._kept.items()]
+        return [self._session.counts(), self._asked, kept]
+
+    def go_on_from(self, exchanged: list[Any]) -> None:
+        counts, asked, kept = exchanged
+        self._session.go_on_from(counts)
+        self._asked.update(asked)
+        for peer, number, frame in kept:
+            self._keep(peer, number, frame)
+
+    def forget(self, peer: str) -> None:
+        """It has everything that was sent to it."""
+        for number in self._kept_for(peer):
+            self._kept_bytes -= len(self._kept.pop((peer, number)))
 
     def _head(self) -> bytes:
         return self.view.head if self.view else NO_HEAD

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict, deque
+from typing import Any
 
 from protocol.errors import Reason, Rejected
 from protocol.messages import Hello, Message
@@ -25,7 +26,7 @@ class Session:
         self._digests: dict[str, deque[bytes]] = defaultdict(lambda: deque(maxlen=REMEMBERED))
 
     def next_to(self, receiver: str) -> int:
-        return self._sent[receiver]
+        return self._sent.get(receiver, 0)
 
     def sent(self, receiver: str) -> None:
         self._sent[receiver] += 1
@@ -52,6 +53,17 @@ class Session:
 
     def received_from(self, sender: str) -> int:
         return self._received.get(sender, 0)
+
+    def counts(self) -> list[Any]:
+        """All that has happened so far, as plain values."""
+        return [dict(self._sent), dict(self._received), {peer: list(known) for peer, known in self._digests.items()}]
+
+    def go_on_from(self, counts: list[Any]) -> None:
+        sent, received, digests = counts
+        self._sent.update(sent)
+        self._received.update(received)
+        for peer, known in digests.items():
+            self._digests[peer].extend(known)
 
     def _again(self, sender: str, back: int, frame: bytes) -> Reason:
         digests = self._digests[sender]

@@ -95,12 +95,12 @@ def test_the_answer_is_the_same_bytes_from_the_number_that_is_missing_on():
         assert bodies(step) == [[EVENT, "Again", "user:0", received]]
 
 
-def test_who_asks_for_an_answer_is_told_first_what_has_come_and_that_asks_for_none():
+def test_who_asks_for_an_answer_is_told_last_what_has_come_and_that_asks_for_none():
     party = speaker()
     sent = [out.frame for out in hear(party, "user:0", 0, 1)]
     step = party.receive("user:0", again(1, answer=1))
     told = framed(AGAIN, 0, 2, 0, head=step.records[0][-32:])
-    assert [(out.kind, out.frame) for out in step.sends] == [("Again", told), ("resend", sent[1])]
+    assert [(out.kind, out.frame) for out in step.sends] == [("resend", sent[1]), ("Again", told)]
     reply = speaker().receive("recommender", told)
     assert reply.sends == [] and reply.wants is None, "or they would never stop"
 
@@ -149,7 +149,7 @@ def test_a_party_that_has_finished_still_answers_and_writes_nothing():
     assert party.done
     head, records = party.view.head, party.view.records
     step = party.receive("user:0", again(1, answer=1))
-    assert step.sends[0].frame == framed(AGAIN, 0, 4, 0, head=head)
+    assert step.sends[-1].frame == framed(AGAIN, 0, 4, 0, head=head)
     assert resent(step) == sent[1:]
     assert (step.records, step.done, step.rejected) == ([], False, None)
     assert party.receive("user:0", again(0, number=5)).rejected is Reason.MALFORMED
@@ -264,7 +264,7 @@ def test_what_is_kept_is_what_a_list_of_the_latest_frames_keeps(monkeypatch, lim
             oldest = mine[0][0] if mine else numbers[name]
             assert step.wants == ((name, 0, oldest) if oldest else None)
         assert party._kept_bytes == sum(len(data) for _, _, data in kept) <= limit
-        assert list(party._kept_order) == [owner for owner, _, _ in kept]
+        assert list(party._kept) == [(owner, number) for owner, number, _ in kept]
     assert (dropped > 100) == (limit < 100_000)
 
 

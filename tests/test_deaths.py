@@ -203,7 +203,7 @@ def test_the_order_of_a_process_that_took_it_and_ended_is_given_again(tmp_path):
     taken = []
 
     def take() -> int:
-        data, line = receive_file(taker)
+        data, line, _ = receive_file(taker)
         taken.append(msgpack.unpackb(data)["parties"])
         return line
 

@@ -89,6 +89,7 @@ class Scheme(ABC):
     flags: ClassVar[frozenset[str]] = frozenset()  # of `keyhole run`, beyond those that every scheme takes
     params_class: ClassVar[type[Params]] = Params  # with the fields that a scheme adds
     goes_on_without: ClassVar[bool] = False  # a user that has gone: the others do not wait for it
+    can_wait: ClassVar[frozenset[str]] = frozenset()  # kinds that a user who is away may have when it is back
     options: ClassVar[dict[str, Any]] = {}  # of `--set`, with their defaults; None: follows from the others
 
     def make_params(self, shape: Shape, **settings: Any) -> tuple[Params, list[str]]:

@@ -54,6 +54,7 @@ class DynamicRecommender(MaskedRecommender):
         self.limit, self.wanted = params.online, params.committers
         self.online: set[int] = set()
         self.due: frozenset[int] | None = None  # whose Present or Absent comes before the next iteration
+        self.unheard: set[int] = set()  # those of them who have not said it yet
         self.told = -1  # the latest iteration for which that was said: it may be said again after a restart
         self.changes: dict[int, bool] = {}
         self.latest: dict[int, bool] = {}  # those before the iteration that runs
@@ -70,7 +71,8 @@ class DynamicRecommender(MaskedRecommender):
     # --- who is there ------------------------------------------------------------------------------------------
 
     def joined(self) -> Effects:
-        if len(self.supports) + len(self.gone - set(self.supports)) < self.params.n_users:
+        never = sum(user not in self.supports for user in self.gone)
+        if len(self.supports) + never < self.params.n_users:
             return []
         self.count_raters()
         self.complete_roll = True
@@ -79,6 +81,7 @@ class DynamicRecommender(MaskedRecommender):
     def tick(self, event: Event) -> Effects:
         if isinstance(event, Due) and event.iteration == max(self.iteration, 0) and event.iteration > self.told:
             self.due, self.told = frozenset(event.users), event.iteration
+            self.unheard = set(self.due.difference(self.changes))
             return self._continue()
         if isinstance(event, Gone) and event.user not in self.gone:
             self.gone.add(event.user)
@@ -93,6 +96,7 @@ class DynamicRecommender(MaskedRecommender):
         arrives = isinstance(message, Present)
         require(user not in self.changes and (user in self.online) != arrives, Reason.DUPLICATE)
         self.changes[user] = arrives
+        self.unheard.discard(user)
         return self._continue()
 
     def _running(self) -> bool:
@@ -102,7 +106,7 @@ class DynamicRecommender(MaskedRecommender):
         """Go on if nothing runs, everyone has joined, and everyone whose word is due has given it."""
         if self._running() or not self.complete_roll or self.due is None:
             return []
-        if self.due - set(self.changes) - self.gone:
+        if not self.unheard <= self.gone:  # told by their numbers alone, as long as many are missing
             return []
         self.online |= {user for user, arrives in self.changes.items() if arrives}
         self.online -= {user for user, arrives in self.changes.items() if not arrives} | self.gone

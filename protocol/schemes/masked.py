@@ -145,6 +145,7 @@ class Masked(Scheme):
     )
     flags = frozenset({"epsilon", "wire", "ring_bits", "factor_bits"})
     goes_on_without = True
+    can_wait = frozenset({"Welcome", "WelcomeInFull"})
     options: ClassVar[dict[str, Any]] = {
         **Plain.options,
         "ring_bits": None,

@@ -1,0 +1,274 @@
+"""A host of more users than may be connected at a time: a user that is not needed costs its rows in the ranks.
+
+Each user has its own keys, sockets, tape and state, as everywhere. It is woken when something happens to it (it joins,
+it comes online or leaves) or when a server calls it (`doorbell.py`), opens a connection to whom it has something to say
+or was called by, and asks there again, so that it hears what it has missed and that all it said has come. Then it may
+stay, until another one needs its place: whoever has been idle longest says what it has, closes, and its state is laid
+down (`protocol/resting.py`). A user that has only joined is not kept at all: that state follows from its seat.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, OrderedDict
+from dataclasses import dataclass, field
+from typing import Any
+
+import zmq
+
+from actors.channel import Channel
+from actors.figures import Figures, Report, own_memory
+from actors.host import Host, Hosted, Place
+from actors.journal import Journal, open_journal, view_path
+from actors.keys import Roster
+from actors.observer import Observer
+from actors.ranks import Ranks
+from actors.transport import ClientEnd
+from actors.vault import Vault
+from protocol.messages import EVENTS, SETUP, Again, Event
+from protocol.party import Party, Step, read_event
+from protocol.resting import put_down, take_up
+from protocol.roles import user_index, user_name
+from protocol.seating import seat_party
+
+_MOST_ASKING = 400  # users that wait for an answer at a time: a server shakes hands with a few hundred in a second
+_LINGER_MS = 30_000  # in which the last words of a user that closes leave
+_SIGN_OF_LIFE = 5.0  # seconds
+_AGAIN = Again.__name__
+
+
+@dataclass(slots=True, eq=False)
+class Visitor(Hosted):
+    """A user that is awake."""
+
+    first: bool = False  # it starts with this visit, so that it can have missed nothing
+    asked: set[str] = field(default_factory=set)  # servers whose answers have not come
+    touched: bool = False  # something has happened to it since it started
+
+
+@dataclass(slots=True)
+class _Errand:
+    """Why a user is to be woken."""
+
+    first: bool = False  # it has not started yet
+    events: list[Event] = field(default_factory=list)
+    callers: list[str] = field(default_factory=list)
+
+
+class CrowdHost(Host):
+    def __init__(
+        self,
+        roster: Roster,
+        ranks: Ranks,
+        place: Place,
+        report: Report,
+        observer: Observer | None,
+        events: Channel,
+        most: int,
+    ) -> None:
+        """`most`: users that may be connected at a time."""
+        super().__init__(roster, (), place, report, observer, events)
+        self._context.max_sockets = 1023 + 8 * most
+        self._roster, self._ranks, self._most = roster, ranks, most
+        self._errands: OrderedDict[str, _Errand] = OrderedDict()
+        self._awake: OrderedDict[str, Visitor] = OrderedDict()  # whoever was heard last is the last
+        self._asking = 0  # of them, those who wait for an answer
+        self._ended: list[Visitor] = []  # done in this round
+        self._vault = Vault(place.run_folder)
+        self._aside: dict[str, Party] = {}  # asleep, but not in the vault: they keep a view, or it does not take them
+        self._rejected: dict[str, Counter[str]] = {}
+        self._done_users: set[int] = set()
+        self._sign = time.monotonic()
+
+    # --- the loop ----------------------------------------------------------------------------------------------------
+
+    def _open(self) -> None:
+        for user in self._ranks.users():
+            self._errands[user_name(user)] = _Errand(first=True)
+        self._tidy()
+
+    def _finished(self) -> bool:
+        return self._quit or len(self._done_users) == len(self._ranks)
+
+    def _tidy(self) -> None:
+        """After a round of frames: who is done goes, and who is wanted comes in as far as there is room."""
+        for visitor in self._ended:
+            self._shut(visitor)
+        self._ended = []
+        while self._errands and self._asking < _MOST_ASKING and self._make_room():
+            self._wake(*self._errands.popitem(last=False))
+        if time.monotonic() > self._sign + _SIGN_OF_LIFE:
+            self._sign = time.monotonic()
+            self._report({"event": "alive"})
+
+    def _obey(self) -> None:
+        """Orders come in thousands, so they are taken as they have come."""
+        assert self._events is not None
+        orders = self._events.receive()
+        if orders is None:
+            self._poller.unregister(self._events.fileno())
+        for name, kind, *fields in orders or ():
+            if kind in EVENTS:
+                self._happens(name, read_event(kind, *fields))
+            elif kind == "Call":
+                for user in fields[1]:
+                    self._called(user, fields[0])
+            elif kind == "Quit":
+                self._quit = True
+
+    def _happens(self, name: str, event: Event) -> None:
+        if name in self._errands or name not in self._awake:
+            self._errands.setdefault(name, _Errand()).events.append(event)
+        else:
+            self._awake[name].touched = True
+            self._tick(self._awake[name], event)
+
+    def _called(self, name: str, server: str) -> None:
+        if user_index(name) in self._done_users:
+            return
+        visitor = self._awake.get(name)
+        if visitor is None:
+            errand = self._errands.setdefault(name, _Errand())
+            errand.callers += [server] if server not in errand.callers else []
+        elif server not in visitor.asked:
+            self._ask(visitor, server)
+
+    # --- coming ------------------------------------------------------------------------------------------------------
+
+    def _make_room(self) -> bool:
+        """Is there a place, or is somebody idle who can give up his?"""
+        if len(self._awake) < self._most:
+            return True
+        idle = next((visitor for visitor in self._awake.values() if not visitor.asked), None)
+        if idle is not None:
+            self._rest(idle)
+        return idle is not None
+
+    def _wake(self, name: str, errand: _Errand) -> None:
+        visitor = self._seat_visitor(name, errand.first)
+        self._awake[name] = visitor
+        if errand.first:
+            self._settle(visitor, SETUP, visitor.party.start())
+        for event in errand.events:
+            visitor.touched = True
+            self._tick(visitor, event)
+        for server in errand.callers:
+            if server not in visitor.asked:
+                self._ask(visitor, server)
+        if errand.first:  # now, so that the answer says that all this has come
+            for server in visitor.client_ends:
+                self._ask(visitor, server)
+
+    def _seat_visitor(self, name: str, first: bool) -> Visitor:
+        secret, card, place = self._ranks.secret(user_index(name)), self._roster.card, self._place
+        figures = Figures(name, None, place.reported, self._report, self._observer, secret.held_out, place.metering)
+        figures.rejected = self._rejected.pop(name, Counter())
+        path, keeps_view = view_path(place.run_folder, name), name in place.views
+        party, opening = seat_party(card, secret.seat, keeps_view and first)
+        visitor = Visitor(card, secret, party, None, None, {}, figures, first=first)
+        if first:
+            visitor.journal = open_journal(path, opening) if opening else None
+            return visitor
+        visitor.touched = True
+        if name in self._aside:
+            visitor.party = self._aside.pop(name)
+            visitor.journal = Journal(path, again=True) if keeps_view else None
+        elif (state := self._vault.get(user_index(name))) is not None:
+            take_up(party, state)
+        else:
+            party.start()  # once more, in memory alone: it had joined and heard nothing since
+            visitor.touched = False
+        return visitor
+
+    def _ask(self, visitor: Visitor, server: str) -> None:
+        """What have I missed, and have you all that I said? Until the answer comes the user is not idle."""
+        self._connect(visitor, server)
+        [out] = visitor.party.ask_again([server])
+        visitor.client_ends[server].send(server, out.frame)
+        self._asking += not visitor.asked
+        visitor.asked.add(server)
+        self._patience.watch((visitor, server))
+
+    def _connect(self, visitor: Visitor, server: str) -> None:
+        if server not in visitor.client_ends:
+            address, keys = self._roster.address(server), visitor.secret.keys
+            end = ClientEnd(self._context, server, address, keys, visitor.card.codec.max_frame)
+            visitor.client_ends[server] = end
+            self._poller.register(end.socket, zmq.POLLIN)
+            self._by_socket[end.socket] = (visitor, end)
+
+    def _hand_over(self, hosted: Hosted, to: str, frame: bytes) -> None:
+        assert isinstance(hosted, Visitor)
+        if to not in hosted.client_ends and not hosted.first:
+            self._ask(hosted, to)
+        if to in hosted.asked and not hosted.first:
+            return  # the answer will not know it, and so it is sent then
+        self._connect(hosted, to)
+        super()._hand_over(hosted, to, frame)
+
+    def _heard(self, hosted: Hosted, sender: str, step: Step) -> None:
+        assert isinstance(hosted, Visitor)
+        hosted.touched = True
+        if step.kind == _AGAIN and sender in hosted.asked:
+            self._answered(hosted, sender)
+            if step.has_all:
+                hosted.party.forget(sender)
+        if hosted.party.name in self._awake:
+            self._awake.move_to_end(hosted.party.name)
+
+    def _answered(self, visitor: Visitor, server: str) -> None:
+        visitor.asked.discard(server)
+        self._asking -= not visitor.asked
+        self._patience.forget((visitor, server))
+
+    # --- going -------------------------------------------------------------------------------------------------------
+
+    def _rest(self, visitor: Visitor) -> None:
+        name, party = visitor.party.name, visitor.party
+        for out in party.take_leave(visitor.client_ends):
+            visitor.client_ends[out.to].send(out.to, out.frame)
+        self._shut(visitor)
+        if visitor.figures.rejected:
+            self._rejected[name] = visitor.figures.rejected
+        if visitor.journal:
+            visitor.journal.close()
+        state = put_down(party) if visitor.touched else None
+        if state is not None:
+            self._vault.put(user_index(name), state)
+        elif visitor.touched or party.view:
+            self._aside[name] = party
+
+    def _shut(self, visitor: Visitor) -> None:
+        """Its connections close when its last words have left."""
+        self._asking -= bool(visitor.asked)
+        for server in visitor.asked:
+            self._patience.forget((visitor, server))
+        visitor.asked = set()
+        for end in visitor.client_ends.values():
+            self._poller.unregister(end.socket)
+            del self._by_socket[end.socket]
+            end.close(_LINGER_MS)
+        visitor.client_ends = {}
+        del self._awake[visitor.party.name]
+
+    def _finish(self, hosted: Hosted, memory: int | None) -> None:
+        assert isinstance(hosted, Visitor)
+        self._done_users.add(user_index(hosted.party.name))
+        self._ended.append(hosted)
+        super()._finish(hosted, memory)
+
+    def _memory(self) -> int | None:
+        """Of the process, once: it takes the longer the larger it is."""
+        return own_memory() if len(self._done_users) == len(self._ranks) - 1 else None
+
+    def _close(self) -> None:
+        for visitor in list(self._awake.values()):
+            self._shut(visitor)
+        self._vault.close()
+        super()._close()
+
+    def _abandon(self) -> None:
+        vault: Any = getattr(self, "_vault", None)  # not there yet if the host could not be made
+        if vault:
+            vault.close()
+        super()._abandon()
