@@ -14,8 +14,6 @@ from collections import Counter, OrderedDict
 from dataclasses import dataclass, field
 from typing import Any
 
-import zmq
-
 from actors.channel import Channel
 from actors.figures import Figures, Report, own_memory
 from actors.host import Host, Hosted, Place
@@ -25,6 +23,7 @@ from actors.observer import Observer
 from actors.ranks import Ranks
 from actors.transport import ClientEnd
 from actors.vault import Vault
+from actors.watch import Watch
 from protocol.messages import EVENTS, SETUP, Again, Event
 from protocol.party import Party, Step, read_event
 from protocol.resting import put_down, take_up
@@ -41,7 +40,7 @@ _AGAIN = Again.__name__
 class Visitor(Hosted):
     """A user that is awake."""
 
-    first: bool = False  # it starts with this visit, so that it can have missed nothing
+    first: bool = False  # it starts just now, so that it can have missed nothing
     asked: set[str] = field(default_factory=set)  # servers whose answers have not come
     touched: bool = False  # something has happened to it since it started
 
@@ -69,6 +68,8 @@ class CrowdHost(Host):
         """`most`: users that may be connected at a time."""
         super().__init__(roster, (), place, report, observer, events)
         self._context.max_sockets = 1023 + 8 * most
+        self._watch = Watch()
+        self._watch.register(events.fileno())
         self._roster, self._ranks, self._most = roster, ranks, most
         self._errands: OrderedDict[str, _Errand] = OrderedDict()
         self._awake: OrderedDict[str, Visitor] = OrderedDict()  # whoever was heard last is the last
@@ -86,6 +87,13 @@ class CrowdHost(Host):
         for user in self._ranks.users():
             self._errands[user_name(user)] = _Errand(first=True)
         self._tidy()
+
+    def _look(self) -> None:
+        for socket, _ in self._watch.poll(self._wait()):
+            if socket not in self._by_socket:
+                self._obey()
+            elif not self._drain(*self._by_socket[socket]):
+                self._watch.look_again(socket)
 
     def _finished(self) -> bool:
         return self._quit or len(self._done_users) == len(self._ranks)
@@ -106,7 +114,7 @@ class CrowdHost(Host):
         assert self._events is not None
         orders = self._events.receive()
         if orders is None:
-            self._poller.unregister(self._events.fileno())
+            self._watch.unregister(self._events.fileno())
         for name, kind, *fields in orders or ():
             if kind in EVENTS:
                 self._happens(name, read_event(kind, *fields))
@@ -156,6 +164,7 @@ class CrowdHost(Host):
             if server not in visitor.asked:
                 self._ask(visitor, server)
         if errand.first:  # now, so that the answer says that all this has come
+            visitor.first = False
             for server in visitor.client_ends:
                 self._ask(visitor, server)
 
@@ -184,7 +193,7 @@ class CrowdHost(Host):
         """What have I missed, and have you all that I said? Until the answer comes the user is not idle."""
         self._connect(visitor, server)
         [out] = visitor.party.ask_again([server])
-        visitor.client_ends[server].send(server, out.frame)
+        self._say(visitor, server, out.frame)
         self._asking += not visitor.asked
         visitor.asked.add(server)
         self._patience.watch((visitor, server))
@@ -194,7 +203,7 @@ class CrowdHost(Host):
             address, keys = self._roster.address(server), visitor.secret.keys
             end = ClientEnd(self._context, server, address, keys, visitor.card.codec.max_frame)
             visitor.client_ends[server] = end
-            self._poller.register(end.socket, zmq.POLLIN)
+            self._watch.register(end.socket)
             self._by_socket[end.socket] = (visitor, end)
 
     def _hand_over(self, hosted: Hosted, to: str, frame: bytes) -> None:
@@ -204,7 +213,12 @@ class CrowdHost(Host):
         if to in hosted.asked and not hosted.first:
             return  # the answer will not know it, and so it is sent then
         self._connect(hosted, to)
-        super()._hand_over(hosted, to, frame)
+        self._say(hosted, to, frame)
+
+    def _say(self, visitor: Visitor, server: str, frame: bytes) -> None:
+        end = visitor.client_ends[server]
+        end.send(server, frame)
+        self._watch.look_again(end.socket)
 
     def _heard(self, hosted: Hosted, sender: str, step: Step) -> None:
         assert isinstance(hosted, Visitor)
@@ -226,7 +240,7 @@ class CrowdHost(Host):
     def _rest(self, visitor: Visitor) -> None:
         name, party = visitor.party.name, visitor.party
         for out in party.take_leave(visitor.client_ends):
-            visitor.client_ends[out.to].send(out.to, out.frame)
+            self._say(visitor, out.to, out.frame)
         self._shut(visitor)
         if visitor.figures.rejected:
             self._rejected[name] = visitor.figures.rejected
@@ -245,7 +259,7 @@ class CrowdHost(Host):
             self._patience.forget((visitor, server))
         visitor.asked = set()
         for end in visitor.client_ends.values():
-            self._poller.unregister(end.socket)
+            self._watch.unregister(end.socket)
             del self._by_socket[end.socket]
             end.close(_LINGER_MS)
         visitor.client_ends = {}
@@ -265,6 +279,7 @@ class CrowdHost(Host):
         for visitor in list(self._awake.values()):
             self._shut(visitor)
         self._vault.close()
+        self._watch.close()
         super()._close()
 
     def _abandon(self) -> None:

@@ -211,11 +211,7 @@ class Host:
         try:
             self._open()
             while not self._finished():
-                for socket, _ in self._poller.poll(self._wait()):
-                    if socket in self._by_socket:
-                        self._drain(*self._by_socket[socket])
-                    else:
-                        self._obey()
+                self._look()
                 self._expire()
                 self._tidy()
         except BaseException:
@@ -227,6 +223,13 @@ class Host:
         for hosted in self._hosted:
             self._begin(hosted)
         self._apply_rule(max([0, *(h.party.role.iteration for h in self._hosted if h.party.name == RECOMMENDER)]))
+
+    def _look(self) -> None:
+        for socket, _ in self._poller.poll(self._wait()):
+            if socket in self._by_socket:
+                self._drain(*self._by_socket[socket])
+            else:
+                self._obey()
 
     def _tidy(self) -> None:
         """After a round of frames: users that were not there are called, by way of the launcher."""
@@ -296,7 +299,8 @@ class Host:
             self._gate.close()
         self._context.destroy(linger=0)
 
-    def _drain(self, hosted: Hosted, end: End) -> None:
+    def _drain(self, hosted: Hosted, end: End) -> bool:
+        """True if nothing is left."""
         for _ in range(_BURST):
             arrived = end.receive()
             if arrived is None:
@@ -304,6 +308,7 @@ class Host:
             self._handle(hosted, *arrived)
         if hosted.server_end:
             self._note_refusals(hosted)
+        return arrived is None
 
     def _handle(self, hosted: Hosted, sender: str, frame: bytes) -> None:
         if sender in hosted.client_ends and hosted.listens():
@@ -439,9 +444,11 @@ class Host:
 
     def _see_who_left(self, hosted: Hosted, end: ServerEnd, doorbell: Doorbell) -> None:
         """Once all is heard that they said before: they may have said that they have everything."""
-        for user in end.left():
-            self._drain(hosted, end)
-            doorbell.missed(user)
+        if left := end.left():
+            while not self._drain(hosted, end):
+                pass
+            for user in left:
+                doorbell.missed(user)
 
     def _schedule(self, seconds: float, action: Callable[[], Any]) -> None:
         if seconds > 0:

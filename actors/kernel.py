@@ -126,7 +126,8 @@ class Ledger:
 def _read(connection: _Connection) -> _Counts | None:
     """None if that is no tcp connection after all."""
     try:
-        end = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 0, fileno=connection.file)
+        # not socket.socket, which makes enumerations of these numbers: there may be a thousand connections in a second
+        end = socket.SocketType(socket.AF_INET, socket.SOCK_STREAM, 0, fileno=connection.file)
     except OSError:
         return None
     try:

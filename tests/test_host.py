@@ -34,6 +34,6 @@ def test_a_frame_that_cannot_be_handed_over_is_counted_as_such(reachable):
     lost: list[tuple[str, int]] = []
     figures = SimpleNamespace(undelivered=lambda to, size: lost.append((to, size)))
     server_end = SimpleNamespace(send=lambda to, frame: reachable)
-    hosted = SimpleNamespace(client_ends={}, server_end=server_end, figures=figures)
+    hosted = SimpleNamespace(client_ends={}, server_end=server_end, figures=figures, doorbell=None)
     Host._hand_over(SimpleNamespace(), hosted, "user:3", bytes(70))
     assert lost == ([] if reachable else [("user:3", 70)])
