@@ -40,7 +40,7 @@ _AGAIN = Again.__name__
 class Visitor(Hosted):
     """A user that is awake."""
 
-    first: bool = False  # it starts just now, so that it can have missed nothing
+    fresh: bool = False  # it starts just now, so that it can have missed nothing
     asked: set[str] = field(default_factory=set)  # servers whose answers have not come
     touched: bool = False  # something has happened to it since it started
 
@@ -164,7 +164,7 @@ class CrowdHost(Host):
             if server not in visitor.asked:
                 self._ask(visitor, server)
         if errand.first:  # now, so that the answer says that all this has come
-            visitor.first = False
+            visitor.fresh = False
             for server in visitor.client_ends:
                 self._ask(visitor, server)
 
@@ -174,7 +174,7 @@ class CrowdHost(Host):
         figures.rejected = self._rejected.pop(name, Counter())
         path, keeps_view = view_path(place.run_folder, name), name in place.views
         party, opening = seat_party(card, secret.seat, keeps_view and first)
-        visitor = Visitor(card, secret, party, None, None, {}, figures, first=first)
+        visitor = Visitor(card, secret, party, None, None, {}, figures, fresh=first)
         if first:
             visitor.journal = open_journal(path, opening) if opening else None
             return visitor
@@ -208,9 +208,9 @@ class CrowdHost(Host):
 
     def _hand_over(self, hosted: Hosted, to: str, frame: bytes) -> None:
         assert isinstance(hosted, Visitor)
-        if to not in hosted.client_ends and not hosted.first:
+        if to not in hosted.client_ends and not hosted.fresh:
             self._ask(hosted, to)
-        if to in hosted.asked and not hosted.first:
+        if to in hosted.asked and not hosted.fresh:
             return  # the answer will not know it, and so it is sent then
         self._connect(hosted, to)
         self._say(hosted, to, frame)

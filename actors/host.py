@@ -175,7 +175,8 @@ class Host:
         keys = {key: party for party, key in roster.public_keys.items() if party not in ahead and party != name}
         assert self._gate is not None
         where = (self._context, self._gate, name, endpoint)
-        open_end = functools.partial(ServerEnd, *where, secret.keys, keys, kernel=count, comings=self._place.connected is not None)
+        comings = self._place.connected is not None
+        open_end = functools.partial(ServerEnd, *where, secret.keys, keys, kernel=count, comings=comings)
         end = self._retry(open_end, roster.card.codec.max_frame, _PORT_SECONDS if name in self._place.resume else 0.0)
         self._report({"event": "ready", "party": name, "endpoint": end.address.endpoint})
         return end

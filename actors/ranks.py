@@ -23,7 +23,7 @@ from protocol.signing import Signer
 
 _KEY, _SEED = 40, 32
 _SIZE = 8  # bytes that hold the length of the table of contents
-_NO_ITEMS, _NO_RATINGS = np.zeros(0, np.uint32), np.zeros(0, np.float64)
+_NONE = HeldOut(np.zeros(0, np.uint32), np.zeros(0, np.float64))
 
 
 def pack_ranks(secrets: Sequence[Secret]) -> bytes:
@@ -34,12 +34,12 @@ def pack_ranks(secrets: Sequence[Secret]) -> bytes:
         "secret": _joined([secret.keys.secret for secret in secrets], _KEY),
         "seeds": _joined([secret.seat.tape_seed for secret in secrets], _SEED),
     }
-    rated = [(s.seat.inputs.items, s.seat.inputs.ratings) if s.seat.inputs else (_NO_ITEMS, _NO_RATINGS) for s in secrets]
-    held = [(s.held_out.items, s.held_out.ratings) if s.held_out else (_NO_ITEMS, _NO_RATINGS) for s in secrets]
-    for name, ratings in (("train", rated), ("held_out", held)):
-        columns[f"{name}_ends"] = np.cumsum([len(items) for items, _ in ratings]).astype("<u8")
-        columns[f"{name}_items"] = np.concatenate([items for items, _ in ratings]).astype("<u4")
-        columns[f"{name}_values"] = np.concatenate([values for _, values in ratings]).astype("<f8")
+    trained: list[UserInput | HeldOut] = [secret.seat.inputs or _NONE for secret in secrets]
+    kept: list[UserInput | HeldOut] = [secret.held_out or _NONE for secret in secrets]
+    for name, ratings in (("train", trained), ("held_out", kept)):
+        columns[f"{name}_ends"] = np.cumsum([len(own.items) for own in ratings]).astype("<u8")
+        columns[f"{name}_items"] = np.concatenate([own.items for own in ratings]).astype("<u4")
+        columns[f"{name}_values"] = np.concatenate([own.ratings for own in ratings]).astype("<f8")
     signers = {
         user_index(secret.seat.party): [secret.seat.signer.secret, secret.seat.signer.public]
         for secret in secrets

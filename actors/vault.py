@@ -11,7 +11,7 @@ from actors.journal import if_full
 class Vault:
     def __init__(self, folder: str) -> None:
         self._folder = folder
-        self._file = tempfile.TemporaryFile(dir=folder, buffering=0)  # mode 0600, and unlinked at once
+        self._file = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115 - mode 0600, unlinked at once
         self._slots: dict[int, tuple[int, int, int]] = {}  # user -> offset, length, room
         self._end = 0
 
