@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections import defaultdict, deque
+from collections import defaultdict
 from typing import Any
 
 from protocol.errors import Reason, Rejected
@@ -23,7 +23,7 @@ class Session:
         self.hello = hello
         self._sent: dict[str, int] = defaultdict(int)
         self._received: dict[str, int] = defaultdict(int)
-        self._digests: dict[str, deque[bytes]] = defaultdict(lambda: deque(maxlen=REMEMBERED))
+        self._digests: dict[str, list[bytes]] = defaultdict(list)  # of few entries: a deque takes as much as 64
 
     def next_to(self, receiver: str) -> int:
         return self._sent.get(receiver, 0)
@@ -49,14 +49,17 @@ class Session:
     def note(self, sender: str, digest: bytes) -> None:
         """A frame with this SHA-256 has used up its number."""
         self._received[sender] += 1
-        self._digests[sender].append(digest)
+        known = self._digests[sender]
+        known.append(digest)
+        if len(known) > REMEMBERED:
+            del known[0]
 
     def received_from(self, sender: str) -> int:
         return self._received.get(sender, 0)
 
     def counts(self) -> list[Any]:
         """All that has happened so far, as plain values."""
-        return [dict(self._sent), dict(self._received), {peer: list(known) for peer, known in self._digests.items()}]
+        return [dict(self._sent), dict(self._received), dict(self._digests)]
 
     def go_on_from(self, counts: list[Any]) -> None:
         sent, received, digests = counts
