@@ -76,7 +76,7 @@ class CrowdHost(Host):
         self._asking = 0  # of them, those who wait for an answer
         self._ended: list[Visitor] = []  # done in this round
         self._vault = Vault(place.run_folder)
-        self._aside: dict[str, Party] = {}  # asleep, but not in the vault: they keep a view, or it does not take them
+        self._aside: dict[str, Party] = {}  # asleep, but not in the vault, which does not take them
         self._rejected: dict[str, Counter[str]] = {}
         self._done_users: set[int] = set()
         self._sign = time.monotonic()
@@ -173,15 +173,15 @@ class CrowdHost(Host):
         figures = Figures(name, None, place.reported, self._report, self._observer, secret.held_out, place.metering)
         figures.rejected = self._rejected.pop(name, Counter())
         path, keeps_view = view_path(place.run_folder, name), name in place.views
-        party, opening = seat_party(card, secret.seat, keeps_view and first)
+        party, opening = seat_party(card, secret.seat, keeps_view)
         visitor = Visitor(card, secret, party, None, None, {}, figures, fresh=first)
         if first:
             visitor.journal = open_journal(path, opening) if opening else None
             return visitor
         visitor.touched = True
+        visitor.journal = Journal(path, again=True) if keeps_view else None
         if name in self._aside:
             visitor.party = self._aside.pop(name)
-            visitor.journal = Journal(path, again=True) if keeps_view else None
         elif (state := self._vault.get(user_index(name))) is not None:
             take_up(party, state)
         else:
@@ -246,10 +246,11 @@ class CrowdHost(Host):
             self._rejected[name] = visitor.figures.rejected
         if visitor.journal:
             visitor.journal.close()
-        state = put_down(party) if visitor.touched else None
-        if state is not None:
+        if not visitor.touched and not party.view:
+            return
+        if (state := put_down(party)) is not None:
             self._vault.put(user_index(name), state)
-        elif visitor.touched or party.view:
+        else:
             self._aside[name] = party
 
     def _shut(self, visitor: Visitor) -> None:

@@ -27,19 +27,22 @@ class Unknown(TypeError):
 
 
 def put_down(party: Party) -> bytes | None:
-    """None if it keeps a view, is done, or its role holds what cannot be put down."""
-    if party.view is not None or party.done:
+    """None if it is done, or its role holds what cannot be put down."""
+    if party.done:
         return None
+    view = party.view and [party.view.head, party.view.records]
     role = {name: value for name, value in vars(party.role).items() if not isinstance(value, _SEATED)}
     try:
-        return msgpack.packb([role, party.exchanged()], default=_array, strict_types=True)  # type: ignore[no-any-return]
+        return msgpack.packb([role, party.exchanged(), view], default=_array, strict_types=True)  # type: ignore[no-any-return]
     except Unknown:
         return None
 
 
 def take_up(party: Party, data: bytes) -> None:
-    """`party` was made from the same seat and has done nothing yet."""
-    role, exchanged = msgpack.unpackb(data, ext_hook=_made, strict_map_key=False)
+    """`party` was made from the same seat and has done nothing yet; the view goes on where it stood."""
+    role, exchanged, view = msgpack.unpackb(data, ext_hook=_made, strict_map_key=False)
+    if party.view and view:
+        party.view.head, party.view.records = view
     for name, value in role.items():
         setattr(party.role, name, value)
     party.go_on_from(exchanged)
