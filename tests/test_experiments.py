@@ -99,7 +99,7 @@ def test_bench_on_the_command_line(monkeypatch):
     assert set(json.loads(made.stdout)) == {"name", "config", "samples", "median", "floor_median", "ratio"}
     assert "ratio" in CliRunner().invoke(app, ["bench", "inprocess"]).stdout
     refused = CliRunner().invoke(app, ["bench", "sailing"])
-    assert refused.exit_code == 2 and "use inprocess" in refused.stderr
+    assert refused.exit_code == 2 and "use iteration" in refused.stderr
 
 
 def test_the_metering_benchmark_compares_neighbours_in_one_run():

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
+import os
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from actors.outcome import IterationDone
 from protocol.errors import BadInput
+from protocol.params import require
 from sim.baseline import start_baseline
 from sim.config import RunConfig
 from sim.experiments.algebra_bench import bench_algebra
 from sim.experiments.audit_bench import bench_audit
 from sim.experiments.growth import bench_growth
+from sim.experiments.kernels import bench_masks, bench_sum
 from sim.experiments.metering import bench_metering
+from sim.experiments.processes import bench_iteration, bench_packed, bench_startup, bench_views
+from sim.experiments.secagg import bench_secagg
 from sim.inprocess import InProcess
 from sim.plan import Plan, make_plan
 
@@ -24,10 +30,23 @@ DIM, ITERATIONS, SEED = 10, 20, 1
 FLOORS_EACH = 2  # unprotected iterations after each protected one
 
 
-def run_bench(name: str) -> dict[str, Any]:
+def run_bench(name: str, options: Mapping[str, int] | None = None) -> dict[str, Any]:
+    """`options` are the flags that a person gave; a benchmark takes those that its function has arguments for."""
     if name not in BENCHES:
         raise BadInput(f"There is no benchmark {name!r}: use {', '.join(BENCHES)}.")
-    return {"name": name, **BENCHES[name]()}
+    given, takes = (
+        options or {},
+        [option for option in OPTIONS if option in inspect.signature(BENCHES[name]).parameters],
+    )
+    for option, value in given.items():
+        if option not in takes:
+            words = ", ".join(f"--{taken}" for taken in takes) or "no options"
+            raise BadInput(f"The benchmark {name} does not take --{option}: leave it out (it takes {words}).")
+        require(value >= 1, f"--{option} must be 1 or more, not {value}.")
+    busy = os.getloadavg()[0]
+    result = BENCHES[name](**given)
+    result["config"]["load_average"] = busy  # of the minute before: others slow the busier side down more
+    return {"name": name, **result}
 
 
 def bench_inprocess(data: str | None = None, iterations: int = ITERATIONS) -> dict[str, Any]:
@@ -105,7 +124,15 @@ def _interleaved(plan: Plan) -> tuple[list[float], list[float]]:
     return samples, floors
 
 
-BENCHES: dict[str, Callable[[], dict[str, Any]]] = {
+OPTIONS = ("users", "dim", "items", "iterations", "rounds", "hosts")
+BENCHES: dict[str, Callable[..., dict[str, Any]]] = {
+    "iteration": bench_iteration,
+    "packed": bench_packed,
+    "startup": bench_startup,
+    "views": bench_views,
+    "sum": bench_sum,
+    "masks": bench_masks,
+    "iteration-secagg": bench_secagg,
     "inprocess": bench_inprocess,
     "algebra": bench_algebra,
     "metering": bench_metering,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
@@ -25,30 +26,62 @@ TABLES = ("noise-cost",)
 
 
 def bench(
-    name: Annotated[str, typer.Argument(metavar="NAME", help=f"One of {', '.join(BENCHES)}.")], json_: AsJson = False
+    name: Annotated[str, typer.Argument(metavar="NAME", help=f"One of {', '.join(BENCHES)}.")],
+    users: Annotated[int | None, typer.Option(metavar="N", help="How many. (1000 with processes)")] = None,
+    dim: Annotated[int | None, typer.Option(metavar="D", help="Of the factors. (50 with processes)")] = None,
+    items: Annotated[int | None, typer.Option(metavar="K", help="Items of each user. (20)")] = None,
+    iterations: Annotated[int | None, typer.Option(metavar="T", help="Of each run. (25 with processes)")] = None,
+    rounds: Annotated[int | None, typer.Option(metavar="R", help="How often both sides are measured in turn.")] = None,
+    hosts: Annotated[int | None, typer.Option(metavar="H", help="packed: processes that share the users. (2)")] = None,
+    json_: AsJson = False,
 ) -> None:
     """Measure something beside its floor, interleaved in one run; the ratio is what counts."""
-    result = run_bench(name)
+    given = {"users": users, "dim": dim, "items": items, "iterations": iterations, "rounds": rounds, "hosts": hosts}
+    result = run_bench(name, {option: value for option, value in given.items() if value is not None})
     if json_:
         _print_json(result)
-        return
-    if "fits" in result:
+    elif "skipped" in result:
+        show.out.print(result["skipped"], markup=False)
+    elif "fits" in result:
         _show_growth(result)
-        return
+    else:
+        _show_bench(result)
+
+
+def _show_bench(result: dict[str, Any]) -> None:
     config = result["config"]
     if config["note"]:
         show.out.print(config["note"])
+    sizes = f"{config['users']} users with {config['items_per_user']:.0f} items each, dim {config['dim']}"
+    show.out.print(f"{result['name']} on {config['data']}: {sizes}")
     show.out.print(
-        f"{name} on {config['data']}: {config['users']} users with {config['items_per_user']:.0f} items each, "
-        f"dim {config['dim']}"
+        f"median of {len(result['samples'])}: {_time(result['median'])}; floor: {_time(result['floor_median'])} "
+        f"({config['unit']})"
     )
-    show.out.print(
-        f"median of {len(result['samples'])}: {1000 * result['median']:.1f} ms; {config['floor']}: "
-        f"{1000 * result['floor_median']:.2f} ms ({config['unit']})"
-    )
-    known = config.get("interval")
-    sure = f" (95 % confidence: {known[0]:.3f} to {known[1]:.3f})" if known else ""
-    show.out.print(f"ratio {result['ratio']:.3f}{sure}" if known else f"ratio {result['ratio']:.1f}")
+    show.out.print(f"floor: {config['floor']}")
+    if "peer_median" in result:
+        peer = f"{_time(result['peer_median'])}, ratio {result['peer_ratio']:.2f}"
+        show.out.print(f"peer: {config['peer']}: {peer}")
+    if "memory" in result and result["memory"]["user_process_uss_mean"]:
+        mean, most = (show.size(result["memory"][f"user_process_uss_{name}"]) for name in ("mean", "max"))
+        show.out.print(f"a user process: {mean} of its own (most: {most}); started in {result['startup']:.1f} s")
+    if config["load_average"] > (os.cpu_count() or 1):
+        show.out.print(
+            f"The machine was busy before (load average {config['load_average']:.0f}): the ratio may be too high."
+        )
+    show.out.print(_ratio(result))
+
+
+def _ratio(result: dict[str, Any]) -> str:
+    known, rounds = result["config"].get("interval"), result.get("by_round", [])
+    if known:
+        return f"ratio {result['ratio']:.3f} (95 % confidence: {known[0]:.3f} to {known[1]:.3f})"
+    each = ", ".join(f"{one['ratio']:.2f}" for one in rounds)
+    return f"ratio {result['ratio']:.2f}" + (f" (by round: {each})" if len(rounds) > 1 else "")
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds:.2f} s" if seconds >= 1 else f"{1000 * seconds:.2f} ms"
 
 
 def _show_growth(result: dict[str, Any]) -> None:

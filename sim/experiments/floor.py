@@ -1,0 +1,95 @@
+"""Start the processes of `actors/floor.py`, and hold what they moved against what a run of the real ones moved."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+import msgpack
+
+from actors.floor import KINDS, Layout
+from actors.transport import make_key_pair
+from protocol.errors import Bug
+from protocol.framing import HELLO_FRAME
+
+Frames = list[list[int]]  # for every iteration the bytes of a frame of each of `KINDS`
+Received = dict[str, list[int]]  # by kind, frames and bytes
+_SECONDS = 300.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Floor:
+    seconds: list[float]  # of every iteration, as its recommender measures them
+    received: Received
+    startup: float  # until the last user is heard, with the start of an interpreter
+    loading: float  # of that, until the first fork
+
+
+def run_floor(users: int, users_per_process: int, frames: Frames) -> Floor:
+    """Fresh processes move these frames, once."""
+    layout = _layout(users, users_per_process, frames)
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    environment |= {"OPENBLAS_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1"}  # as the actors have it
+    packed = msgpack.packb(dataclasses.asdict(layout))
+    command = [sys.executable, "-m", "actors.floor"]
+    began = time.monotonic()
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, start_new_session=True
+    ) as process:
+        try:
+            output, _ = process.communicate(packed, timeout=_SECONDS + len(frames))
+        except subprocess.TimeoutExpired:
+            output = b""
+        finally:
+            process.kill()  # the others end with it
+    if not output:
+        raise Bug("The processes of the floor did not come to their end.")
+    told = json.loads(output)
+    return Floor(told["seconds"], told["received"], told["joined"] - began, told["loaded"] - began)
+
+
+def _layout(users: int, users_per_process: int, frames: Frames) -> Layout:
+    keys = [make_key_pair() for _ in range(users + 2)]
+    pairs = [[pair.public, pair.secret] for pair in keys]
+    return Layout(users, users_per_process, HELLO_FRAME, frames, pairs[2:], pairs[:2])
+
+
+def compare(moved: Received, wanted: Received) -> None:
+    """Both sides have moved the same frames, or it is no floor."""
+    for kind in KINDS:
+        if moved.get(kind, [0, 0]) != wanted.get(kind, [0, 0]):
+            raise Bug(f"The floor moved {moved.get(kind)} frames and bytes of {kind}, and a run {wanted.get(kind)}.")
+
+
+# --- what a run moved ------------------------------------------------------------------------------------------------
+
+
+def moved_by(lines: Iterable[dict[str, Any]]) -> Received:
+    """Frames and payload bytes of the iterations, as the servers of a run metered them (lines of iterations.jsonl)."""
+    frames, size = Counter[str](), Counter[str]()
+    for line in lines:
+        for iteration, _, _, kind, messages, payload, _ in line["rows"]:
+            if iteration == line["iteration"] >= 0:
+                frames[kind] += messages
+                size[kind] += payload
+    return {kind: [frames[kind], size[kind]] for kind in frames}
+
+
+def frames_of(lines: Iterable[dict[str, Any]]) -> Frames:
+    """The size of a frame of each kind, for every iteration; all users must have rated equally many items."""
+    found = []
+    for line in (line for line in lines if line["iteration"] >= 0):
+        rows = {row[3]: row[4:6] for row in line["rows"] if row[0] == line["iteration"]}
+        if set(rows) != set(KINDS):
+            raise Bug(f"An iteration has frames of {', '.join(sorted(rows))}, and the floor moves {', '.join(KINDS)}.")
+        if any(payload % messages for messages, payload in rows.values()):
+            raise Bug("The frames of one kind have different sizes in one iteration, which the floor cannot move.")
+        found.append([rows[kind][1] // rows[kind][0] for kind in KINDS])
+    return found
