@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from actors.channel import Channel
-from actors.figures import Figures, Report, own_memory
+from actors.figures import Figures, Report
 from actors.host import Host, Hosted, Place
 from actors.journal import Journal, open_journal, view_path
 from actors.keys import Roster
@@ -271,10 +271,6 @@ class CrowdHost(Host):
         self._done_users.add(user_index(hosted.party.name))
         self._ended.append(hosted)
         super()._finish(hosted, memory)
-
-    def _memory(self) -> int | None:
-        """Of the process, once: it takes the longer the larger it is."""
-        return own_memory() if len(self._done_users) == len(self._ranks) - 1 else None
 
     def _close(self) -> None:
         for visitor in list(self._awake.values()):

@@ -38,10 +38,12 @@ class Figures:
         observer: Observer | None,
         held_out: HeldOut | None,
         metering: str = "on",  # or "off", or "pairs": in every other two iterations (`meter.py`)
+        n_users: int = 0,  # of the run: of a crowd, no single users are counted
     ) -> None:
         self._party = party
         self._ahead = ahead
-        self._meter = Meter(party) if ahead is not None and metering != "off" else None
+        self._n_users = n_users
+        self._meter = Meter(party, n_users) if ahead is not None and metering != "off" else None
         self._left_out = LEFT_OUT[metering] if self._meter else 0
         self._reported = reported  # the driver has the figures of the iterations up to this one
         self._report = report
@@ -196,7 +198,7 @@ class Figures:
 
     def closed(self, handshakes: Mapping[str, int], kernel: list[list[Any]] | None, note: str | None) -> None:
         """Of a server that is there no more. `handshakes`: by party, how many in this life of it."""
-        meter = self._meter or Meter(self._party)
+        meter = self._meter or Meter(self._party, self._n_users)
         if self._meter and not self._left_out:
             meter.close_handshakes(handshakes)
         tally = meter.take(ALL)
@@ -206,9 +208,10 @@ class Figures:
                 "party": self._party,
                 "strangers": dict(self.refused),
                 "parties": meter.parties(),
+                "by_party": meter.by_party,
                 "apart": meter.apart(),
                 "again": self._again,
-                "kernel": kernel,
+                "kernel": meter.kernel(kernel),
                 "kernel_note": note,
                 **tally.to_lists(),
             }

@@ -111,7 +111,7 @@ class Host:
         self._ticket = itertools.count()  # keeps equal times apart in the heap
         wait = place.deadline / 2 if place.silence is None else place.silence
         self._patience: Patience[tuple[Hosted, str]] = Patience(wait)
-        self._quit = False
+        self._quit = self._weighed = False
         self._done: float | None = None  # when the last of the parties was
         secrets = list(secrets)
         self._context: Context = zmq.Context()
@@ -145,7 +145,7 @@ class Host:
         max_frame = card.codec.max_frame
         ends = {s: ClientEnd(self._context, s, roster.address(s), secret.keys, max_frame) for s in ahead}
         own_servers, plane = ahead if server_end else None, (self._observer, secret.held_out)
-        figures = Figures(name, own_servers, place.reported, self._report, *plane, place.metering)
+        figures = Figures(name, own_servers, place.reported, self._report, *plane, place.metering, card.params.n_users)
         party, opening = seat_party(card, secret.seat, name in place.views)
         hosted = Hosted(card, secret, party, None, server_end, ends, figures, kernel_note=note)
         for end in hosted.ends():
@@ -365,7 +365,9 @@ class Host:
             self._finish(hosted, memory)
 
     def _memory(self) -> int | None:
-        return own_memory()
+        """Of the process, once: it takes the longer the larger it is."""
+        weighed, self._weighed = self._weighed, True
+        return None if weighed else own_memory()
 
     def _send(self, hosted: Hosted, out: Outgoing) -> None:
         hosted.figures.sent(out)

@@ -2,36 +2,172 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
 from protocol.errors import BadInput
 
-SPARE_FILES = 64  # what an interpreter, a view and ZeroMQ's own signalling need
+SPARE_FILES = 64  # what an interpreter and ZeroMQ's own signalling need
+HOST_FILES = 5  # of a user in a packed host: two sockets with a connection and a signal each, and its view
+SERVER_FILES = 2  # of a user in a server: the connection, and the descriptor that reads what the kernel counted
+USER_TASKS, SERVER_TASKS, OWN_TASKS = 3, 7, 2  # threads count as processes do; the launcher and the zygote are two
 USER_PROCESS_BYTES = 4 << 20
-PACKED_USER_BYTES = 1 << 20
 SERVER_PROCESS_BYTES = 200 << 20
+# A connected user takes 100 to 120 KB of its host and 50 to 75 KB of each server, at 20 items and dim 10 to 50; with
+# more items or dimensions about 16 and 30 bytes more for each number of a message.
+HOST_USER_BYTES, SERVER_USER_BYTES = 150 << 10, 120 << 10
+HOST_NUMBER_BYTES, SERVER_NUMBER_BYTES, COUNTED_NUMBERS = 16, 30, 1000
+PARKED_USER_BYTES = 4 << 10  # its keys and ratings
+MOST_CONNECTED = 4000  # users at a time, where others wait for their turn
+FEWEST_CONNECTED = 100  # with fewer at a time, taking turns would be all that a run does
+
+CGROUPS = Path("/sys/fs/cgroup")
+OWN_CGROUP = Path("/proc/self/cgroup")
 
 
-def check_files(connections: int, sockets: int) -> None:
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What a run takes."""
+
+    files: int  # in the process that needs most
+    tasks: int
+    memory: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lack:
+    """The limit that is too low; `words` read on from "This run", `advice` is what else to do than use fewer users."""
+
+    words: str
+    advice: tuple[str, ...] = ()
+    fewer_processes: bool = True  # would help
+
+    def sentence(self, packed: bool) -> str:
+        """Of a run whose users are packed as much as they can be, or not."""
+        pack = ("pack several users into a process with --users-per-process",)
+        ways = (*self.advice, *(pack if self.fewer_processes and not packed else ()), "use fewer users")
+        return f"{self.words}: {', or '.join(ways)}."
+
+
+def need_of(users: int, per_process: int, servers: int, numbers: int = COUNTED_NUMBERS, connected: int = 0) -> Need:
+    """`numbers`: of a message to or from a user, items × dim. `connected`: users at a time, if that is not all."""
+    at_once = connected or users
+    processes = -(-users // per_process)
+    packed = min(per_process, -(-at_once // processes))
+    more = max(0, numbers - COUNTED_NUMBERS)
+    host = HOST_USER_BYTES + HOST_NUMBER_BYTES * more
+    server = SERVER_USER_BYTES + SERVER_NUMBER_BYTES * more
+    own = processes * max(USER_PROCESS_BYTES, host) if per_process == 1 else processes * USER_PROCESS_BYTES
+    own += at_once * host if per_process > 1 else 0
+    memory = own + servers * (SERVER_PROCESS_BYTES + at_once * server) + (users - at_once) * PARKED_USER_BYTES
+    tasks = USER_TASKS * processes + SERVER_TASKS * servers + OWN_TASKS
+    return Need(files_of(at_once, packed), tasks, memory)
+
+
+def files_of(connections: int, packed: int) -> int:
+    """In a server with so many clients, or a host of so many users; the kernel's counts can be done without."""
+    return max(connections, HOST_FILES * packed) + SPARE_FILES
+
+
+def most_connected(users: int, hosts: int, servers: int = 2, numbers: int = COUNTED_NUMBERS) -> int:
+    """How many of the users may be connected at once, packed into so many hosts; the others wait for their turn."""
+    most = min(users, MOST_CONNECTED)
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    if hard != resource.RLIM_INFINITY:
+        room = max(0, hard - 2 * SPARE_FILES)
+        most = min(most, room // SERVER_FILES, hosts * (room // HOST_FILES))
+    more = max(0, numbers - COUNTED_NUMBERS)
+    each = HOST_USER_BYTES + HOST_NUMBER_BYTES * more + servers * (SERVER_USER_BYTES + SERVER_NUMBER_BYTES * more)
+    fixed = servers * SERVER_PROCESS_BYTES + hosts * USER_PROCESS_BYTES + users * PARKED_USER_BYTES
+    free = int(psutil.virtual_memory().available)
+    return max(1, min(most, (free - fixed) // each))
+
+
+def shortage(need: Need) -> Lack | None:
+    """The first limit that this run would hit."""
+    return _files(need.files) or _tasks(need.tasks) or _memory(need.memory)
+
+
+def check(need: Need) -> None:
+    """Refuse in words, or make what room there is."""
+    if lack := shortage(need):
+        raise BadInput(f"This run {lack.sentence(packed=False)}")
+    check_files(need.files)
+
+
+def check_files(need: int) -> None:
     """A ROUTER that runs out of descriptors hangs without a word, so have them beforehand."""
-    need = max(connections, 4 * sockets) + SPARE_FILES
+    if lack := _files(need):
+        raise BadInput(f"This run {lack.sentence(packed=True)}")
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if hard != resource.RLIM_INFINITY and hard < need:
-        raise BadInput(
-            f"This run needs {need} open files in one process and the limit is {hard}: "
-            f"raise it with ulimit -n {need}, or use fewer users."
-        )
     if soft != resource.RLIM_INFINITY and soft < need:
         resource.setrlimit(resource.RLIMIT_NOFILE, (need, hard))
 
 
+def _files(need: int) -> Lack | None:
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    if hard == resource.RLIM_INFINITY or need <= hard:
+        return None
+    words = f"needs {need} open files in one process and the limit is {hard}"
+    return Lack(words, (f"raise it with ulimit -n {need}",), fewer_processes=False)
+
+
+def _tasks(need: int) -> Lack | None:
+    soft = resource.getrlimit(resource.RLIMIT_NPROC)[0]
+    if soft != resource.RLIM_INFINITY and soft < need:
+        words = f"needs {need} processes and threads and the limit is {soft}"
+        return Lack(words, (f"raise it with ulimit -u {need}",))
+    room = cgroup_tasks()
+    if room is not None and room < need:
+        words = f"needs {need} processes and threads and its control group has room for {room} (pids.max)"
+        return Lack(words, ("raise pids.max",))
+    return None
+
+
+def cgroup_tasks() -> int | None:
+    """How many tasks may be added before a control group is full; None if none of them sets a limit."""
+    rooms = []
+    for line in _lines(OWN_CGROUP):
+        _, controllers, path = line.split(":", 2)
+        root = CGROUPS if not controllers else CGROUPS / "pids"
+        if controllers and "pids" not in controllers.split(","):
+            continue
+        own = root / path.lstrip("/")
+        for folder in [own, *own.parents]:
+            most, there = _lines(folder / "pids.max"), _lines(folder / "pids.current")
+            if most and there and most[0].isdecimal() and there[0].isdecimal():
+                rooms.append(int(most[0]) - int(there[0]))
+            if folder == root:
+                break
+    return min(rooms, default=None)
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text("utf-8").splitlines()
+    except OSError:  # not this kind of system
+        return []
+
+
+def _memory(need: int) -> Lack | None:
+    free = psutil.virtual_memory().available
+    if need <= free:
+        return None
+    return Lack(f"needs about {need >> 20} MB of memory and {free >> 20} MB are free")
+
+
+def cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def make_room_for_twice(connections: int) -> str | None:
     """Two descriptors for each, or a sentence that says why there will be one."""
-    need = 2 * connections + 2 * SPARE_FILES
+    need = SERVER_FILES * connections + 2 * SPARE_FILES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < need:
         return (
@@ -41,25 +177,6 @@ def make_room_for_twice(connections: int) -> str | None:
     if soft != resource.RLIM_INFINITY and soft < need:
         resource.setrlimit(resource.RLIMIT_NOFILE, (need, hard))
     return None
-
-
-def check_processes(processes: int) -> None:
-    soft, _ = resource.getrlimit(resource.RLIMIT_NPROC)
-    if soft != resource.RLIM_INFINITY and soft < processes:
-        raise BadInput(
-            f"This run needs {processes} processes and the limit is {soft}: "
-            "raise it with ulimit -u, or pack several users into a process with --users-per-process."
-        )
-
-
-def check_memory(user_processes: int, users: int) -> None:
-    need = 2 * SERVER_PROCESS_BYTES + user_processes * USER_PROCESS_BYTES + users * PACKED_USER_BYTES
-    free = psutil.virtual_memory().available
-    if free < need:
-        raise BadInput(
-            f"This run needs about {need >> 20} MB of memory and {free >> 20} MB are free: "
-            "pack several users into a process with --users-per-process, or use fewer users."
-        )
 
 
 def check_disk(folder: Path, view_bytes: int) -> None:

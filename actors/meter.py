@@ -3,6 +3,8 @@
 So every message of a run is counted once, by one of the two servers. What is no part of the protocol's own course is
 counted apart: frames that are sent again, questions for them, frames that are refused, connections beyond a party's
 first, and frames of the course that were not handed over because there was no way to their receiver (`UNDELIVERED`).
+
+What single parties exchanged in all is kept too, but of a crowd only what its users did together.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ RESEND, AGAIN, UNDELIVERED, RECONNECT, REJECTED = "resend", "again", "undelivere
 LEFT_OUT = {"on": 0, "pairs": 2}  # bits, none of which the number of a metered iteration has
 METERED, BARE = 1, 3  # modulo 4, the iterations to compare with "pairs"
 
+MOST_PARTIES = 20_000  # users of a run whose bytes are kept one by one: beyond, a server would hold millions of sums
 _MOST_SIZES = 20_000  # entries of how often which size, before they are added up; then memory stays as it is
 _role, _wire = functools.cache(role_of), functools.cache(wire_size)  # of few names and sizes, again and again
 
@@ -77,11 +80,12 @@ class Meter:
     """Of one server. While frames come and go they are only listed, and added up when an iteration is over and taken.
 
     Each list is of one kind in one direction, so that adding up is a few sums over a list; what was exchanged with each
-    party is kept as how often which size, since sizes come again and again.
+    party is kept as how often which size, since sizes come again and again. In a crowd, users are one party.
     """
 
-    def __init__(self, server: str) -> None:
+    def __init__(self, server: str, n_users: int = 0) -> None:
         self._server = server
+        self.by_party = n_users <= MOST_PARTIES
         self._frames: dict[_Edge, list[tuple[str, int]]] = defaultdict(list)  # party and payload bytes
         self._totals: dict[_Edge, Counter[tuple[str, int]]] = defaultdict(Counter)  # by phase instead of iteration
         self._parties, self._apart = _Sums(), _Sums()
@@ -97,7 +101,10 @@ class Meter:
         self._frames[iteration, _role(sender), kind, True].append((sender, payload))
 
     def count_apart(self, what: str, sender: str, receiver: str, payload: int) -> None:
-        self._apart.add((what, sender, receiver), 1, payload, wire_size(payload))
+        self._apart.add((what, self._label(sender), self._label(receiver)), 1, payload, wire_size(payload))
+
+    def _label(self, party: str) -> str:
+        return party if self.by_party else _role(party)
 
     def greet(self, client: str, now: bool = True) -> None:
         """Something came from this client: it has opened a connection, in this life of the server or an earlier one.
@@ -114,8 +121,9 @@ class Meter:
             self.greet(client)
             further = times - self.greeted[client]
             if further > 0:
-                self._apart.add((RECONNECT, client, self._server), further, 0, further * DIALLING_BYTES)
-                self._apart.add((RECONNECT, self._server, client), further, 0, further * ANSWERING_BYTES)
+                label = self._label(client)
+                self._apart.add((RECONNECT, label, self._server), further, 0, further * DIALLING_BYTES)
+                self._apart.add((RECONNECT, self._server, label), further, 0, further * ANSWERING_BYTES)
 
     # --- when something is over --------------------------------------------------------------------------------------
 
@@ -127,8 +135,13 @@ class Meter:
             iteration, role, kind, up = edge
             frames = self._frames.pop(edge)
             sizes = [size for _, size in frames]
-            rows.add((iteration, *self._ends(role, up), kind), len(frames), sum(sizes), sum(map(_wire, sizes)))
-            self._add_to_totals((SETUP if iteration < 0 else COURSE, role, kind, up), frames)
+            sums = len(frames), sum(sizes), sum(map(_wire, sizes))
+            rows.add((iteration, *self._ends(role, up), kind), *sums)
+            phase = SETUP if iteration < 0 else COURSE
+            if self.by_party:
+                self._add_to_totals((phase, role, kind, up), frames)
+            else:
+                self._parties.add((phase, *self._ends(role, up), kind), *sums)
             if iteration == up_to and role == "user":
                 for user, size in frames:
                     _user(tally.users, user)[up] += _wire(size)
@@ -143,7 +156,7 @@ class Meter:
         for client in self._handshakes:
             for up, wire in ((True, DIALLING_BYTES), (False, ANSWERING_BYTES)):
                 rows.add((SETUP, *self._ends(_role(client), up), HANDSHAKE), 1, 0, wire)
-                self._parties.add((SETUP, *self._ends(client, up), HANDSHAKE), 1, 0, wire)
+                self._parties.add((SETUP, *self._ends(self._label(client), up), HANDSHAKE), 1, 0, wire)
                 if _role(client) == "user":
                     _user(users, client)[up] += wire
         self._handshakes = []
@@ -164,6 +177,15 @@ class Meter:
         for edge in list(self._totals):
             self._fold(edge)
         return [[*key, *self._parties[key]] for key in sorted(self._parties)]
+
+    def kernel(self, counts: list[Row] | None) -> list[Row] | None:
+        """[party, connections, bytes received, bytes sent], of a crowd's users together."""
+        if counts is None or self.by_party:
+            return counts
+        sums = _Sums()
+        for party, *amounts in counts:
+            sums.add((_role(party) if party else "",), *amounts)
+        return [[*key, *sums[key]] for key in sorted(sums)]
 
     def apart(self) -> list[Row]:
         """[what, sender, receiver, messages, payload bytes, wire bytes]"""

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from actors.meter import Row, Tally
+from actors.meter import MOST_PARTIES, Row, Tally
 from protocol.errors import Aborted
 from protocol.messages import SETUP, Event
 from protocol.roles import RECOMMENDER, Facts
@@ -40,6 +40,7 @@ class Outcome:
     rest: Tally = field(default_factory=Tally)  # traffic that was told with no iteration
     course: Facts = field(default_factory=dict)  # at the end
     parties: list[Row] = field(default_factory=list)  # phase, sender, receiver, kind, messages, payload, wire bytes
+    parties_note: str | None = None  # why users are not told apart there, in `apart` and in `kernel`
     apart: list[Row] = field(default_factory=list)  # what, sender, receiver, messages, payload, wire bytes
     apart_note: str | None = None  # why it may be more
     kernel: list[Row] | None = None  # server, party, connections, bytes received, bytes sent
@@ -51,6 +52,7 @@ class Outcome:
     user_process_uss: list[int] = field(default_factory=list)  # bytes that each user process owned at its end
 
 
+A_CROWD = f"Bytes of single users are kept in runs of up to {MOST_PARTIES:,} users: here they are added up."
 SOME_LOST = (
     "At least: a server was started again, and what it had sent again or had been asked for before is in no view."
 )
@@ -125,6 +127,8 @@ class Books:
             outcome.rest.add(Tally.from_lists(report))
             outcome.parties += report["parties"]
             outcome.apart += report["apart"]
+            if not report["by_party"]:
+                outcome.parties_note = A_CROWD
             if report["again"]:
                 outcome.apart_note = SOME_LOST
         if outcome.abort is None:

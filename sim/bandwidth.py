@@ -26,7 +26,7 @@ from protocol.seating import all_parties
 from protocol.view import Broken
 from sim import kernel, paper
 from sim.config import read_config
-from sim.data import UserRatings
+from sim.data import Dealt
 from sim.evidence import at_rest
 from sim.folder import read_run
 from sim.ledger import SUMMARY, Facts, Ledger, count_of, read_ledger
@@ -43,6 +43,8 @@ def bandwidth(folder: Path, by: str | None = None) -> dict[str, Any]:
     with at_rest(folder):
         summary = _completed(folder)
         ledger = read_ledger(folder, summary, all_parties(card.scheme, card.params.n_users))
+    if by == "party" and ledger.parties_note is not None:
+        raise BadInput(f"{ledger.parties_note} Use --by iteration, edge or kind.")
     plan = make_plan(read_config(folder / "run.toml"), bytes.fromhex(document["nonce"]), card.simulation)
     if plan.card.run_id != card.run_id:
         raise BadInput(f"{plan.config.data} is not what it was when {folder} was run: put the same data there.")
@@ -72,12 +74,10 @@ def _completed(folder: Path) -> dict[str, Any]:
 class Turns:
     """The iterations of a run as its servers told them; may be gone through more than once."""
 
-    def __init__(self, scheme: Scheme, params: Params, data: list[UserRatings], ledger: Ledger) -> None:
+    def __init__(self, scheme: Scheme, params: Params, data: Dealt, ledger: Ledger) -> None:
         self._scheme, self._params, self._facts = scheme, params, ledger.turns
-        items = np.concatenate([np.zeros(0, np.uint32), *(user.items for user in data)])
-        starts = np.concatenate([[0], np.cumsum([len(user.items) for user in data])])
-        shape = (len(data), params.n_items)
-        self._rated = csr_matrix((np.ones(len(items), np.int64), items, starts), shape=shape).T.tocsr()
+        shape, ones = (len(data), params.n_items), np.ones(len(data.train.items), np.int64)
+        self._rated = csr_matrix((ones, data.train.items, data.train.starts), shape=shape).T.tocsr()
         self._raters = self._count(np.ones(len(data)))
 
     def _count(self, users: Numbers) -> npt.NDArray[np.int64]:
@@ -97,7 +97,7 @@ class Turns:
             yield Turn(invited, contributors, present, absent, float(opened.sum()), float(released.sum()))
 
 
-def course_of(scheme: Scheme, params: Params, data: list[UserRatings], ledger: Ledger) -> Course:
+def course_of(scheme: Scheme, params: Params, data: Dealt, ledger: Ledger) -> Course:
     """Every user is a group of its own."""
     n_users = params.n_users
     attempts = _attempts(ledger, n_users)
@@ -111,7 +111,7 @@ def course_of(scheme: Scheme, params: Params, data: list[UserRatings], ledger: L
     # who was invited and is there at the end has answered, if too late
     greeted = np.maximum(greeted, invited * finished)
     return Course(
-        supports=np.array([len(user.items) for user in data], np.int64),
+        supports=data.train.counts,
         users=np.ones(n_users),
         joined=members(ledger.setup.get("joined", _all(n_users)), n_users),
         welcomed=members(ledger.setup.get("welcomed", _all(n_users)), n_users),
@@ -200,6 +200,7 @@ def _document(folder: Path, plan: Plan, ledger: Ledger, forecast: Forecast, by: 
         "differences": sentences,
         "kernel_note": ledger.document["kernel_note"],
         "apart_note": ledger.document["apart_note"],
+        "parties_note": ledger.parties_note,
         "apart": [dataclasses.asdict(row) for row in ledger.apart],
         "per_user_iteration": user,
         "matrix": matrix(rows, roles, "wire_bytes", turns),

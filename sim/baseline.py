@@ -2,6 +2,9 @@
 
 The same data, seed, first factors and rule as the roles use (`protocol/factors.py`), as whole-matrix operations.
 It is also the floor of the in-process benchmark. No protocol is implemented twice: there is none here.
+
+An iteration touches the rows of the users who take part in it, and no others: of a crowd that is mostly away it costs
+what those who are there cost.
 """
 
 from __future__ import annotations
@@ -22,76 +25,95 @@ from protocol.schemes.factorizing import as_sent
 from protocol.seating import tape_seed
 from protocol.tape import Tape
 from sim.churn import ChurnPlan
-from sim.data import UserRatings
+from sim.data import Column, Dealt
 
+Ints = npt.NDArray[np.int64]
 Matrix = npt.NDArray[np.float64]
+
+_AT_ONCE = 1 << 16  # ratings whose factors are gathered at a time
+
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """The ratings of some users, who are numbered anew from 0 in the same order."""
+
+    who: Ints | slice  # their rows of U
+    users: Ints
+    items: Ints
+    ratings: Matrix
+    starts: Ints
+
+    @property
+    def counts(self) -> Matrix:
+        return np.maximum(np.diff(self.starts), 1)[:, None].astype(np.float64)
 
 
 @dataclass(eq=False)
 class Baseline:
-    """U and V, and the training ratings as three columns sorted by user."""
+    """U and V, and the training ratings by user."""
 
     params: Params
     user_factors: Matrix
     item_factors: Matrix
-    users: npt.NDArray[np.int64]
-    items: npt.NDArray[np.int64]
-    ratings: Matrix
+    train: Column
 
     def __post_init__(self) -> None:
-        params = self.params
-        self._clip = default_clip(0.0, params.rating_span)
-        self._starts = np.searchsorted(self.users, np.arange(params.n_users + 1))
-        self._n_rated = np.maximum(np.bincount(self.users, minlength=params.n_users), 1)[:, None]
-        counts = np.bincount(self.items, minlength=params.n_items)
-        self._rated = counts > 0
-        self._n_raters = np.maximum(counts, 1)[:, None]
+        train = self.train
+        self._clip = default_clip(0.0, self.params.rating_span)
+        self._n_raters = np.maximum(np.bincount(train.items, minlength=self.params.n_items), 1)[:, None]
+        items = train.items.astype(np.int64)
+        self._everyone = _Part(slice(None), train.owners(), items, train.values, train.starts)
 
-    def iterate(self, active: npt.NDArray[np.bool_] | None = None) -> None:
-        """One step of the users that are `active` (all, if not given); v_j without an active rater stays."""
+    def iterate(self, active: Ints | None = None) -> None:
+        """One step of the `active` users, in increasing order (all, if not given); v_j without such a rater stays."""
         params, rate = self.params, self.params.learning_rate
+        part = self._everyone if active is None else self._part(active)
+        own = self.user_factors[part.who]
         seen = as_sent(self.item_factors, params).astype(np.float64)
-        errors = self.ratings - np.einsum("nd,nd->n", self.user_factors[self.users], seen[self.items])
+        errors = part.ratings - np.einsum("nd,nd->n", own[part.users], seen[part.items])
         errors = np.clip(errors, -self._clip, self._clip)
-        rated = self._rated
-        if active is not None:
-            errors = errors * active[self.users]
-            rated = np.bincount(self.items[active[self.users]], minlength=params.n_items) > 0
-        shape = (params.n_users, params.n_items)
-        table = csr_array((errors, self.items, self._starts), shape=shape)
-        item_slope = -2 * (table.T @ self.user_factors) / self._n_raters
+        table = csr_array((errors, part.items, part.starts), shape=(len(own), params.n_items))
+        item_slope = -2 * (table.T @ own) / self._n_raters
         item_slope += 2 * params.item_regularisation * self.item_factors
-        user_slope = -2 * (table @ seen) / self._n_rated + 2 * params.user_regularisation * self.user_factors
+        user_slope = -2 * (table @ seen) / part.counts + 2 * params.user_regularisation * own
+        rated = np.bincount(part.items, minlength=params.n_items) > 0
         self.item_factors = np.where(rated[:, None], self.item_factors - rate * item_slope, self.item_factors)
-        moved = self.user_factors - rate * user_slope
-        moved = moved / np.maximum(1.0, np.linalg.norm(moved, axis=1))[:, None]
-        self.user_factors = moved if active is None else np.where(active[:, None], moved, self.user_factors)
+        moved = own - rate * user_slope
+        self.user_factors[part.who] = moved / np.maximum(1.0, np.linalg.norm(moved, axis=1))[:, None]
 
-    def errors(self, users: npt.NDArray[np.int64], items: npt.NDArray[np.int64], ratings: Matrix) -> Matrix:
+    def _part(self, active: Ints) -> _Part:
+        train, everyone = self.train, self._everyone
+        counts = train.counts[active]
+        ends = np.cumsum(counts)
+        users = np.repeat(np.arange(len(active)), counts)
+        rows = np.arange(len(users)) + (train.starts[active] - ends + counts)[users]
+        return _Part(active, users, everyone.items[rows], train.values[rows], np.concatenate([[0], ends]))
+
+    def errors(self, ratings: Column) -> Matrix:
         """Of clipped predictions."""
-        predictions = np.einsum("nd,nd->n", self.user_factors[users], self.item_factors[items])
-        clipped: Matrix = ratings - np.clip(predictions, self.params.rating_min, self.params.rating_max)
+        users, found = ratings.owners(), np.empty(len(ratings.values))
+        for start in range(0, len(users), _AT_ONCE):
+            some = slice(start, start + _AT_ONCE)
+            pairs = self.user_factors[users[some]], self.item_factors[ratings.items[some]]
+            found[some] = np.einsum("nd,nd->n", *pairs)
+        clipped: Matrix = ratings.values - np.clip(found, self.params.rating_min, self.params.rating_max)
         return clipped
 
 
-def start_baseline(params: Params, data: list[UserRatings], run_seed: bytes) -> Baseline:
+def start_baseline(params: Params, data: Dealt, run_seed: bytes) -> Baseline:
     def tape(party: str) -> Tape:
         return Tape(tape_seed(run_seed, party))
 
-    first = [first_factors(tape(user_name(user)), 1, params.dim, "user factors")[0] for user in range(params.n_users)]
-    return Baseline(
-        params,
-        np.array(first),
-        first_factors(tape(RECOMMENDER), params.n_items, params.dim, "item factors"),
-        np.repeat(np.arange(len(data)), [len(user.items) for user in data]),
-        np.concatenate([user.items for user in data]).astype(np.int64),
-        np.concatenate([user.values for user in data]),
-    )
+    first = np.empty((params.n_users, params.dim))
+    for user in range(params.n_users):
+        first[user] = first_factors(tape(user_name(user)), 1, params.dim, "user factors")[0]
+    items = first_factors(tape(RECOMMENDER), params.n_items, params.dim, "item factors")
+    return Baseline(params, first, items, data.train)
 
 
 def plain_accuracy(
     params: Params,
-    data: list[UserRatings],
+    data: Dealt,
     run_seed: bytes,
     churn: ChurnPlan | None = None,
     factor_bits: int = 32,
@@ -104,19 +126,16 @@ def plain_accuracy(
     baseline = start_baseline(params, data, run_seed)
     for iteration in range(params.iterations):
         baseline.iterate(None if churn is None else _invited(params, churn, iteration, run_seed))
-    train = baseline.errors(baseline.users, baseline.items, baseline.ratings)
-    users = np.repeat(np.arange(len(data)), [len(user.held_out_items) for user in data])
-    items = np.concatenate([user.held_out_items for user in data]).astype(np.int64)
-    test = baseline.errors(users, items, np.concatenate([user.held_out_values for user in data]))
+    train, test = baseline.errors(data.train), baseline.errors(data.held_out)
     return Accuracy(*_summary(train), *_summary(test), clipped=0)
 
 
-def _invited(params: Params, churn: ChurnPlan, iteration: int, run_seed: bytes) -> npt.NDArray[np.bool_]:
+def _invited(params: Params, churn: ChurnPlan, iteration: int, run_seed: bytes) -> Ints:
     """As the recommender draws them."""
     assert isinstance(params, DynamicParams)
-    online = [int(user) for user in np.flatnonzero(churn.online(iteration))]
+    online = np.flatnonzero(churn.online(iteration)).tolist()
     invited = draw_invited(Tape(tape_seed(run_seed, RECOMMENDER)), iteration, online, params.online)
-    return np.isin(np.arange(params.n_users), invited)
+    return np.array(invited, dtype=np.int64)
 
 
 def _summary(errors: Matrix) -> tuple[float | None, float | None]:

@@ -31,6 +31,7 @@ SILENCE = 3.0  # seconds after which a server is asked again: no launcher says t
 
 def prepare(config: RunConfig, out: Path | None, force: bool, host: str, port: int) -> tuple[Path, Roster]:
     """A run folder with `roster.json` and one key file per party, and no process."""
+    config = dataclasses.replace(config, users_per_process=config.users_per_process or 1)
     fixed = {"transport": "tcp", "users_per_process": 1, "views": "full", "deadline": 60.0, "on_death": "restart"}
     for name, value in (fixed | {"faults": None}).items():
         flag = name.replace("_", "-")
@@ -86,7 +87,7 @@ def act(
     parties = expand_parties(names, roster)
     secrets = [read_secret(keys, party) for party in parties]
     folder = str((out or roster_file.parent).absolute())
-    limits.check_files(roster.card.params.n_users, 2 * len(parties))
+    limits.check_files(limits.files_of(roster.card.params.n_users, len(parties)))
     make_view_folders(folder, parties)
     before = frozenset(party for party in parties if os.path.exists(view_path(folder, party)))  # it goes on from there
     rule = everyone_stays(roster.card.params.n_users) if takes_presence(roster.card.scheme) else None

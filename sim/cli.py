@@ -27,7 +27,7 @@ from sim import replay as replaying
 from sim import run as running
 from sim import verify as verifying
 from sim.audit import command as auditing
-from sim.config import RunConfig, parse_assignments, parse_range, read_config
+from sim.config import RunConfig, parse_assignments, parse_packing, parse_range, read_config
 from sim.experiments import commands
 from sim.fetch import fetch as fetch_data
 from sim.folder import jsonable, read_run
@@ -100,7 +100,7 @@ def configuration(
     dim: Annotated[int | None, typer.Option(help="Of the factors. (10)")] = None,
     iterations: Annotated[int | None, typer.Option(help="(20 on demo, 100 elsewhere)")] = None,
     users: Annotated[int | None, typer.Option(help="Only the first N users of the data. (all)")] = None,
-    users_per_process: Annotated[int | None, typer.Option(help="Pack users into processes. (1)")] = None,
+    users_per_process: Annotated[str | None, typer.Option(help="A number packs; auto: 1 if it fits. (auto)")] = None,
     transport: Annotated[str | None, typer.Option(help="tcp, ipc or inprocess. (tcp)")] = None,
     wire: Annotated[str | None, typer.Option(help="compact or paper. (compact)")] = None,
     ring_bits: Annotated[int | None, typer.Option(help="Of masked values: 16, 24 … 64. (32, or 64 if need be)")] = None,
@@ -123,6 +123,8 @@ def configuration(
         given["options"] = parse_assignments(given.pop("set_"))
     if "rating_range" in given:
         given["rating_range"] = parse_range(given["rating_range"])
+    if "users_per_process" in given:
+        given["users_per_process"] = parse_packing(given["users_per_process"])
     return dataclasses.replace(read_config(config) if config else RunConfig(), **given)
 
 

@@ -27,6 +27,7 @@ FLAG_DEFAULTS: dict[str, Any] = {  # flags that only some schemes take; online: 
     "no_rho": False,
 }
 DEMO_ITERATIONS, ITERATIONS = 20, 100
+AUTO = "auto"
 SEED_BITS = 128  # of a fresh seed: the strength of every mask of the run
 
 
@@ -41,7 +42,7 @@ class RunConfig:
     dim: int = 10
     iterations: int | None = None
     users: int | None = None
-    users_per_process: int = 1
+    users_per_process: int | None = None  # one, or as many as it takes to fit on this machine
     transport: str = "tcp"
     wire: str | None = None
     ring_bits: int | None = None
@@ -64,7 +65,9 @@ class RunConfig:
         for name, value in (("join", self.join), ("leave", self.leave)):
             require(value is None or 0 <= value <= 1, f"--{name} must be a probability between 0 and 1, not {value}.")
         require(self.deadline > 0, f"--deadline must be above 0 seconds, not {self.deadline:g}.")
-        require(self.users_per_process >= 1, f"--users-per-process must be 1 or more, not {self.users_per_process}.")
+        packed = self.users_per_process
+        whole = packed is None or (type(packed) is int and packed >= 1)
+        require(whole, f"--users-per-process must be auto, or 1 or more, not {packed}.")
         require(0 <= self.test_fraction < 1, f"--test-fraction must be in [0, 1), not {self.test_fraction:g}.")
         require(self.seed is None or self.seed >= 0, "--seed must be 0 or more.")
         require(not (self.epsilon is not None and math.isnan(self.epsilon)), "--epsilon must be a number.")
@@ -141,6 +144,15 @@ def parse_range(text: str | None) -> tuple[float, float] | None:
         raise BadInput(f"--rating-range takes LOW:HIGH such as 1:5, not {text!r}.") from None
 
 
+def parse_packing(value: Any) -> int | None:
+    """`auto`, or how many users share a process."""
+    if value == AUTO or type(value) is int:
+        return None if value == AUTO else value
+    if type(value) is str and value.isdecimal():
+        return int(value)
+    raise BadInput(f"--users-per-process takes {AUTO} or a whole number, not {value!r}.")
+
+
 def chosen_views(policy: str, parties: list[str]) -> frozenset[str]:
     """Which of the parties keep a view; `sample:K` are the servers and K users in even steps."""
     servers = [party for party in parties if not party.startswith("user:")]
@@ -183,9 +195,10 @@ def _from_values(values: dict[str, Any], path: Path) -> RunConfig:
         "test_fraction": float,
         "join": float,
         "leave": float,
+        "users_per_process": parse_packing,
         "rating_range": lambda pair: (float(pair[0]), float(pair[1])),
     }
-    numbers = {"dim", "iterations", "users", "users_per_process", "online", "ring_bits", "factor_bits"}
+    numbers = {"dim", "iterations", "users", "online", "ring_bits", "factor_bits"}
     texts = {"scheme", "data", "transport", "wire", "views", "on_death", "faults"}
     for name, value in values.items():
         try:

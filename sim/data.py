@@ -1,6 +1,7 @@
 """Ratings: where they come from, and what each user is given of them.
 
-`load` takes what the person wrote after `--data`: `demo`, `synthetic:...`, a named MovieLens set or a path.
+`load` takes what the person wrote after `--data`: `demo`, `synthetic:...`, `netflix-shaped`, a named MovieLens set or a
+path.
 Loaded ratings are sorted by (user, item) and indices follow the identifiers, so the order of rows in a file
 never matters.
 """
@@ -10,9 +11,11 @@ from __future__ import annotations
 import hashlib
 import math
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
+from typing import overload
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +28,7 @@ Floats = npt.NDArray[np.float64]
 
 FOLDER_FILES = ("u.data", "ratings.dat", "ratings.csv")
 SYNTHETIC = "synthetic:USERSxITEMS[:DENSITY[:RANK]]"
+NETFLIX_SHAPED = "netflix-shaped"
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +58,8 @@ class Ratings:
         """Only the users with index below `count`; all items stay, also those that nobody is left to rate."""
         if not 1 <= count <= self.n_users:
             raise BadInput(f"{self.name} has {self.n_users} users; ask for 1 or more, up to all, not {count}")
+        if count == self.n_users:
+            return self
         kept = self.users < count
         return replace(
             self,
@@ -72,6 +78,49 @@ class UserRatings:
     values: Floats
     held_out_items: npt.NDArray[np.uint32]
     held_out_values: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class Column:
+    """Ratings of all users, one after the other: those of user i are `starts[i]` to `starts[i + 1]`."""
+
+    starts: Ints
+    items: npt.NDArray[np.uint32]
+    values: Floats
+
+    @property
+    def counts(self) -> Ints:
+        return np.diff(self.starts)
+
+    def owners(self) -> Ints:
+        """The user of each rating."""
+        return np.repeat(np.arange(len(self.starts) - 1), self.counts)
+
+    def of(self, user: int) -> tuple[npt.NDArray[np.uint32], Floats]:
+        """Copies: behind a view (`.base`) every user would carry the ratings of all the others."""
+        part = slice(self.starts[user], self.starts[user + 1])
+        return self.items[part].copy(), self.values[part].copy()
+
+
+@dataclass(frozen=True, eq=False)
+class Dealt(Sequence[UserRatings]):
+    """What every user holds. A user's share is cut out when it is asked for: a crowd's would fill the memory."""
+
+    train: Column
+    held_out: Column
+
+    def __len__(self) -> int:
+        return len(self.train.starts) - 1
+
+    @overload
+    def __getitem__(self, user: int) -> UserRatings: ...
+    @overload
+    def __getitem__(self, user: slice) -> list[UserRatings]: ...
+    def __getitem__(self, user: int | slice) -> UserRatings | list[UserRatings]:
+        if isinstance(user, slice):
+            return [self[place] for place in range(*user.indices(len(self)))]
+        user = range(len(self))[user]  # IndexError beyond the last, and -1 is the last
+        return UserRatings(*self.train.of(user), *self.held_out.of(user))
 
 
 @dataclass(frozen=True)
@@ -116,6 +165,8 @@ def load(source: str, rating_range: tuple[float, float] | None = None) -> Rating
         return _generated(source, generate.demo(), rating_range)
     if source == "synthetic" or source.startswith("synthetic:"):
         return _generated(source, generate.synthetic(source), rating_range)
+    if source == NETFLIX_SHAPED:
+        return _generated(source, generate.netflix_shaped(), rating_range)
     table = loaders.read(_file(source), rating_range)
     names = (table.user_names, table.item_names)
     return Ratings(source, table.users, table.items, table.values, *names, table.rating_range)
@@ -182,6 +233,7 @@ def available() -> list[DataSet]:
         DataSet("demo", "small, made by Keyhole", *sizes, "built in", "--data demo"),
         DataSet(SYNTHETIC, "made to measure", None, None, None, "built in", "--data synthetic:200x100"),
     ]
+    sets.append(_netflix_shaped())
     for name, named in NAMED.items():
         where = find(name)
         how = f"keyhole fetch {name}" if where is None else f"--data {name}"
@@ -190,10 +242,16 @@ def available() -> list[DataSet]:
     return sets
 
 
+def _netflix_shaped() -> DataSet:
+    title = "generated, in the size of the paper's Netflix sample"
+    sizes = (generate.NETFLIX_USERS, generate.NETFLIX_ITEMS, generate.NETFLIX_RATINGS)
+    return DataSet(NETFLIX_SHAPED, title, *sizes, "built in", f"--data {NETFLIX_SHAPED} --online 1000")
+
+
 # ---- dividing
 
 
-def split(ratings: Ratings, fraction: float, seed: bytes) -> list[UserRatings]:
+def split(ratings: Ratings, fraction: float, seed: bytes) -> Dealt:
     """Give each user their ratings, a `fraction` of them held out by chance; one always stays for training.
 
     Each rating gets one random word, and a user holds out those with the smallest words. Words are dealt in
@@ -202,14 +260,26 @@ def split(ratings: Ratings, fraction: float, seed: bytes) -> list[UserRatings]:
     """
     if not 0 <= fraction < 1:
         raise BadInput(f"the test fraction must be at least 0 and below 1, not {fraction:g}")
-    order = np.lexsort((ratings.items, ratings.users))
-    users, items, values = ratings.users[order], ratings.items[order].astype(np.uint32), ratings.values[order]
+    users, items, values = _sorted(ratings)
     counts = np.bincount(users, minlength=ratings.n_users)
     held_counts = held_out_counts(counts, fraction)
     held = _smallest_words(users, counts, held_counts, seed)
-    train = _per_user(items[~held], values[~held], counts - held_counts)
-    test = _per_user(items[held], values[held], held_counts)
-    return [UserRatings(*kept, *out) for kept, out in zip(train, test, strict=True)]
+    train = Column(_starts(counts - held_counts), items[~held], values[~held])
+    return Dealt(train, Column(_starts(held_counts), items[held], values[held]))
+
+
+def _sorted(ratings: Ratings) -> tuple[Ints, npt.NDArray[np.uint32], Floats]:
+    """By (user, item), as loaded ratings are already."""
+    users, items, values = ratings.users, ratings.items, ratings.values
+    steps = np.diff(users)
+    if not np.all((steps > 0) | ((steps == 0) & (np.diff(items) > 0))):
+        order = np.lexsort((items, users))
+        users, items, values = users[order], items[order], values[order]
+    return users, items.astype(np.uint32), values
+
+
+def _starts(counts: Ints) -> Ints:
+    return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
 
 
 def held_out_counts(counts: Ints, fraction: float) -> Ints:
@@ -229,11 +299,3 @@ def _smallest_words(users: Ints, counts: Ints, wanted: Ints, seed: bytes) -> npt
     chosen = np.zeros(len(users), dtype=np.bool_)
     chosen[order] = place < np.repeat(wanted, counts)
     return chosen
-
-
-def _per_user(
-    items: npt.NDArray[np.uint32], values: Floats, counts: Ints
-) -> list[tuple[npt.NDArray[np.uint32], Floats]]:
-    """Copies: behind a view (`.base`) every user would carry the ratings of all the others."""
-    ends = np.cumsum(counts).tolist()
-    return [(items[a:b].copy(), values[a:b].copy()) for a, b in zip([0, *ends], ends, strict=False)]

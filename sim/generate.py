@@ -1,4 +1,4 @@
-"""Data sets that are made, not loaded: `demo` and `synthetic:USERSxITEMS[:DENSITY[:RANK]]`.
+"""Data sets that are made, not loaded: `demo`, `synthetic:USERSxITEMS[:DENSITY[:RANK]]` and `netflix-shaped`.
 
 The same name must give the same ratings on every machine and with every numpy, because runs are compared by
 their digests. `Generator.normal` and its like may change between numpy versions; the raw words of a bit
@@ -31,6 +31,16 @@ CELLS_AT_ONCE = 4_000_000
 MEAN, USER_BIAS, ITEM_BIAS, TASTE, NOISE = 3.55, 0.35, 0.6, 0.75, 0.35
 # The item of popularity rank k weighs 1 / (1 + k + share * items): Zipf's tail below a flatter head.
 HEAD_SHARE = 0.12
+
+# `netflix-shaped` has the size of the paper's sample: all ratings of 100 movies that were drawn uniformly, by the
+# 191,668 users who rated one of them. How many ratings that were the paper does not say. The Netflix Prize has
+# 100,480,507 ratings of 17,770 movies by 480,189 users, so 100 movies are expected to have 565,450, which is 1.178 for
+# each of the 480,189. A negative binomial law with this mean and the shape .34 gives 60.1 % of them none of the 100
+# movies, and 191,668 at least one: the law of a user's ratings here is that one, given at least one. Its form, which
+# movies are popular (the one of rank k weighs 1 / (1 + k)) and all stars are invented.
+NETFLIX_USERS, NETFLIX_ITEMS, NETFLIX_RANK = 191_668, 100, 4
+NETFLIX_MEAN, NETFLIX_SHAPE = 1.178, 0.34
+NETFLIX_RATINGS = 564_429  # that come of it
 
 SPECIFICATION = re.compile(r"synthetic:([0-9]{1,12})x([0-9]{1,12})(?::([0-9.eE-]{1,20})(?::([0-9]{1,9}))?)?")
 
@@ -76,6 +86,23 @@ def demo() -> Generated:
     return _rate(draws, counts, DEMO_ITEMS, DEMO_RANK)
 
 
+def netflix_shaped() -> Generated:
+    """As many users and items as the paper's sample of the Netflix Prize, 2.94 ratings a user."""
+    draws = Draws("netflix-shaped")
+    law = np.cumsum(_ratings_law(NETFLIX_MEAN, NETFLIX_SHAPE, NETFLIX_ITEMS))
+    counts = 1 + np.searchsorted(law[:-1], draws.uniform(NETFLIX_USERS) * law[-1], side="right").astype(np.int64)
+    return _rate(draws, counts, NETFLIX_ITEMS, NETFLIX_RANK, head=0.0)
+
+
+def _ratings_law(mean: float, shape: float, most: int) -> Floats:
+    """Weights of 1 … `most` ratings: p(n + 1) = p(n) (n + shape) / (n + 1) q with q = mean / (mean + shape)."""
+    weights, weight = np.zeros(most), shape
+    for n in range(1, most + 1):
+        weights[n - 1] = weight
+        weight = weight * (n + shape) / (n + 1) * (mean / (mean + shape))
+    return weights
+
+
 def synthetic(specification: str) -> Generated:
     """What `synthetic:...` describes; every user rates max(1, round(density * items)) items."""
     users, items, density, rank = parse(specification)
@@ -119,11 +146,11 @@ def per_user(items: int, density: float) -> int:
     return max(1, round(density * items))
 
 
-def _rate(draws: Draws, counts: Ints, n_items: int, rank: int) -> Generated:
+def _rate(draws: Draws, counts: Ints, n_items: int, rank: int, head: float = HEAD_SHARE) -> Generated:
     """Who rates what is drawn by popularity; the stars are mean + biases + taste + noise, rounded."""
     n_users = len(counts)
     ranks = np.argsort(draws.words(n_items), kind="stable").astype(np.float64)  # of popularity, at random
-    users, items = _choose(draws, counts, 1 + ranks + HEAD_SHARE * n_items)
+    users, items = _choose(draws, counts, 1 + ranks + head * n_items)
     score = MEAN + USER_BIAS * draws.bell(n_users)[users] + ITEM_BIAS * draws.bell(n_items)[items]
     taste = np.zeros(len(users))
     for _ in range(rank):  # not as a matrix product, which adds in an order that differs between machines

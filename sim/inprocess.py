@@ -289,7 +289,8 @@ class InProcess:
         """Of the first life of a party, or of one that is read back; what was reported is not reported again."""
         ahead = servers_of(self._card.scheme, name) if name in self._card.scheme.servers else None
         reported = self._books.reported.get(name, SETUP - 1)
-        return Figures(name, ahead, reported, self._report, self._observer, self._held_out.get(name))
+        held_out, n_users = self._held_out.get(name), self._card.params.n_users
+        return Figures(name, ahead, reported, self._report, self._observer, held_out, n_users=n_users)
 
     def _report(self, report: dict[str, Any]) -> None:
         if self._held_back is not None:

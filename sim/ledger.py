@@ -53,6 +53,11 @@ class Ledger:
     known: frozenset[str] = frozenset()  # the parties that there are
 
     @property
+    def parties_note(self) -> Any:
+        """Why users are not told apart in `parties` and `apart`; None if they are."""
+        return self.document.get("parties_note")
+
+    @property
     def wire_bytes(self) -> int:
         return sum(wire for _, _, wire in self.rows.values())
 
@@ -134,23 +139,26 @@ def _add_totals(ledger: Ledger) -> None:
     if document["format"] != FORMAT:
         raise ValueError(f"it has format {document['format']}, and this Keyhole reads format {FORMAT}")
     _add(ledger.rows, [_traffic(row, set(map(role_of, ledger.known))) for row in document["rows"]])
-    _add(ledger.parties, [_traffic(row, ledger.known) for row in document["parties"]])
+    if ledger.parties_note is not None:  # users of a crowd are added up
+        _text(ledger.parties_note)
+    ends = ledger.known if ledger.parties_note is None else frozenset(map(role_of, ledger.known))
+    _add(ledger.parties, [_traffic(row, ends) for row in document["parties"]])
     ledger.end = _facts(document["course"])
     for what, sender, receiver, *counts in document["apart"]:
-        ends = _one_of(ledger.known, sender), _one_of(ledger.known, receiver)
-        ledger.apart.append(Apart(_text(what), *ends, *_three(counts)))
-    _check_kernel(ledger, document["kernel"], document["kernel_note"])
+        pair = _one_of(ends, sender), _one_of(ends, receiver)
+        ledger.apart.append(Apart(_text(what), *pair, *_three(counts)))
+    _check_kernel(ends, document["kernel"], document["kernel_note"])
     if document["apart_note"] is not None:
         _text(document["apart_note"])
 
 
-def _check_kernel(ledger: Ledger, kernel: Any, note: Any) -> None:
+def _check_kernel(known: AbstractSet[str], kernel: Any, note: Any) -> None:
     """Counts, one for each server and party, or a sentence why there are none."""
     if (kernel is None) != (type(note) is str):
         raise ValueError("it must have either counts of the kernel or a sentence why there are none")
     pairs = []
     for server, party, *counts in [] if kernel is None else kernel:
-        pairs.append((_one_of(ledger.known, server), _one_of(ledger.known | {""}, party)))
+        pairs.append((_one_of(known, server), _one_of(known | {""}, party)))
         _three(counts)
     if len(set(pairs)) < len(pairs):
         raise ValueError("it has two counts of the kernel for the same connection")

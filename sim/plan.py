@@ -23,8 +23,9 @@ from protocol.signing import make_signer
 from protocol.tape import derive
 from sim.churn import ChurnPlan
 from sim.config import RunConfig, chosen_views, resolve
-from sim.data import Ratings, UserRatings, load, split
+from sim.data import Dealt, Ratings, load, split
 from sim.expect import crowd_of, expect
+from sim.layout import Demand, Layout, lay_out
 
 NONCE_BYTES = 32
 _SETTINGS = {"epsilon", "wire", "ring_bits", "factor_bits", "online"}  # flags that parameters are made of
@@ -37,12 +38,13 @@ class Plan:
     config: RunConfig  # resolved
     card: Card
     shape: Shape
-    data: list[UserRatings]
+    data: Dealt
     run_seed: bytes
     nonce: bytes
     notes: list[str]  # sentences for the person
     user_names: tuple[str, ...]  # identifiers in the data, by number
     item_names: tuple[str, ...]
+    layout: Layout | None = None  # on this machine, of a run that is to be started
 
     @property
     def parties(self) -> list[str]:
@@ -56,14 +58,14 @@ class Plan:
         seats, views = [], self.views
         for party in self.parties:
             user = user_index(party)
-            own = UserInput(self.data[user].items, self.data[user].values) if user >= 0 else None
+            own = UserInput(*self.data.train.of(user)) if user >= 0 else None
             signer = make_signer(self.run_seed, party) if party in views else None
             seats.append(Seat(party, tape_seed(self.run_seed, party), own, signer))
         return seats
 
     def held_out(self) -> dict[str, HeldOut]:
-        kept = enumerate(self.data)
-        return {user_name(user): HeldOut(own.held_out_items, own.held_out_values) for user, own in kept}
+        kept = self.data.held_out
+        return {user_name(user): HeldOut(*kept.of(user)) for user in range(self.shape.n_users)}
 
     def churn(self) -> ChurnPlan | None:
         """Fresh each time: it is asked iteration by iteration."""
@@ -71,6 +73,18 @@ class Plan:
             return None
         assert self.config.join is not None and self.config.leave is not None
         return ChurnPlan(self.shape.n_users, self.config.join, self.config.leave, self.run_seed)
+
+    def laid_out(self) -> Plan:
+        """With its users in processes of this machine, or `BadInput` if they do not fit; in-process all in one."""
+        if self.config.transport == "inprocess":
+            config = dataclasses.replace(self.config, users_per_process=self.config.users_per_process or 1)
+            return dataclasses.replace(self, config=config)
+        numbers = self.card.params.dim * len(self.data.train.items) // self.shape.n_users
+        turns = takes_presence(self.card.scheme)
+        demand = Demand(self.shape.n_users, len(self.card.scheme.servers), numbers, turns)
+        layout = lay_out(demand, self.config.users_per_process)
+        config = dataclasses.replace(self.config, users_per_process=layout.users_per_process)
+        return dataclasses.replace(self, config=config, layout=layout, notes=[*self.notes, *layout.notes])
 
     def view_bytes(self) -> int:
         """About what the views will take, from the scheme's own byte formula and the users that are expected."""
@@ -134,8 +148,7 @@ def _check_committers(plan: Plan) -> None:
         )
 
 
-def shape_of(ratings: Ratings, data: list[UserRatings]) -> Shape:
-    trained = np.concatenate([user.items for user in data]).astype(np.int64)
-    raters = np.bincount(trained, minlength=ratings.n_items)
-    sizes = tuple(len(user.items) for user in data)
+def shape_of(ratings: Ratings, data: Dealt) -> Shape:
+    raters = np.bincount(data.train.items, minlength=ratings.n_items)
+    sizes = tuple(data.train.counts.tolist())
     return Shape(ratings.n_users, ratings.n_items, ratings.rating_range, sizes, raters)

@@ -69,7 +69,8 @@ def run(
     plan = make_plan(config)
     if faults and plan.views:
         faults = with_a_full_disk(faults, sorted(plan.views))
-    check_limits(plan, out or Path())
+    plan = check_limits(plan, out or Path())
+    require(not (faults and _in_turns(plan)), "Faults need users who stay connected: use fewer users, or no --faults.")
     folder = new_folder(out, plan.card.scheme.name, force)
     with locked(folder) as lock:
         write_names(folder, plan.user_names, plan.item_names)
@@ -90,7 +91,8 @@ def resume(folder: Path, *, on_plan: OnPlan | None = None, on_line: OnLine | Non
         plan = make_plan(config, bytes.fromhex(document["nonce"]), card.simulation)
         if plan.card.run_id != card.run_id:
             raise BadInput(f"{config.data} is not what it was when {folder} was started: put the same data there.")
-        check_limits(plan, folder)
+        plan = check_limits(plan, folder)
+        require(not _in_turns(plan), f"The users of {folder} take turns to be connected, so it cannot go on: run it again.")
         return _carry_out(plan, folder, _Course(lock, resume=True), started, on_plan, on_line)
 
 
@@ -130,15 +132,14 @@ def _plain(plan: Plan, factor_bits: int) -> Accuracy:
     return plain_accuracy(plan.card.params, plan.data, plan.run_seed, plan.churn(), factor_bits)
 
 
-def check_limits(plan: Plan, out: Path) -> None:
+def check_limits(plan: Plan, out: Path) -> Plan:
+    """With its layout on this machine; what does not fit is refused in words."""
     limits.check_disk(out, plan.view_bytes())
-    if plan.config.transport == "inprocess":
-        return
-    users, packed = plan.shape.n_users, plan.config.users_per_process
-    processes = -(-users // packed)
-    limits.check_files(users, 2 * packed)
-    limits.check_processes(processes + len(plan.card.scheme.servers) + 1)
-    limits.check_memory(processes, users)
+    return plan.laid_out()
+
+
+def _in_turns(plan: Plan) -> bool:
+    return plan.layout is not None and plan.layout.turns(plan.shape.n_users) is not None
 
 
 def _drive(
@@ -147,18 +148,20 @@ def _drive(
     if plan.config.transport == "inprocess":
         return _drive_in_process(plan, folder, course, log, on_iteration)
     secrets, roster = make_roster(plan)
-    config = plan.config
+    config, layout = plan.config, plan.layout
+    assert layout is not None
     staff = Staff(
         folder.absolute(),
         plan.views,
         config.deadline,
         config.transport,
-        config.users_per_process,
+        layout.users_per_process,
         config.on_death,
         course.faults,
         course.resume,
         gone_users(folder, plan.card.scheme.servers) if course.resume else frozenset(),
         course.lock,
+        connected=layout.turns(plan.shape.n_users),
     )
     churn = plan.churn()
     launch = Launch(roster, secrets, staff, on_iteration, churn.events if churn else None)

@@ -131,7 +131,7 @@ def summarise(
     seconds: float,
 ) -> dict[str, Any]:
     params, shape, config = plan.card.params, plan.shape, plan.config
-    held_out = sum(len(user.held_out_items) for user in plan.data)
+    held_out = len(plan.data.held_out.values)
     return jsonable(  # type: ignore[no-any-return]
         {
             "run": str(folder),
@@ -183,6 +183,7 @@ def bandwidth_document(outcome: Outcome) -> dict[str, Any]:
         "rows": [as_row(row) for row in outcome.rest.rows],
         "course": outcome.course,
         "parties": outcome.parties,
+        "parties_note": outcome.parties_note,
         "apart": outcome.apart,
         "apart_note": outcome.apart_note,
         "kernel": outcome.kernel,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -122,18 +123,48 @@ def test_the_interval_of_a_ratio_covers_it_and_shrinks_with_more_pairs():
 
 def test_growth_is_measured_and_fitted(monkeypatch):
     monkeypatch.setattr(growth, "BASE", {"users": 3, "items": 50, "dim": 2})
-    result = growth.bench_growth({"users": (3, 6, 12), "dim": (2, 8, 32)}, iterations=2)
-    assert [sample["users"] for sample in result["samples"]] == [3, 6, 12, 3, 3, 3]
-    assert all(sample["seconds"] > 0 for sample in result["samples"])
+    monkeypatch.setattr(growth, "FITTED", {"users": (3, 12)})
+    result = growth.bench_growth({"users": (2, 3, 12), "processes": (3,), "dim": (2, 8, 32)}, iterations=2)
+    samples = result["samples"]
+    assert [row["users"] for row in samples] == [2, 3, 12, 3, 3, 3, 3]
+    assert [row["processes"] for row in samples] == [2, 2, 2, 3, 3, 3, 3], "one layout for all that is fitted"
+    assert [row["fitted"] for row in samples] == [False] + [True] * 6
+    assert all(row["seconds"] > 0 and row["user_bytes"] < row["bytes"] for row in samples)
     fits = result["fits"]
+    assert set(fits) == {"users", "dim"}, "one size is no fit"
     assert 0.5 < fits["users"]["bytes"]["exponent"] < 1
+    assert fits["users"]["user_bytes"]["exponent"] == pytest.approx(1, abs=0.001)
     assert fits["dim"]["bytes"]["line_residual"] < 0.01, "bytes are a line in the dimension, but for the numbers' sizes"
+
+
+def test_a_size_that_does_not_fit_is_left_out_in_words(monkeypatch):
+    refused = BadInput("This run needs more than there is.")
+
+    def measure(users: int, **size: Any) -> dict[str, Any]:
+        if users > 1000:
+            raise refused
+        asked.append(users)
+        slower = users * (1 + asked.count(users))  # the second time; the median lies between the two
+        figures = {"bytes": [users], "user_bytes": [users], "seconds": [slower]}
+        return {"processes": 2, "user_down": 1, "user_up": 1, **figures}
+
+    asked: list[int] = []
+    monkeypatch.setattr(growth, "measure", measure)
+    result = growth.bench_growth({"users": (10, 100, 400, 1000, 4000)})
+    assert asked == [10, 100, 400, 1000, 1000, 400, 100], "up and down again"
+    assert [(row["runs"], row["seconds"]) for row in result["samples"]] == [(1, 20), (2, 250), (2, 1000), (2, 2500)]
+    assert result["skipped"] == [{"axis": "users", "size": 4000, "why": str(refused)}]
+    assert result["fits"]["users"]["seconds"]["exponent"] == pytest.approx(1)
+    monkeypatch.setitem(bench.BENCHES, "growth", lambda: result)
+    assert "users 4000 was left out. This run needs" in CliRunner().invoke(app, ["bench", "growth"]).stdout
 
 
 def test_fits_find_what_they_are_made_of():
     sizes = [10, 20, 50, 100, 400]
     power = growth.fit(sizes, [3 * size**1.25 for size in sizes])
     assert power["exponent"] == pytest.approx(1.25) and power["exponent_residual"] < 1e-9 < power["line_residual"]
+    low, high = growth.fit(sizes, [3.3, 5.9, 15.2, 30, 121])["exponent_interval"]
+    assert 0.9 < low < 1 < high < 1.1 and growth.fit([1, 2], [1, 2])["exponent_interval"] is None
     line = growth.fit(sizes, [70 + 4 * size for size in sizes])
     assert (line["fixed"], line["slope"]) == pytest.approx((70, 4))
     assert line["line_residual"] < 1e-9 < line["exponent_residual"]

@@ -271,6 +271,7 @@ def test_the_kernels_counts_are_those_of_every_server_or_none():
         kernel = None if note else [["user:0", 1, 600, 400]]
         return {"party": party, "strangers": {}, "parties": [], "apart": [], "rows": [], "users": {}} | {
             "again": False,
+            "by_party": True,
             "kernel": kernel,
             "kernel_note": note,
         }

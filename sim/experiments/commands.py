@@ -87,18 +87,26 @@ def _time(seconds: float) -> str:
 def _show_growth(result: dict[str, Any]) -> None:
     config = result["config"]
     words = f"{config['users']} users, {config['items']} items, dim {config['dim']}, but for what grows"
-    made = show.plain_table(f"An iteration of {config['scheme']}: {words}", "what grows", "bytes", "seconds", "a user")
+    columns = ("what grows", "user processes", "bytes", "of users", "seconds", "a user")
+    made = show.plain_table(f"An iteration of {config['scheme']}: {words}", *columns)
     for row in result["samples"]:
         one = f"{show.size(row['user_down'])} down, {show.size(row['user_up'])} up"
-        made.add_row(f"{row['axis']} {row[row['axis']]}", show.size(row["bytes"]), f"{row['seconds']:.4f}", one)
+        sizes = show.size(row["bytes"]), show.size(row["user_bytes"])
+        made.add_row(f"{row['axis']} {row['size']}", str(row["processes"]), *sizes, f"{row['seconds']:.4f}", one)
     show.out.print(made)
     made = show.plain_table("Fits, with the largest relative residual", "y against x", "y = c x^b", "y = a + b x")
     for axis, fits in result["fits"].items():
+        ends = config["fitted"].get(axis)
+        span = f", {ends[0]} to {ends[1]}" if ends else ""
         for what, found in fits.items():
-            power = f"b = {found['exponent']:.3f} ({100 * found['exponent_residual']:.1f} %)"
+            sure = found["exponent_interval"]
+            known = "" if sure is None else f", 95 %: {sure[0]:.3f} to {sure[1]:.3f}"
+            power = f"b = {found['exponent']:.3f} ({100 * found['exponent_residual']:.1f} %{known})"
             line = f"a = {found['fixed']:.4g}, b = {found['slope']:.4g} ({100 * found['line_residual']:.1f} %)"
-            made.add_row(f"{what} against {axis}", power, line)
+            made.add_row(f"{what.replace('_', ' ')} against {axis}{span}", power, line)
     show.out.print(made)
+    for row in result["skipped"]:
+        show.out.print(f"{row['axis']} {row['size']} was left out. {row['why']}", markup=False)
 
 
 def evaluate(

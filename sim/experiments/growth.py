@@ -1,12 +1,18 @@
 """How bytes and seconds of an iteration grow with users, items and dimension: real processes at a few sizes, and fits.
 
-Every size is a run of `masked` over tcp with one process per user, views and encryption on, every user with exactly 20
-items. Two fits for each: a power law y = c x^b and a line y = a + b x, each with its largest relative residual. Where a
-part of the cost does not grow at all, the line fits and the exponent is below 1.
+Every size is a run of `masked` over tcp, views and encryption on, every user with exactly 20 items. Users are packed
+into two processes at every size of the axis `users`, so that one thing grows and not two; those who do not fit that way
+are packed as `--users-per-process auto` says, and stay out of the fit. The axis `processes` has one process per user.
+Where time is fitted over users, the sizes are run upwards and then downwards, so that a drift of the machine cancels.
+
+Two fits for each: a power law y = c x^b with the 95 % interval of b (of a straight line through the logarithms, by
+Student's t), and a line y = a + b x; each with its largest relative residual. `bytes` are all of an iteration; what the
+servers exchange grows with items, not with users, so `user bytes`, to and from users alone, are fitted beside them.
 """
 
 from __future__ import annotations
 
+import math
 import statistics
 import tempfile
 from collections.abc import Iterable
@@ -14,41 +20,100 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy import stats
 
-from protocol.errors import Aborted, Reason
+from protocol.errors import Aborted, BadInput, Reason
 from sim import run as running
 from sim.config import RunConfig
 
-SIZES: dict[str, tuple[int, ...]] = {
-    "users": (25, 50, 100, 200),
+Sizes = dict[str, tuple[int, ...]]
+
+SIZES: Sizes = {
+    "users": (10, 30, 100, 250, 600, 1500, 4000, 10_000),
+    "processes": (10, 100, 300, 1000),
     "items": (500, 1000, 2000, 4000),
     "dim": (10, 20, 50, 100),
 }
+FITTED = {"users": (100, 4000), "processes": (100, 1000)}  # elsewhere all sizes
+HOSTS = 2
 BASE = {"users": 50, "items": 1000, "dim": 20}
 RATED, HELD_OUT = 25, 0.2  # ratings of a user, and the part of them that is held out
-ITERATIONS, SEED = 20, 1
+SEED = 1
+FEWEST, MOST, ANSWERS = 6, 40, 15_000  # iterations of a run: as many as make so many answers of users
+WARM = 1  # first iterations, which are left out
+FIGURES = ("bytes", "user_bytes", "seconds")
 
 
-def bench_growth(sizes: dict[str, tuple[int, ...]] | None = None, iterations: int = ITERATIONS) -> dict[str, Any]:
+def bench_growth(sizes: Sizes | None = None, iterations: int | None = None) -> dict[str, Any]:
     samples: list[dict[str, Any]] = []
+    skipped: list[dict[str, Any]] = []
     for axis, values in (sizes or SIZES).items():
+        runs, refused = _run_all(axis, values, iterations)
         for value in values:
-            size = {**BASE, axis: value}
-            samples.append({"axis": axis, **size, **measure(**size, iterations=iterations)})
-    fits = {axis: _fits(axis, [sample for sample in samples if sample["axis"] == axis]) for axis in sizes or SIZES}
-    rated = round(RATED * (1 - HELD_OUT))
+            about = {"axis": axis, "size": value}
+            if runs[value]:
+                fitted = {"fitted": _is_fitted(axis, value)}
+                samples.append({**about, **fitted, **_size(axis, value), **_together(runs[value])})
+            else:
+                skipped.append({**about, "why": refused[value]})
+    fits = {axis: fits_of([row for row in samples if row["axis"] == axis and row["fitted"]]) for axis in sizes or SIZES}
     return {
-        "config": {**BASE, "items_per_user": rated, "iterations": iterations, "scheme": "masked"},
+        "config": {
+            **BASE,
+            "items_per_user": round(RATED * (1 - HELD_OUT)),
+            "scheme": "masked",
+            "views": "full",
+            "hosts": HOSTS,
+            "fitted": {axis: list(ends) for axis, ends in FITTED.items()},
+        },
         "samples": samples,
-        "fits": fits,
+        "skipped": skipped,
+        "fits": {axis: found for axis, found in fits.items() if found},
         "median": None,  # nothing is compared with a floor here: the fits are the result
         "floor_median": None,
         "ratio": None,
     }
 
 
-def measure(users: int, items: int, dim: int, iterations: int) -> dict[str, Any]:
-    """Medians over the iterations of one run."""
+def _run_all(
+    axis: str, values: tuple[int, ...], iterations: int | None
+) -> tuple[dict[int, list[dict[str, Any]]], dict[int, str]]:
+    """By size: its runs, and why this machine refused one."""
+    runs: dict[int, list[dict[str, Any]]] = {value: [] for value in values}
+    refused: dict[int, str] = {}
+    downwards = [value for value in reversed(values) if axis == "users" and _is_fitted(axis, value)]
+    for value in (*values, *downwards):
+        size = _size(axis, value)
+        turns = iterations or _iterations(size["users"])
+        try:
+            runs[value].append(measure(**size, iterations=turns, per_process=_pack(axis, value)))
+        except BadInput as too_small:
+            refused[value] = str(too_small)
+    return runs, refused
+
+
+def _size(axis: str, value: int) -> dict[str, int]:
+    return {**BASE, "users" if axis == "processes" else axis: value}
+
+
+def _iterations(users: int) -> int:
+    return WARM + max(FEWEST, min(MOST, ANSWERS // users))
+
+
+def _is_fitted(axis: str, value: int) -> bool:
+    low, high = FITTED.get(axis, (0, math.inf))
+    return low <= value <= high
+
+
+def _pack(axis: str, value: int) -> int | None:
+    """Users per process: one layout for everything that is fitted together; None: whatever fits."""
+    if axis != "users":
+        return 1
+    return -(-value // HOSTS) if value <= FITTED["users"][1] else None
+
+
+def measure(users: int, items: int, dim: int, iterations: int, per_process: int | None) -> dict[str, Any]:
+    """What each iteration of one run took."""
     lines: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
         config = RunConfig(
@@ -58,33 +123,54 @@ def measure(users: int, items: int, dim: int, iterations: int) -> dict[str, Any]
             dim=dim,
             iterations=iterations,
             seed=SEED,
+            users_per_process=per_process,
         )
         summary = running.run(config, out=Path(folder) / "run", on_line=lines.append)
     if not summary["completed"]:
         raise Aborted(Reason[summary["abort"]["reason"]], f"{users} users, {items} items, dim {dim}")
-    lines = [line for line in lines if line["iteration"] >= 0]
+    lines = [line for line in lines if line["iteration"] >= min(WARM, iterations - 1)]
     user = summary["bytes"]["per_user_iteration"]
     return {
-        "bytes": statistics.median(line["bytes"] for line in lines),
-        "seconds": statistics.median(line["seconds"] for line in lines),
+        "processes": summary["processes"]["user"],
+        "bytes": [line["bytes"] for line in lines],
+        "user_bytes": [_user_bytes(line) for line in lines],
+        "seconds": [line["seconds"] for line in lines],
         "user_down": user["down_median"],
         "user_up": user["up_median"],
     }
 
 
-def _fits(axis: str, samples: list[dict[str, Any]]) -> dict[str, Any]:
-    sizes = [sample[axis] for sample in samples]
-    return {what: fit(sizes, [sample[what] for sample in samples]) for what in ("bytes", "seconds")}
+def _together(runs: list[dict[str, Any]]) -> dict[str, Any]:
+    """Medians over the iterations of all runs of one size."""
+    medians = {what: statistics.median(amount for one in runs for amount in one[what]) for what in FIGURES}
+    iterations = sum(len(one["seconds"]) for one in runs)
+    kept = {name: runs[0][name] for name in ("processes", "user_down", "user_up")}
+    return {**kept, "runs": len(runs), "iterations": iterations, **medians}
 
 
-def fit(sizes: Iterable[float], values: Iterable[float]) -> dict[str, float]:
+def _user_bytes(line: dict[str, Any]) -> int:
+    """On the wire in this iteration, to users and from them."""
+    own = (row for row in line["rows"] if row[0] == line["iteration"])
+    return sum(wire for _, sender, receiver, *_, wire in own if "user" in (sender, receiver))
+
+
+def fits_of(samples: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """None where one size alone is left."""
+    if len(samples) < 2:
+        return None
+    return {what: fit([row["size"] for row in samples], [row[what] for row in samples]) for what in FIGURES}
+
+
+def fit(sizes: Iterable[float], values: Iterable[float]) -> dict[str, Any]:
     """Least squares of the logarithms, and of relative errors for the line, so that small sizes count as much."""
     x, y = np.array(list(sizes), np.float64), np.array(list(values), np.float64)
-    exponent, logarithm = np.polyfit(np.log(x), np.log(y), 1)
+    power = stats.linregress(np.log(x), np.log(y))
     slope, fixed = np.polyfit(x, y, 1, w=1 / y)
+    reach = stats.t.ppf(0.975, len(x) - 2) * power.stderr if len(x) > 2 else None
     return {
-        "exponent": float(exponent),
-        "exponent_residual": _residual(y, np.exp(logarithm) * x**exponent),
+        "exponent": float(power.slope),
+        "exponent_interval": None if reach is None else [float(power.slope - reach), float(power.slope + reach)],
+        "exponent_residual": _residual(y, np.exp(power.intercept) * x**power.slope),
         "fixed": float(fixed),
         "slope": float(slope),
         "line_residual": _residual(y, fixed + slope * x),

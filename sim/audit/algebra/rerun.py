@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from actors.limits import check_files
+from actors.limits import check_files, files_of
 from protocol.codec import field_kinds
 from protocol.errors import Aborted, BadInput
 from protocol.messages import EVENTS, Hello, Message
@@ -92,7 +92,7 @@ class Actor:
 class Rerun:
     def __init__(self, case: Case) -> None:
         self._case = case
-        check_files(len(case.parties), 0)  # all views are open at once
+        check_files(files_of(len(case.parties), 0))  # all views are open at once
         self._arena = Arena()
         self._queues: dict[tuple[str, str], deque[Message]] = {}
         case.card.setting.envelopes.sharers += 2  # many raters of an item derive the same envelopes here
