@@ -92,7 +92,7 @@ def resume(folder: Path, *, on_plan: OnPlan | None = None, on_line: OnLine | Non
         if plan.card.run_id != card.run_id:
             raise BadInput(f"{config.data} is not what it was when {folder} was started: put the same data there.")
         plan = check_limits(plan, folder)
-        require(not _in_turns(plan), f"The users of {folder} take turns to be connected, so it cannot go on: run it again.")
+        require(not _in_turns(plan), f"Users of {folder} take turns to be connected, so it cannot go on: run it again.")
         return _carry_out(plan, folder, _Course(lock, resume=True), started, on_plan, on_line)
 
 
