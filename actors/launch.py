@@ -323,6 +323,8 @@ class Launch:
 
     def _conclude(self) -> None:
         self._books.conclude()
+        if self._staff.connected is not None:
+            self.outcome.course["connected"] = self._staff.connected  # so that bytes can be told beforehand
         folder = self._staff.run_folder
         if self.outcome.abort is None:
             self.outcome.item_factors = np.load(folder / "model" / "item_factors.npy", allow_pickle=False)

@@ -67,3 +67,4 @@ class Course:
     finished: Numbers  # still there at the end
     turns: Iterable[Turn]
     attempts: tuple[Attempt, ...] = field(default=())
+    in_turns: bool = False  # users connect to the third party when they write to it, not before

@@ -119,6 +119,7 @@ def course_of(scheme: Scheme, params: Params, data: Dealt, ledger: Ledger) -> Co
         finished=finished,
         turns=Turns(scheme, params, data, ledger),
         attempts=attempts,
+        in_turns="connected" in ledger.end,
     )
 
 
@@ -173,7 +174,8 @@ def _document(folder: Path, plan: Plan, ledger: Ledger, forecast: Forecast, by: 
     predicted = {key: round(wire) for key, (_, _, wire) in forecast.rows.items()}
     rows = joined_rows(ledger.rows, predicted)
     kernel_bytes, differences = kernel.compare(ledger.document)
-    on_the_wire = ledger.on_the_wire
+    lost = kernel.lost(ledger.document)
+    on_the_wire = ledger.on_the_wire - lost
     if kernel_bytes is not None and kernel_bytes != on_the_wire:
         differences.append(f"The kernel counted {kernel_bytes} bytes in all, and Keyhole {on_the_wire}.")
     sentences = [*_differences(rows), *differences]
@@ -194,6 +196,7 @@ def _document(folder: Path, plan: Plan, ledger: Ledger, forecast: Forecast, by: 
             "kernel_bytes": kernel_bytes,
             "apart_bytes": ledger.apart_bytes,
             "undelivered_bytes": ledger.undelivered_bytes,
+            "lost_bytes": lost,
         },
         "match": not sentences,
         "kernel_match": None if kernel_bytes is None else not differences,

@@ -63,6 +63,8 @@ def _show_match(document: dict[str, Any]) -> None:
         said += f"; {total['undelivered_bytes']:,} of them did not leave, as their receivers had gone"
     if total["apart_bytes"]:
         said += f"; {total['apart_bytes']:,} more are apart from the protocol's course"
+    if total["lost_bytes"]:
+        said += f"; {total['lost_bytes']:,} were handed over just when their receiver closed, and sent again"
     if total["kernel_bytes"] is not None:
         said += f"; the kernel counted {total['kernel_bytes']:,} in all"
     out.print(f"{said}.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import zmq
 from support import small_run
 from support_runs import check_view, staged
 
+from actors import limits
 from actors.doorbell import Doorbell
 from actors.keys import Roster, Secret
 from actors.launch import Launch, Staff
@@ -19,8 +21,10 @@ from actors.ranks import Ranks, pack_ranks
 from actors.transport import ClientEnd, ServerEnd, make_key_pair
 from actors.vault import Vault
 from actors.watch import Watch
+from protocol.errors import BadInput
 from protocol.resting import put_down, take_up
 from protocol.seating import seat_party
+from sim import api
 from sim.inprocess import InProcess
 
 USERS = 12
@@ -261,3 +265,27 @@ def test_a_watch_finds_what_came_while_something_was_sent(context):
     watch.close()
     for socket in (one, other):
         socket.close(0)
+
+
+# --- a whole run -----------------------------------------------------------------------------------------------------
+
+
+def test_a_run_whose_users_take_turns_says_so_is_predicted_to_the_byte_and_cannot_be_resumed(tmp_path, monkeypatch):
+    settings = {"data": "synthetic:30x20", "iterations": 4, "join": 0.3, "leave": 0.2, "seed": 3}
+    plain = api.run(**settings, out=tmp_path / "all", users_per_process=15)
+    monkeypatch.setattr(limits, "MOST_CONNECTED", 6)
+    monkeypatch.setattr(limits, "FEWEST_CONNECTED", 1)
+    summary = api.run(**settings, out=tmp_path / "few", users_per_process=15)
+    assert summary["completed"] and summary["item_factors_sha256"] == plain["item_factors_sha256"]
+    assert summary["accuracy"] == plain["accuracy"]
+    assert any("At most 6 of the 30 users are connected at a time" in note for note in summary["notes"])
+    assert not any("connected at a time" in note for note in plain["notes"])
+    told = api.bandwidth(tmp_path / "few")
+    assert told["match"] and told["kernel_match"] and told["differences"] == []
+    assert told["total"]["predicted_bytes"] == told["total"]["wire_bytes"]
+    assert api.verify(tmp_path / "few")["ok"]
+    (tmp_path / "few" / "summary.json").write_text(json.dumps(summary | {"completed": False}))
+    with pytest.raises(BadInput, match="take turns"):
+        api.resume(tmp_path / "few")
+    with pytest.raises(BadInput, match="Faults need users who stay connected"):
+        api.run(**settings, out=tmp_path / "faults", users_per_process=15, faults="1:.1")

@@ -122,7 +122,8 @@ class Scheme(ABC):
     def predict(self, params: Params, course: Course) -> Iterator[Flow]:
         """Connections and messages: a user connects to every server, a server to those behind it."""
         for at, server in enumerate(self.servers):
-            for client, number in (("user", course.joined), *((other, 1) for other in self.servers[:at])):
+            users = course.greeted if course.in_turns and server == THIRD_PARTY else course.joined
+            for client, number in (("user", users), *((other, 1) for other in self.servers[:at])):
                 yield Flow(SETUP, client, server, HANDSHAKE, number, DIALLING_BYTES)
                 yield Flow(SETUP, server, client, HANDSHAKE, number, ANSWERING_BYTES)
         yield from self.formula(params, course)
