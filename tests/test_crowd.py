@@ -283,7 +283,7 @@ def test_a_run_whose_users_take_turns_says_so_is_predicted_to_the_byte_and_canno
     told = api.bandwidth(tmp_path / "few")
     assert told["match"] and told["kernel_match"] and told["differences"] == []
     assert told["total"]["predicted_bytes"] == told["total"]["wire_bytes"]
-    assert api.verify(tmp_path / "few")["ok"]
+    assert api.verify(tmp_path / "few")["verified"]
     (tmp_path / "few" / "summary.json").write_text(json.dumps(summary | {"completed": False}))
     with pytest.raises(BadInput, match="take turns"):
         api.resume(tmp_path / "few")
