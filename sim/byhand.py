@@ -31,7 +31,8 @@ SILENCE = 3.0  # seconds after which a server is asked again: no launcher says t
 
 def prepare(config: RunConfig, out: Path | None, force: bool, host: str, port: int) -> tuple[Path, Roster]:
     """A run folder with `roster.json` and one key file per party, and no process."""
-    config = dataclasses.replace(config, users_per_process=config.users_per_process or 1)
+    if config.users_per_process is None:
+        config = dataclasses.replace(config, users_per_process=1)
     fixed = {"transport": "tcp", "users_per_process": 1, "views": "full", "deadline": 60.0, "on_death": "restart"}
     for name, value in (fixed | {"faults": None}).items():
         flag = name.replace("_", "-")
