@@ -121,7 +121,7 @@ class Host:
         self._gate = Gate(self._context) if any(secret.seat.party in self._servers for secret in secrets) else None
         self._hosted: list[Hosted] = []
         self._poller = zmq.Poller()
-        self._by_socket: dict[Any, tuple[Hosted, End]] = {}
+        self._by_socket: dict[Any, tuple[Hosted, End | None]] = {}  # None: the monitor of its server's end
         try:
             for secret in secrets:
                 self._hosted.append(self._seat(roster, secret))
@@ -148,14 +148,14 @@ class Host:
         figures = Figures(name, own_servers, place.reported, self._report, *plane, place.metering, card.params.n_users)
         party, opening = seat_party(card, secret.seat, name in place.views)
         hosted = Hosted(card, secret, party, None, server_end, ends, figures, kernel_note=note)
+        if server_end:  # its monitor is the first to be looked at: connections that have ended are known then
+            self._poller.register(server_end.monitor, zmq.POLLIN)
+            self._by_socket[server_end.monitor] = (hosted, None)
         for end in hosted.ends():
             self._poller.register(end.socket, zmq.POLLIN)
             self._by_socket[end.socket] = (hosted, end)
-        if server_end:
-            self._poller.register(server_end.monitor, zmq.POLLIN)
-            self._by_socket[server_end.monitor] = (hosted, server_end)
-            if place.connected is not None:
-                hosted.doorbell = Doorbell(card.scheme.can_wait)
+        if server_end and place.connected is not None:
+            hosted.doorbell = Doorbell(card.scheme.can_wait)
         if place.faults:
             hosted.mischief = place.faults.of(name, place.incarnation, card.codec)
         if opening and name in place.resume:
@@ -234,7 +234,7 @@ class Host:
 
     def _tidy(self) -> None:
         """After a round of frames: users that were not there are called, by way of the launcher."""
-        for hosted in self._hosted:
+        for hosted in self._hosted if self._gate else ():
             if hosted.doorbell and hosted.server_end:
                 self._see_who_left(hosted, hosted.server_end, hosted.doorbell)
             if hosted.doorbell and (users := hosted.doorbell.take_calls()):
@@ -300,14 +300,15 @@ class Host:
             self._gate.close()
         self._context.destroy(linger=0)
 
-    def _drain(self, hosted: Hosted, end: End) -> bool:
-        """True if nothing is left."""
-        for _ in range(_BURST):
-            arrived = end.receive()
+    def _drain(self, hosted: Hosted, end: End | None) -> bool:
+        """True if nothing is left. Of a client's end one frame is taken: to find no second one costs as much again."""
+        server = hosted.server_end
+        for _ in range(_BURST if end is server else 1):
+            arrived = end.receive() if end else None
             if arrived is None:
                 break
             self._handle(hosted, *arrived)
-        if hosted.server_end:
+        if server and (end is None or server.has_dropped()):
             self._note_refusals(hosted)
         return arrived is None
 

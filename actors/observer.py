@@ -16,7 +16,7 @@ from protocol.roles import FactorizingRecommender, FactorizingUser, Role, user_i
 Numbers = npt.NDArray[np.float64]
 
 _DEPTH = 8  # iterations that a slow reader may lag behind
-_LIVE, _FINAL = 4, 8  # numbers per user: (iteration + 1, Σ|e|, Σe², n) and (done, six sums, clipped)
+_LIVE, _FINAL = 3, 8  # numbers per user: (iteration + 1, Σ|e|, n) and (done, six sums, clipped)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,17 +55,17 @@ class Observer:
 
     def watch(self, party: str, role: Role, done: bool, held_out: HeldOut | None) -> None:
         """Called by a host when a role has entered another iteration, before anything that it sends leaves."""
-        if isinstance(role, FactorizingRecommender):
-            self._factors[:] = role.item_factors
-        elif isinstance(role, FactorizingUser):
+        if isinstance(role, FactorizingUser):
             if done:
                 self._measure(user_index(party), role, held_out)
             elif role.last_errors is not None:
                 self._note(user_index(party), role.iteration, role.inputs.ratings, role.last_errors)
+        elif isinstance(role, FactorizingRecommender):
+            self._factors[:] = role.item_factors
 
     def _note(self, user: int, iteration: int, ratings: Numbers, errors: Numbers) -> None:
-        absolute, squared = self._sums(ratings, ratings - errors)
-        self._live[iteration % _DEPTH, user] = (iteration + 1, absolute, squared, len(ratings))
+        absolute = self._errors(ratings, ratings - errors)
+        self._live[iteration % _DEPTH, user] = (iteration + 1, np.einsum("j->", absolute), len(ratings))
 
     def _measure(self, user: int, role: FactorizingUser, held_out: HeldOut | None) -> None:
         inputs, own = role.inputs, role.user_factors
@@ -79,9 +79,14 @@ class Observer:
         predictions: Numbers = np.einsum("jd,d->j", self._factors[items], own)
         return predictions
 
-    def _sums(self, ratings: Numbers, predictions: Numbers) -> tuple[float, float]:
+    def _errors(self, ratings: Numbers, predictions: Numbers) -> Numbers:
+        """|e| of predictions clipped to the rating range."""
         low, high = self.rating_range
-        errors = np.abs(ratings - np.minimum(np.maximum(predictions, low), high))
+        errors: Numbers = np.abs(ratings - np.minimum(np.maximum(predictions, low), high))
+        return errors
+
+    def _sums(self, ratings: Numbers, predictions: Numbers) -> tuple[float, float]:
+        errors = self._errors(ratings, predictions)
         return float(np.einsum("j->", errors)), float(np.einsum("j,j->", errors, errors))
 
     def train_mae(self, iteration: int, contributors: int) -> float | None:
@@ -90,7 +95,7 @@ class Observer:
         present = slots[slots[:, 0] == iteration + 1]
         if not len(present) or len(present) < contributors:
             return None
-        return float(present[:, 1].sum() / present[:, 3].sum())
+        return float(present[:, 1].sum() / present[:, 2].sum())
 
     def accuracy(self) -> Accuracy:
         """Of the final factors, over the users who have finished."""

@@ -41,6 +41,8 @@ LINGER_MS = 2000
 HIGH_WATER = 10_000  # frames per peer; the protocols keep two or three on their way
 SELF_CHECK_MS = 5000
 HANDSHAKE_MS = 15_000  # then a connection is closed; a thousand users at once need a few seconds on two cores
+_NO_WAIT, _MORE = int(zmq.NOBLOCK), int(zmq.SNDMORE)  # plain numbers: combining flags takes as long as a short send
+_SHARED = 1 << 16  # bytes from which on sending without a copy costs less than one; it wakes a thread per frame
 _HANDSHAKE_BYTES = 1024  # more than any command of a CURVE handshake, which the limit on messages would cut off too
 _FAILED = zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL  # by silence, or by its other end
 _RESULT = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_HANDSHAKE_FAILED_AUTH
@@ -221,6 +223,10 @@ class ServerEnd:
         self._note_ends()
         return dropped
 
+    def has_dropped(self) -> bool:
+        """Something that came as a frame; of connections that were turned away the monitor tells."""
+        return bool(self._dropped or self.revoked_frames)
+
     def left(self) -> list[str]:
         """Whose connection was found closed since the last call, if they have no other: nothing reaches them now."""
         left, self._left = self._left, []
@@ -239,14 +245,13 @@ class ServerEnd:
     def receive(self) -> tuple[str, bytes] | None:
         """(party, frame), or None if nothing waits or what waited was dropped."""
         try:
-            name, frame, *more = self.socket.recv_multipart(zmq.NOBLOCK, copy=False)
+            route = self.socket.recv(_NO_WAIT)
         except zmq.Again:
             return None
-        route = name.bytes
+        frame = self.socket.recv(copy=False)
+        data = _skip_rest(self.socket) if frame.more else frame.bytes
         party = self._party_of.get(route) or self._learn(route, frame)
-        if party is None:
-            return None
-        return party, b"" if more else frame.bytes  # no message of ours has several parts
+        return None if party is None else (party, data)
 
     def _learn(self, route: bytes, frame: zmq.Frame) -> str | None:
         """The party at the other end of a new connection; None if nothing is taken from it."""
@@ -287,7 +292,8 @@ class ServerEnd:
         if route is None:
             return False
         try:
-            self.socket.send_multipart((route, frame), copy=len(frame) < 4096)
+            self.socket.send(route, _MORE)
+            self.socket.send(frame, 0, len(frame) < _SHARED)
         except zmq.ZMQError as error:
             if error.errno == zmq.EHOSTUNREACH:
                 return False
@@ -330,14 +336,14 @@ class ClientEnd:
 
     def receive(self) -> tuple[str, bytes] | None:
         try:
-            parts = self.socket.recv_multipart(zmq.NOBLOCK)
+            frame = self.socket.recv(_NO_WAIT)
         except zmq.Again:
             return None
-        return self.server, parts[0] if len(parts) == 1 else b""
+        return self.server, _skip_rest(self.socket) if self.socket.getsockopt(zmq.RCVMORE) else frame
 
     def send(self, party: str, frame: bytes) -> bool:
         try:
-            self.socket.send(frame, zmq.NOBLOCK)
+            self.socket.send(frame, _NO_WAIT)
         except zmq.Again:  # libzmq gives a connection up for good over which something altered came
             self.socket.disconnect(self._endpoint)
             self.socket.connect(self._endpoint)
@@ -346,6 +352,12 @@ class ClientEnd:
 
     def close(self, linger_ms: int = LINGER_MS) -> None:
         self.socket.close(linger_ms)
+
+
+def _skip_rest(socket: zmq.Socket[bytes]) -> bytes:
+    """No message of ours has several parts: one that has is read as an empty one."""
+    socket.recv_multipart()
+    return b""
 
 
 def _descriptor(frame: zmq.Frame) -> int:

@@ -28,6 +28,11 @@ import zmq.auth.thread
 import zmq.utils.monitor  # noqa: F401
 
 # isort: split
+from actors.compact import bring_together, code_of, fill_holes
+
+fill_holes()
+
+# isort: split
 import ctypes
 import gc
 import mmap
@@ -91,9 +96,15 @@ class Zygote:
         self._common = common
         self._roster = Roster.from_dict(common["roster"])
         self._observer = _open_observer(self._roster, self._observer_fd)  # shared memory stays shared after a fork
+        ran = code_of(lambda: warm_up(self._roster.card))
+        gc.collect()
+        fill_holes()
+        bring_together(ran)
+        del ran
         warm_up(self._roster.card)
         gc.collect()
         gc.freeze()
+        fill_holes()
 
     def _fork(self, count: int) -> None:
         children = []

@@ -39,6 +39,7 @@ NO_HEAD = bytes(HEAD_BYTES)
 _MOST_FIELDS = 16
 
 Encoder = Callable[[Any], Any]
+_Layout = list[tuple[str, Encoder, Encoder, bool]]  # field, how it is put and got, whether the same often comes again
 
 
 class Codec:
@@ -68,13 +69,16 @@ class Codec:
     def kind(self, code: int) -> str:
         return self._classes[code].__name__
 
-    def encode(self, message: Message, sequence: int, head: bytes = NO_HEAD) -> bytes:
+    def encode(self, message: Message, sequence: int, head: bytes = NO_HEAD, memo: Memo | None = None) -> bytes:
         code = self._codes[type(message)]
         body: list[Any] = [code, sequence]
-        body += [encode(getattr(message, name)) for name, encode, _ in self._layouts[code]]
-        return typing.cast(bytes, msgpack.packb(body)) + head
+        for name, put, _, comes_again in self._layouts[code]:
+            value = getattr(message, name)
+            body.append(memo.put(put, value) if comes_again and memo else put(value))
+        packed: bytes = msgpack.packb(body)
+        return packed + head
 
-    def decode(self, frame: bytes) -> tuple[int, Message]:
+    def decode(self, frame: bytes, memo: Memo | None = None) -> tuple[int, Message]:
         """(sequence number, message), or `Rejected` with the reason."""
         body = self._unpack(frame)
         code, sequence = body[0], body[1]
@@ -83,8 +87,10 @@ class Codec:
         layout = self._layouts[code]
         if len(body) != 2 + len(layout):
             raise Rejected(Reason.MALFORMED)
-        values = [decode(value) for value, (_, _, decode) in zip(body[2:], layout, strict=True)]
-        return sequence, self._classes[code](*values)
+        for place, (_, _, get, comes_again) in enumerate(layout, 2):
+            value = body[place]
+            body[place] = memo.get(get, value) if comes_again and memo else get(value)
+        return sequence, self._classes[code](*body[2:])
 
     def _unpack(self, frame: bytes) -> list[Any]:
         if len(frame) > self.max_frame:
@@ -108,8 +114,36 @@ def head_in(frame: bytes) -> bytes:
     return frame[-HEAD_BYTES:]
 
 
-def _layout(cls: type, fields: _Fields) -> list[tuple[str, Encoder, Encoder]]:
-    return [(name, getattr(fields, f"put_{how}"), getattr(fields, f"get_{how}")) for name, how in field_kinds(cls)]
+class Memo:
+    """Identifiers and counts as they were put or got lately: a peer names the same ones in every iteration."""
+
+    __slots__ = ("_known", "_most")
+
+    def __init__(self, most: int) -> None:
+        self._known: dict[tuple[Encoder, bytes], Any] = {}
+        self._most = most
+
+    def put(self, put: Encoder, value: Any) -> Any:
+        return self._recall(put, value, value.tobytes()) if value.dtype == np.uint32 else put(value)
+
+    def get(self, get: Encoder, value: Any) -> Any:
+        return self._recall(get, value, value) if type(value) is bytes else get(value)
+
+    def _recall(self, make: Encoder, value: Any, key: bytes) -> Any:
+        made = self._known.get((make, key))
+        if made is None:
+            made = make(value)
+            if len(self._known) >= self._most:
+                self._known.clear()
+            self._known[make, key] = made
+        return made
+
+
+def _layout(cls: type, fields: _Fields) -> _Layout:
+    return [
+        (name, getattr(fields, f"put_{how}"), getattr(fields, f"get_{how}"), how in fields.comes_again)
+        for name, how in field_kinds(cls)
+    ]
 
 
 @functools.cache
@@ -121,6 +155,8 @@ def field_kinds(cls: type) -> tuple[tuple[str, str], ...]:
 
 class _Fields:
     """How each kind of field becomes an int or bytes (`put`) and is checked on its way back (`get`)."""
+
+    comes_again: typing.ClassVar[frozenset[str]] = frozenset()  # kinds worth remembering
 
     def __init__(self, ring: Ring, dim: int, factor_bits: int) -> None:
         self.ring = ring
@@ -198,7 +234,7 @@ class _Fields:
         return self._rows(_binary(value, 2 * self.dim), "<f2") if self.narrow else self.get_floats(value)
 
     def _rows(self, data: bytes, number: str) -> Any:
-        rows = np.frombuffer(data, number).astype(np.float32).reshape(-1, self.dim)
+        rows = np.frombuffer(data, number).astype(np.float32, copy=False).reshape(-1, self.dim)
         if not everywhere(np.isfinite(rows)):
             raise Rejected(Reason.OUT_OF_RANGE)
         return rows
@@ -212,6 +248,8 @@ class _Fields:
 
 class _PackedFields(_Fields):
     """Identifiers and counts in as few bits as their widest needs."""
+
+    comes_again = frozenset({"counts", "items", "users"})
 
     def __init__(self, ring: Ring, dim: int, factor_bits: int, packing: Packing) -> None:
         super().__init__(ring, dim, factor_bits)

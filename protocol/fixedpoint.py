@@ -19,8 +19,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import brentq
 
-from protocol.errors import BadInput, Bug
-from protocol.ring import Label, Ring, RingArray, everywhere
+from protocol.errors import BadInput
+from protocol.ring import Label, Ring, RingArray
 
 MOST_FRACTION_BITS = 24
 LEAST_FRACTION_BITS = 8
@@ -36,10 +36,8 @@ class FixedPoint:
         self._scale = 2.0**fraction_bits
 
     def encode(self, reals: npt.NDArray[np.float64], label: Label | None = None) -> RingArray:
-        scaled = np.rint(reals * self._scale)
-        if not everywhere(np.isfinite(scaled)):
-            raise Bug("a value to encode is not finite")
-        return self.ring.from_integers(scaled, label)
+        scaled = reals * self._scale
+        return self.ring.from_integers(np.rint(scaled, out=scaled), label)
 
     def decode(self, words: RingArray) -> npt.NDArray[np.float64]:
         return self.ring.to_signed(words) / self._scale

@@ -80,6 +80,8 @@ class SumHolder:
         self._n_items = n_items
         self.iteration = 0
         self.opening: OpenSum | None = None
+        self._opened = np.zeros(n_items, np.bool_)  # the items of the opening
+        self._invited: set[int] = set()
         self.closing: Contributors | None = None
         self._parts: dict[int, Part] = {}
         self._gone: set[int] = set()
@@ -92,20 +94,23 @@ class SumHolder:
         require(not len(opening.items) or opening.items[-1] < self._n_items, Reason.UNKNOWN_ITEM)
         require(everywhere(opening.floors >= 1), Reason.OUT_OF_RANGE)
         self.opening = opening
-        invited = {int(user) for user in opening.users}
-        self._parts = {
-            user: part
-            for user, part in self._parts.items()
-            if user in invited and subset(part[0], opening.items)
-        }
+        self._invited = set(opening.users.tolist())
+        self._opened = np.zeros(self._n_items, np.bool_)
+        self._opened[opening.items] = True
+        self._parts = {user: part for user, part in self._parts.items() if self._is_opened(user, part[0])}
 
     def add(self, user: int, iteration: int, items: Ids, values: RingArray) -> None:
         require(0 <= user < self._n_users, Reason.UNKNOWN_SENDER)
         require(iteration == self.iteration < self._iterations and self.closing is None, Reason.WRONG_ITERATION)
         require(user not in self._parts, Reason.DUPLICATE)
         require_rows(self._ring, self._dim, self._n_items, items, values)
-        require_opened(self.opening, user, items)
+        if self.opening is not None:
+            require(user in self._invited, Reason.UNKNOWN_SENDER)
+            require(everywhere(self._opened[items]), Reason.UNKNOWN_ITEM)
         self._parts[user] = (items, values)
+
+    def _is_opened(self, user: int, items: Ids) -> bool:
+        return user in self._invited and everywhere(self._opened[items])
 
     @property
     def complete(self) -> bool:
@@ -120,7 +125,7 @@ class SumHolder:
 
     def _only_the_gone_are_missing(self) -> bool:
         assert self.opening is not None
-        return all(int(user) in self._parts or int(user) in self._gone for user in self.opening.users)
+        return all(user in self._parts or user in self._gone for user in self._invited)
 
     def close(self) -> Contributors:
         """Fix the contributor set of this iteration and say who is in it."""

@@ -28,7 +28,8 @@ def noise_share(
     normal: npt.NDArray[np.float64],
 ) -> npt.NDArray[np.float64]:
     """b sqrt(2 H_j[l]) C[l] with C ~ N(0, 1/floor): rows are items, `floors` one count per row."""
-    share = 2 * envelope.astype(np.float64)
+    share = envelope.astype(np.float64)
+    share *= 2
     np.sqrt(share, out=share)
     share /= np.sqrt(floors.astype(np.float64))[:, None]
     share *= scale

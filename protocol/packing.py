@@ -59,7 +59,7 @@ def pack_ids(ids: Words, n: int) -> bytes:
 
 
 def unpack_ids(data: bytes, n: int, beyond: Reason) -> Words:
-    """The identifiers; `beyond` is the reason to refuse one that is not below n."""
+    """The identifiers, not to be written to; `beyond` is the reason to refuse one that is not below n."""
     if len(data) < -(-n // 8):
         ids = _unpack(data, id_bits(n))
         check_increasing(ids)

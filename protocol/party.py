@@ -20,16 +20,17 @@ from typing import Any
 
 import numpy as np
 
-from protocol.codec import NO_HEAD, WIRE_VERSION, Codec
+from protocol.codec import NO_HEAD, WIRE_VERSION, Codec, Memo
 from protocol.errors import Aborted, Reason, Rejected
 from protocol.messages import EVENTS, SETUP, Again, Event, Hello, Message
-from protocol.roles import Done, Effects, Role, Send, Timer
+from protocol.roles import Done, Effects, Role, Send, Timer, user_index
 from protocol.session import Session
 from protocol.signing import Signer
 from protocol.view import END, EVENT, HASH_BYTES, RECEIVED, REJECTED, SENT, SIGNED, Differs, Record, ViewWriter
 
 KEPT_FRAMES = 4  # per peer, for one that asks again; the protocols have fewer on their way
 KEPT_BYTES = 64 << 20  # for all peers together; what is older can be derived again from the view
+_MEMO, _USERS_MEMO = 1 << 14, 8  # lists that are remembered: a server has many peers, a user one or two
 _EVENT_FIELDS = {"Deadline": [int], "Churn": [int, bool], "Due": [int, tuple], "Gone": [int]}
 
 
@@ -75,6 +76,7 @@ class Party:
         self.done = False
         self.result: np.ndarray | None = None
         self._signer = signer
+        self._memo = Memo(_MEMO if user_index(name) < 0 else _USERS_MEMO)
         self._session = Session(Hello(WIRE_VERSION, run_id, params_digest))
         self._kept: OrderedDict[tuple[str, int], bytes] = OrderedDict()  # by peer and number, oldest first
         self._kept_bytes = 0
@@ -90,7 +92,7 @@ class Party:
         step = Step()
         understood = False
         try:
-            sequence, message = self.codec.decode(frame)
+            sequence, message = self.codec.decode(frame, self._memo)
             step.kind, step.iteration = type(message).__name__, iteration_of(message)
             if isinstance(message, Again):
                 if sequence:
@@ -240,7 +242,7 @@ class Party:
 
     def _send(self, to: str, message: Message, step: Step) -> None:
         number = self._session.next_to(to)
-        frame = self.codec.encode(message, number, self._head())
+        frame = self.codec.encode(message, number, self._head(), self._memo)
         self._session.sent(to)
         self._keep(to, number, frame)
         outgoing = Outgoing(to, type(message).__name__, iteration_of(message), frame)

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csc_matrix
 
+from protocol.errors import Bug
 from protocol.tape import Name, keystream
 
 RingArray = npt.NDArray[Any]  # uint32 or uint64, every entry below P
@@ -29,7 +30,12 @@ class Label:
     what: str  # "gradient", "eta", "rho", …
     iteration: int
     items: Ids  # one per row
-    weights: npt.NDArray[np.float64] | None = None  # of noise: which part of the whole's variance a share has, per row
+    shares: npt.NDArray[np.uint32] | None = None  # of noise: of how many shares this is one, per row
+
+    @property
+    def weights(self) -> npt.NDArray[np.float64] | None:
+        """Of noise: which part of the whole's variance a share has, per row."""
+        return None if self.shares is None else 1 / self.shares
 
 
 def everywhere(condition: npt.NDArray[np.bool_]) -> bool:
@@ -61,8 +67,8 @@ class Ring:
         return np.zeros((rows, dim), self.dtype)
 
     def add(self, first: RingArray, *others: RingArray) -> RingArray:
-        total = first.copy()
-        for other in others:
+        total = first + others[0] if others else first.copy()
+        for other in others[1:]:
             total += other
         return self._reduce(total)
 
@@ -98,6 +104,8 @@ class Ring:
         """Integral floats of any size, reduced mod P without rounding."""
         if everywhere(np.abs(integers) < 2.0**63):
             return self._reduce(integers.astype(np.int64).astype(self.dtype))
+        if not everywhere(np.isfinite(integers)):
+            raise Bug("a value to encode is not finite")
         modulus = 2.0**self.bits
         residue = np.fmod(integers, modulus)  # exact, in (-P, P)
         # into [-P/2, P/2), exact because a float above P/2 is a multiple of a large enough power of two
@@ -120,7 +128,7 @@ class Ring:
     def from_bytes(self, data: bytes | memoryview, dim: int) -> RingArray:
         """Rows of `dim` elements (the caller has checked the length); uniform bytes give uniform elements."""
         if self._fills_word:
-            return np.frombuffer(data, self._little).astype(self.dtype).reshape(-1, dim)
+            return np.frombuffer(data, self._little).astype(self.dtype, copy=False).reshape(-1, dim)
         packed = np.frombuffer(data, np.uint8).reshape(-1, self.width)
         full = np.zeros((len(packed), self.dtype.itemsize), np.uint8)
         full[:, : self.width] = packed

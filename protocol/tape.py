@@ -51,7 +51,8 @@ class Tape:
     def normal(self, rows: int, dim: int, *name: Name) -> npt.NDArray[np.float64]:
         """Independent N(0, 1), by inversion of the distribution function."""
         words = np.frombuffer(keystream(self._seed, 8 * rows * dim, "normal", *name), "<u8")
-        return ndtri(_unit_interval(words)).reshape(rows, dim)
+        cells = _unit_interval(words)
+        return ndtri(cells, out=cells).reshape(rows, dim)
 
 
 def _unit_interval(words: npt.NDArray[np.uint64]) -> npt.NDArray[np.float64]:
@@ -88,12 +89,11 @@ class Envelopes:
             known = self._rows[(dim, *name)] = {}
             if len(self._rows) > _STREAMS_KEPT:
                 del self._rows[next(iter(self._rows))]
-        try:
-            data = b"".join(map(known.__getitem__, keys))
-        except KeyError:
-            missing = [key for key in keys if key not in known]
-            known.update(zip(missing, (row.tobytes() for row in exponential(missing, dim, *name)), strict=True))
-            data = b"".join(map(known.__getitem__, keys))
+        missing = [key for key in keys if key not in known]
+        if missing:
+            drawn, row = exponential(missing, dim, *name).tobytes(), 4 * dim
+            known.update(zip(missing, [drawn[at : at + row] for at in range(0, len(drawn), row)], strict=True))
+        data = b"".join([known[key] for key in keys])
         return np.frombuffer(data, np.float32).reshape(len(keys), dim)
 
 
@@ -101,5 +101,6 @@ def exponential(keys: Sequence[bytes], dim: int, *name: Name) -> npt.NDArray[np.
     """Exp(1) vectors, one row per key, rounded to the float32 that may travel instead of the key."""
     label = msgpack.packb(("exponential", *name))
     data = b"".join([hashlib.shake_256(key + label).digest(8 * dim) for key in keys])
-    uniform = _unit_interval(np.frombuffer(data, "<u8"))
-    return (-np.log(uniform)).astype(np.float32).reshape(len(keys), dim)
+    cells = _unit_interval(np.frombuffer(data, "<u8"))
+    np.negative(np.log(cells, out=cells), out=cells)
+    return cells.astype(np.float32).reshape(len(keys), dim)

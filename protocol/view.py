@@ -89,13 +89,12 @@ class ViewWriter:
 
     def record(self, type_: int, *fields: Any) -> bytes:
         body = msgpack.packb([type_, *fields])
-        length = struct.pack("<I", len(body))
+        record = b"".join((len(body).to_bytes(4, "little"), body))
         chain = hashlib.sha256(self.head)
-        chain.update(length)
-        chain.update(body)
+        chain.update(record)
         self.head = chain.digest()
         self.records += 1
-        return b"".join((length, body, self.head))
+        return b"".join((record, self.head))
 
     def received(self, sender: str, frame: bytes) -> bytes:
         return self.record(RECEIVED, sender, frame)

@@ -215,7 +215,7 @@ class DynamicUser(MaskedUser):
             envelope = self._check_envelope(message.envelopes, rows)
             blinds = self._check_rows(message.blinds, rows)
         normal = self.tape.normal(rows, params.dim, "eta", message.attempt)
-        label = Label("eta", message.attempt, message.items, 1 / message.counts)
+        label = Label("eta", message.attempt, message.items, message.counts)
         share = self.fixed.encode(noise_share(params.noise_scale, envelope, message.counts, normal), label)
         self.attempt = message.attempt
         return [Send(THIRD_PARTY, BlindedShare(message.attempt, message.items, ring.add(share, blinds)))]

@@ -77,7 +77,7 @@ class JoiningUser(FactorizingUser):
 
     def label(self, what: str, iteration: int, floors: npt.NDArray[np.uint32] | None = None) -> Label:
         """Of one row for each of the user's items; noise is one share of `floors`."""
-        return Label(what, iteration, self.inputs.items, None if floors is None else 1 / floors)
+        return Label(what, iteration, self.inputs.items, floors)
 
     def finish(self, sender: str, message: Message) -> Effects:
         require(sender == RECOMMENDER, Reason.UNKNOWN_SENDER)
