@@ -166,6 +166,8 @@ class Host:
             hosted.journal = open_journal(view_path(place.run_folder, name), opening)
         if hosted.doorbell:
             hosted.party.keep_bytes = _KEPT_FOR_THE_AWAY
+        if server_end and not hosted.mischief:
+            hosted.party.burst = _BURST
         if hosted.mischief and hosted.journal and hosted.party.view:
             hosted.journal = hosted.mischief.journal(hosted.journal, hosted.party.view)
         return hosted
@@ -308,6 +310,8 @@ class Host:
             if arrived is None:
                 break
             self._handle(hosted, *arrived)
+        if server and hosted.journal:
+            hosted.journal.flush()
         if server and (end is None or server.has_dropped()):
             self._note_refusals(hosted)
         return arrived is None
@@ -337,33 +341,55 @@ class Host:
         hosted.derived[peer] = (first, times)
         if name not in self._place.views or times > _MOST_DERIVED:
             return []
+        if hosted.journal:
+            hosted.journal.flush()
         path = view_path(self._place.run_folder, name)
         return derive_again(hosted.card, hosted.secret.seat, path, peer, first, end)
 
     def _settle(self, hosted: Hosted, before: int, step: Step) -> None:
         """Write before you speak: the view, then the person's figures, then the frames."""
         party = hosted.party
-        self._crash_here(hosted, step, PHASES[0])
+        turned = party.role.iteration != before
+        if hosted.mischief:
+            self._crash_here(hosted, step, PHASES[0])
         if hosted.journal and step.records:
-            hosted.journal.append(step.records)
-        self._crash_here(hosted, step, PHASES[1])
+            if hosted.server_end and not (hosted.mischief or turned or step.sends or step.abort or step.done):
+                hosted.journal.hold(step.records)  # until the end of the burst: it says nothing
+            else:
+                hosted.journal.append(step.records)
+        if hosted.mischief:
+            self._crash_here(hosted, step, PHASES[1])
         if step.abort is not None:
             raise step.abort
-        turned = party.role.iteration != before
         memory = self._memory() if step.done else None  # before the last look at memory that is shared
         if turned or step.done:
             hosted.figures.watch(party.role, step.done)
-        for out in step.sends:
-            self._send(hosted, out)
-        for iteration in step.timers:
-            self._schedule(self._place.deadline, functools.partial(self._deadline, hosted, iteration))
-        self._crash_here(hosted, step, PHASES[2])
+        self._carry_out(hosted, step)
+        if hosted.mischief:
+            self._crash_here(hosted, step, PHASES[2])
         if turned:
             hosted.figures.turned(party.role)
         if turned and before >= 0 and party.name == RECOMMENDER and not step.done:
             self._apply_rule(party.role.iteration)
         if step.done:
             self._finish(hosted, memory)
+
+    def _carry_out(self, hosted: Hosted, step: Step) -> None:
+        """Frames and timers; a long step comes in parts, so that users work while the last frames are made."""
+        for out in step.sends:
+            self._send(hosted, out)
+        for iteration in step.timers:
+            self._schedule(self._place.deadline, functools.partial(self._deadline, hosted, iteration))
+        rest = step.rest
+        while rest:
+            part = hosted.party.go_on(rest)
+            if hosted.journal and part.records:
+                hosted.journal.append(part.records)
+            for out in part.sends:
+                self._send(hosted, out)
+            for iteration in part.timers:
+                self._schedule(self._place.deadline, functools.partial(self._deadline, hosted, iteration))
+            step.done, rest = step.done or part.done, part.rest
 
     def _memory(self) -> int | None:
         """Of the process, once: it takes the longer the larger it is."""

@@ -44,6 +44,7 @@ class Journal:
     def __init__(self, path: str, again: bool = False) -> None:
         """A new file, or one that goes on. It has one writer."""
         self._path = path
+        self._held: list[bytes] = []
         flags = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
         try:
             self._file = os.open(path, flags if again else flags | os.O_CREAT | os.O_EXCL, 0o600)
@@ -59,7 +60,18 @@ class Journal:
         """What a crash left behind this offset goes."""
         os.ftruncate(self._file, end)
 
+    def hold(self, records: list[bytes]) -> None:
+        """Of something that caused no frame: they are written with the next that is, or when `flush` is called."""
+        self._held += records
+
+    def flush(self) -> None:
+        if self._held:
+            self.append([])
+
     def append(self, records: list[bytes]) -> None:
+        if self._held:
+            records = [*self._held, *records]
+            self._held = []
         data = memoryview(records[0] if len(records) == 1 else b"".join(records))
         try:
             while data:  # a regular file takes all at once, unless the disk is full
@@ -72,6 +84,7 @@ class Journal:
         return os.write(self._file, data)
 
     def close(self) -> None:
+        self.flush()
         os.close(self._file)
 
 

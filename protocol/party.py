@@ -56,6 +56,7 @@ class Step:
     iteration: int = SETUP
     wants: tuple[str, int, int] | None = None  # a peer asks for these frames (first, end), which are not kept any more
     has_all: bool = False  # the peer said that it has every frame that was sent to it
+    rest: Effects = ()  # what else this input caused, for `go_on`
 
 
 class Party:
@@ -81,6 +82,7 @@ class Party:
         self._kept: OrderedDict[tuple[str, int], bytes] = OrderedDict()  # by peer and number, oldest first
         self._kept_bytes = 0
         self.keep_bytes = KEPT_BYTES
+        self.burst: int | None = None  # so many frames at most in a step, so that the first leave before the last are made
         self._asked: dict[str, int] = {}  # by peer, the frame that was asked for when a later one had come
 
     def start(self) -> Step:
@@ -220,8 +222,17 @@ class Party:
 
     # --- effects -----------------------------------------------------------------------------------------------------
 
+    def go_on(self, rest: Effects) -> Step:
+        """With what the step before has left over, once its records are written and its frames have left."""
+        step = Step()
+        self._carry_out(rest, step)
+        return step
+
     def _carry_out(self, effects: Effects, step: Step) -> None:
-        for effect in effects:
+        for place, effect in enumerate(effects):
+            if self.burst is not None and len(step.sends) >= self.burst:
+                step.rest = effects[place:]
+                return
             if isinstance(effect, Send):
                 if self._session.next_to(effect.to) == 0:
                     self._send(effect.to, self._session.hello, step)

@@ -16,7 +16,7 @@ def derive(monkeypatch):
     monkeypatch.setattr(host, "derive_again", lambda card, seat, path, peer, first, end: [(peer, first, end)])
     place = Place("run", frozenset({"recommender"}), 60.0)
     party = SimpleNamespace(name="recommender")
-    hosted = SimpleNamespace(party=party, card=None, secret=SimpleNamespace(seat=None), derived={})
+    hosted = SimpleNamespace(party=party, card=None, secret=SimpleNamespace(seat=None), derived={}, journal=None)
     return lambda peer, first: bool(Host._derive(SimpleNamespace(_place=place), hosted, peer, first, first + 5))
 
 
