@@ -16,7 +16,8 @@ from typing import Any
 
 from actors.channel import Channel
 from actors.figures import Figures, Report
-from actors.host import Host, Hosted, Place
+from actors.host import Host
+from actors.hosted import Hosted, Place
 from actors.journal import Journal, open_journal, view_path
 from actors.keys import Roster
 from actors.observer import Observer

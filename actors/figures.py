@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -196,7 +197,9 @@ class Figures:
             }
         )
 
-    def closed(self, handshakes: Mapping[str, int], kernel: list[list[Any]] | None, note: str | None) -> None:
+    def closed(
+        self, handshakes: Mapping[str, int], kernel: list[list[Any]] | None, note: str | None, peak: int | None = None
+    ) -> None:
         """Of a server that is there no more. `handshakes`: by party, how many in this life of it."""
         meter = self._meter or Meter(self._party, self._n_users)
         if self._meter and not self._left_out:
@@ -213,6 +216,7 @@ class Figures:
                 "again": self._again,
                 "kernel": meter.kernel(kernel),
                 "kernel_note": note,
+                "peak": peak,
                 **tally.to_lists(),
             }
         )
@@ -232,6 +236,11 @@ def own_memory() -> int | None:
     lines = os.read(file, 1 << 16).splitlines()
     os.close(file)
     return 1024 * sum(int(line.split()[1]) for line in lines if line.startswith(b"Private_"))
+
+
+def peak_memory() -> int:
+    """The most bytes that this process ever had in memory, shared ones included."""
+    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def save_factors(run_folder: str, factors: np.ndarray) -> None:

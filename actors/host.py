@@ -10,11 +10,8 @@ from __future__ import annotations
 import functools
 import heapq
 import itertools
-import os
-import signal
 import time
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import zmq
@@ -22,73 +19,28 @@ import zmq
 from actors import kernel
 from actors.channel import Channel
 from actors.doorbell import Doorbell
-from actors.faults import PHASES, Faults
-from actors.figures import Figures, Report, own_memory, save_factors
-from actors.journal import Journal, derive_again, open_journal, resume_party, view_path
+from actors.faults import PHASES
+from actors.figures import Figures, Report, own_memory, peak_memory, save_factors
+from actors.hosted import End, Hosted, Place, crash_here, look_on
+from actors.journal import derive_again, open_journal, resume_party, view_path
 from actors.keys import Roster, Secret
 from actors.observer import Observer
 from actors.outcome import EventsFor
 from actors.patience import Patience
 from actors.transport import ClientEnd, Context, Gate, ServerEnd
 from protocol.errors import Aborted, BadInput, Reason
-from protocol.messages import EVENTS, SETUP, Deadline, Event, Gone
-from protocol.party import Outgoing, Party, Step, read_event
+from protocol.messages import EVENTS, Deadline, Event, Gone
+from protocol.party import Outgoing, Step, read_event
 from protocol.roles import RECOMMENDER, user_name
-from protocol.seating import Card, seat_party
-from protocol.view import END, EVENT, SENT, SIGNED, Record
-
-End = ServerEnd | ClientEnd
+from protocol.seating import seat_party
 
 _BURST = 64  # frames of one socket before the others get a turn
 _TICK = 0.01  # seconds; the unit of a delay that was planned
 _PORT_SECONDS = 10.0  # in which the port of a server that was killed must be free again
 _MOST_DERIVED = 3  # times that one peer may have the same old frames derived again
 _LOOK_SECONDS = 0.2  # between two looks at who is still connected
-_LEAVE_SECONDS = 0.02  # in which frames that were handed over are on the wire
 _KEPT_FOR_THE_AWAY = 1 << 30  # bytes that users who are not connected have not heard yet
 _SEE_OFF_SECONDS = 3.0  # in which clients that are done close their connections, so that the kernel has counted all
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where and how this host works; nothing of it reaches a role."""
-
-    run_folder: str  # not a Path: what a user's process touches, it owns
-    views: frozenset[str]  # parties that keep a view
-    deadline: float  # seconds that an iteration may take
-    bind: dict[str, str] = field(default_factory=dict)  # server -> endpoint, where it differs from the roster's
-    resume: frozenset[str] = frozenset()  # parties that go on from their views
-    reported: int = SETUP - 1  # the launcher has the figures of the iterations up to this one
-    silence: float | None = None  # seconds after which a server is asked again; half of the deadline
-    faults: Faults | None = None
-    incarnation: int = 0  # how often these parties were started before
-    metering: str = "on"  # of servers: "on", "off", or "pairs" (in every other two iterations)
-    connected: int | None = None  # users that are connected at a time, who come and go; None: all of them, and stay
-
-
-@dataclass(slots=True, eq=False)
-class Hosted:
-    card: Card
-    secret: Secret
-    party: Party
-    journal: Journal | None
-    server_end: ServerEnd | None
-    client_ends: dict[str, ClientEnd]
-    figures: Figures
-    mischief: Any = None  # planned faults, if there are any
-    before: int = SETUP  # the iteration that the first step finds
-    first: Step | None = None  # after a restart: what the view says is still to be done
-    derived: dict[str, tuple[int, int]] = field(default_factory=dict)  # by peer: first frame, how often in a row
-    servers: list[tuple[Hosted, str]] = field(default_factory=list)  # whom it asks when it hears nothing
-    kernel_note: str | None = None  # of a server: why it does not read what the kernel counts
-    doorbell: Doorbell | None = None  # of a server whose users come and go
-
-    def listens(self) -> bool:
-        """A user that is done wants nothing more; a server may still be asked for its last frames."""
-        return not self.party.done or self.server_end is not None
-
-    def ends(self) -> list[End]:
-        return [*([self.server_end] if self.server_end else []), *self.client_ends.values()]
 
 
 class Host:
@@ -159,7 +111,7 @@ class Host:
         if place.faults:
             hosted.mischief = place.faults.of(name, place.incarnation, card.codec)
         if opening and name in place.resume:
-            follow = functools.partial(self._follow, hosted)
+            follow = functools.partial(look_on, hosted)
             path = view_path(place.run_folder, name)
             hosted.party, hosted.journal, hosted.first = resume_party(card, secret.seat, path, follow)
         elif opening:
@@ -194,19 +146,6 @@ class Host:
                     chosen = self._events is None or not patience  # by a person, who can choose another
                     raise taken if chosen else Aborted(Reason.PARTY_DIED, str(taken)) from None
                 time.sleep(_TICK)
-
-    def _follow(self, hosted: Hosted, party: Party, records: Iterable[Record]) -> Iterator[Record]:
-        """Look on while a party does again what its view says: the figures are those of the first time."""
-        hosted.party = party
-        for record in records:
-            if record.type not in (SENT, END, SIGNED) and party.role.iteration != hosted.before:
-                hosted.figures.watch(party.role, False)
-                hosted.figures.turned(party.role)
-                hosted.before = party.role.iteration
-            yield record
-            hosted.figures.recount(record, hosted.card.codec)
-            if record.type == EVENT and record.fields[0] == "Gone" and hosted.server_end:
-                hosted.server_end.revoke(user_name(record.fields[1]))
 
     # --- the loop ----------------------------------------------------------------------------------------------------
 
@@ -290,7 +229,7 @@ class Host:
     def _close_server(self, hosted: Hosted, end: ServerEnd) -> None:
         self._note_refusals(hosted)
         counted, note = (end.ledger.close(), end.ledger.note) if end.ledger else (None, hosted.kernel_note)
-        hosted.figures.closed(end.handshakes(), counted, note)
+        hosted.figures.closed(end.handshakes(), counted, note, peak_memory())
         end.close()
 
     def _abandon(self) -> None:
@@ -351,14 +290,14 @@ class Host:
         party = hosted.party
         turned = party.role.iteration != before
         if hosted.mischief:
-            self._crash_here(hosted, step, PHASES[0])
+            crash_here(hosted, step, PHASES[0])
         if hosted.journal and step.records:
             if hosted.server_end and not (hosted.mischief or turned or step.sends or step.abort or step.done):
                 hosted.journal.hold(step.records)  # until the end of the burst: it says nothing
             else:
                 hosted.journal.append(step.records)
         if hosted.mischief:
-            self._crash_here(hosted, step, PHASES[1])
+            crash_here(hosted, step, PHASES[1])
         if step.abort is not None:
             raise step.abort
         memory = self._memory() if step.done else None  # before the last look at memory that is shared
@@ -366,7 +305,7 @@ class Host:
             hosted.figures.watch(party.role, step.done)
         self._carry_out(hosted, step)
         if hosted.mischief:
-            self._crash_here(hosted, step, PHASES[2])
+            crash_here(hosted, step, PHASES[2])
         if turned:
             hosted.figures.turned(party.role)
         if turned and before >= 0 and party.name == RECOMMENDER and not step.done:
@@ -376,20 +315,18 @@ class Host:
 
     def _carry_out(self, hosted: Hosted, step: Step) -> None:
         """Frames and timers; a long step comes in parts, so that users work while the last frames are made."""
-        for out in step.sends:
-            self._send(hosted, out)
-        for iteration in step.timers:
-            self._schedule(self._place.deadline, functools.partial(self._deadline, hosted, iteration))
-        rest = step.rest
-        while rest:
-            part = hosted.party.go_on(rest)
-            if hosted.journal and part.records:
-                hosted.journal.append(part.records)
+        part = step
+        while True:
             for out in part.sends:
                 self._send(hosted, out)
             for iteration in part.timers:
                 self._schedule(self._place.deadline, functools.partial(self._deadline, hosted, iteration))
-            step.done, rest = step.done or part.done, part.rest
+            if not part.rest:
+                return
+            part = hosted.party.go_on(part.rest)
+            step.done = step.done or part.done
+            if hosted.journal:
+                hosted.journal.append(part.records)
 
     def _memory(self) -> int | None:
         """Of the process, once: it takes the longer the larger it is."""
@@ -506,11 +443,3 @@ class Host:
     def _deadline(self, hosted: Hosted, iteration: int) -> None:
         if not hosted.party.done and hosted.party.role.iteration == iteration:
             self._tick(hosted, Deadline(iteration))
-
-    def _crash_here(self, hosted: Hosted, step: Step, phase: str) -> None:
-        if not hosted.mischief or not hosted.journal:  # without a view it could not come back
-            return
-        if step.rejected is None and hosted.mischief.crashes(step.kind or "start", phase):
-            if phase == PHASES[2]:
-                time.sleep(_LEAVE_SECONDS)
-            os.kill(os.getpid(), signal.SIGKILL)

@@ -50,6 +50,7 @@ class Outcome:
     gone: list[str] = field(default_factory=list)  # users whose processes ended and were not started again
     processes: dict[str, int] = field(default_factory=dict)
     user_process_uss: list[int] = field(default_factory=list)  # bytes that each user process owned at its end
+    peaks: dict[str, int] = field(default_factory=dict)  # by server, the most bytes that its process had in memory
 
 
 A_CROWD = f"Bytes of single users are kept in runs of up to {MOST_PARTIES:,} users: here they are added up."
@@ -127,6 +128,8 @@ class Books:
             outcome.rest.add(Tally.from_lists(report))
             outcome.parties += report["parties"]
             outcome.apart += report["apart"]
+            if report["peak"] is not None:
+                outcome.peaks[report["party"]] = report["peak"]
             if not report["by_party"]:
                 outcome.parties_note = A_CROWD
             if report["again"]:

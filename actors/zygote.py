@@ -47,7 +47,8 @@ from actors.channel import Channel, Mailbox, receive_file
 from actors.crowd import CrowdHost
 from actors.faults import Faults
 from actors.figures import Report
-from actors.host import Host, Place
+from actors.host import Host
+from actors.hosted import Place
 from actors.keys import Roster, Secret
 from actors.observer import Observer
 from actors.ranks import Ranks

@@ -82,7 +82,7 @@ class Party:
         self._kept: OrderedDict[tuple[str, int], bytes] = OrderedDict()  # by peer and number, oldest first
         self._kept_bytes = 0
         self.keep_bytes = KEPT_BYTES
-        self.burst: int | None = None  # so many frames at most in a step, so that the first leave before the last are made
+        self.burst: int | None = None  # frames of a step at most: the first of many leave before the last are made
         self._asked: dict[str, int] = {}  # by peer, the frame that was asked for when a later one had come
 
     def start(self) -> Step:

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from actors import limits
-from actors.host import Host, Place
+from actors.host import Host
+from actors.hosted import Place
 from actors.journal import make_view_folders, view_path
 from actors.keys import Roster, read_roster, read_secret, write_private, write_secret
 from actors.presence import everyone_stays, takes_presence

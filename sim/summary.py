@@ -163,7 +163,7 @@ def summarise(
             },
             "seconds": _seconds(outcome, log, seconds),
             "bytes": _bytes(outcome, log),
-            "memory": _memory(outcome.user_process_uss),
+            "memory": _memory(outcome.user_process_uss) | {"peak": outcome.peaks},
             "rejected": dict(sorted(outcome.rejected.items())),
             "strangers": dict(sorted(outcome.strangers.items())),
             "dropouts": log.dropouts,

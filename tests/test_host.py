@@ -7,7 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 from actors import host
-from actors.host import Host, Place
+from actors.host import Host
+from actors.hosted import Place
 
 
 @pytest.fixture
