@@ -223,7 +223,7 @@ def state_of(party: Party) -> Any:
     received = sorted((peer, count) for peer, count in session._received.items() if count)
     digests = sorted((peer, tuple(kept)) for peer, kept in session._digests.items() if kept)
     sent = sorted((peer, count) for peer, count in session._sent.items() if count)
-    kept = (party._kept, list(party._kept_order), party._kept_bytes)
+    kept = (list(party._kept.items()), party._kept_bytes)
     return snapshot([role, received, digests, sent, kept, party.done, party.result])
 
 

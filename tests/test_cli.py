@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import resource
 import signal
 import socket
@@ -291,15 +292,26 @@ def test_every_command_has_help_with_an_example(command):
 # --- by hand --------------------------------------------------------------------------------------------------------
 
 
+def two_free_ports() -> int:
+    """The first of two neighbours, below those that the kernel hands out by itself."""
+    for port in random.sample(range(20_000, 32_000, 2), 100):
+        try:
+            with socket.socket() as one, socket.socket() as other:
+                one.bind(("127.0.0.1", port))
+                other.bind(("127.0.0.1", port + 1))
+                return port
+        except OSError:
+            continue
+    raise AssertionError("no two ports are free")
+
+
 @pytest.mark.parametrize("scheme", ["masked", "dynamic"])
 def test_three_terminals_give_what_one_command_gives(tmp_path, scheme):
     config = ("--data", "synthetic:6x5:.5", "--iterations", "3", "--dim", "2", "--seed", "3", "--scheme", scheme)
     steady = ("--join", "0", "--leave", "0") if scheme == "dynamic" else ()
     result = keyhole("run", *config, *steady, "--out", tmp_path / "run", "--json")
     expected = json.loads(result.stdout)["item_factors_sha256"]
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = two_free_ports()
     folder = tmp_path / "hand"
     assert "keyhole actor users" in keyhole("prepare", *config, "--out", folder, "--port", port).stdout
     where = ["--roster", str(folder / "roster.json"), "--keys", str(folder / "keys")]
@@ -324,9 +336,7 @@ def test_an_actor_that_was_killed_is_started_again_by_hand_and_goes_on(tmp_path,
     steady = ("--join", "0", "--leave", "0") if scheme == "dynamic" else ()
     result = keyhole("run", *config, *steady, "--out", tmp_path / "run", "--transport", "inprocess", "--json")
     expected = json.loads(result.stdout)["item_factors_sha256"]
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = two_free_ports()
     folder = tmp_path / "hand"
     assert keyhole("prepare", *config, "--out", folder, "--port", port).exit_code == 0
     where = ["--roster", str(folder / "roster.json"), "--keys", str(folder / "keys"), "--deadline", "4"]

@@ -274,6 +274,7 @@ def test_the_kernels_counts_are_those_of_every_server_or_none():
             "by_party": True,
             "kernel": kernel,
             "kernel_note": note,
+            "peak": 1000 if party == "recommender" else None,
         }
 
     def concluded(*reports: dict[str, Any]) -> Outcome:
@@ -286,7 +287,7 @@ def test_the_kernels_counts_are_those_of_every_server_or_none():
 
     both = concluded(closed("third_party", None), closed("recommender", None))
     assert both.kernel == [["recommender", "user:0", 1, 600, 400], ["third_party", "user:0", 1, 600, 400]]
-    assert both.kernel_note is None
+    assert both.kernel_note is None and both.peaks == {"recommender": 1000}
     one = concluded(closed("third_party", "It was started again."), closed("recommender", None))
     assert (one.kernel, one.kernel_note) == (None, "It was started again.")
     silent = concluded(closed("recommender", None))

@@ -17,6 +17,7 @@ from sim.baseline import start_baseline
 from sim.config import RunConfig
 from sim.experiments.algebra_bench import bench_algebra
 from sim.experiments.audit_bench import bench_audit
+from sim.experiments.crowd_bench import bench_crowd
 from sim.experiments.growth import bench_growth
 from sim.experiments.kernels import bench_masks, bench_sum
 from sim.experiments.metering import bench_metering
@@ -137,5 +138,6 @@ BENCHES: dict[str, Callable[..., dict[str, Any]]] = {
     "algebra": bench_algebra,
     "metering": bench_metering,
     "growth": bench_growth,
+    "crowd": bench_crowd,
     "audit": bench_audit,
 }

@@ -40,7 +40,7 @@ def bench(
     result = run_bench(name, {option: value for option, value in given.items() if value is not None})
     if json_:
         _print_json(result)
-    elif "skipped" in result:
+    elif result["ratio"] is None and "fits" not in result:
         show.out.print(result["skipped"], markup=False)
     elif "fits" in result:
         _show_growth(result)
@@ -65,6 +65,9 @@ def _show_bench(result: dict[str, Any]) -> None:
     if "memory" in result and result["memory"]["user_process_uss_mean"]:
         mean, most = (show.size(result["memory"][f"user_process_uss_{name}"]) for name in ("mean", "max"))
         show.out.print(f"a user process: {mean} of its own (most: {most}); started in {result['startup']:.1f} s")
+    if "peak" in result:
+        peaks = ", ".join(f"{server} {show.size(most)}" for server, most in sorted(result["peak"].items()))
+        show.out.print(f"most memory: {peaks}; everyone had joined after {result['startup']:.0f} s")
     if config["load_average"] > (os.cpu_count() or 1):
         show.out.print(
             f"The machine was busy before (load average {config['load_average']:.0f}): the ratio may be too high."
