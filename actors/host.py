@@ -306,6 +306,8 @@ class Host:
         self._carry_out(hosted, step)
         if hosted.mischief:
             crash_here(hosted, step, PHASES[2])
+        if hosted.server_end:
+            party.role.work_ahead()
         if turned:
             hosted.figures.turned(party.role)
         if turned and before >= 0 and party.name == RECOMMENDER and not step.done:

@@ -14,6 +14,11 @@ import numpy.typing as npt
 
 from protocol.tape import Name, Tape
 
+try:  # np.einsum itself, without what it does first to choose an order of several operands
+    from numpy._core.multiarray import c_einsum as einsum
+except ImportError:
+    from numpy import einsum
+
 Vector = npt.NDArray[np.float64]
 Matrix = npt.NDArray[np.float64]
 
@@ -21,29 +26,29 @@ Matrix = npt.NDArray[np.float64]
 def first_factors(tape: Tape, rows: int, dim: int, *name: Name) -> Matrix:
     """Rows uniformly random on the unit sphere."""
     normal = tape.normal(rows, dim, *name)
-    lengths: Vector = np.sqrt(np.einsum("ij,ij->i", normal, normal))
+    lengths: Vector = np.sqrt(einsum("ij,ij->i", normal, normal))
     return normal / lengths[:, None]
 
 
 def prediction_errors(ratings: Vector, user_factors: Vector, item_factors: Matrix) -> Vector:
     """e_ij of the unclipped prediction, for the items of one user."""
-    predictions: Vector = np.einsum("jd,d->j", item_factors, user_factors)
+    predictions: Vector = einsum("jd,d->j", item_factors, user_factors)
     return ratings - predictions
 
 
 def item_gradients(errors: Vector, user_factors: Vector) -> Matrix:
     """−2 u_i e_ij, one row per item."""
-    gradients: Matrix = np.einsum("j,d->jd", -2.0 * errors, user_factors)
+    gradients: Matrix = einsum("j,d->jd", -2.0 * errors, user_factors)
     return gradients
 
 
 def step_user(
     user_factors: Vector, item_factors: Matrix, errors: Vector, learning_rate: float, regularisation: float
 ) -> Vector:
-    pull: Vector = np.einsum("jd,j->d", item_factors, errors)
+    pull: Vector = einsum("jd,j->d", item_factors, errors)
     slope = -2.0 / len(errors) * pull + 2 * regularisation * user_factors
     moved = user_factors - learning_rate * slope
-    norm = float(np.sqrt(np.einsum("d,d->", moved, moved)))
+    norm = float(np.sqrt(einsum("d,d->", moved, moved)))
     return moved / norm if norm > 1 else moved
 
 

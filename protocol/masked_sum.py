@@ -58,10 +58,13 @@ class MaskDealer:
     def masks(self, user: int, iteration: int, items: Ids) -> RingArray:
         return mask_rows(self._ring, self.key(user), self._run_id, iteration, len(items), self._dim)
 
-    def unmask(self, total: MaskedTotal, supports: Mapping[int, Ids], opened: Ids) -> RingArray:
-        """φ_j − Σ ψ^i_j for the released items; `supports` are the contributors and what each of them sent."""
-        parts = [(items, self.masks(user, total.iteration, items)) for user, items in supports.items()]
-        masks = self._ring.sum_by_item(parts, opened, self._dim)
+    def sum(self, iteration: int, supports: Mapping[int, Ids], opened: Ids) -> RingArray:
+        """Σ ψ^i_j of the opened items; `supports` are the contributors and what each of them sent."""
+        parts = [(items, self.masks(user, iteration, items)) for user, items in supports.items()]
+        return self._ring.sum_by_item(parts, opened, self._dim)
+
+    def unmask(self, total: MaskedTotal, masks: RingArray, opened: Ids) -> RingArray:
+        """φ_j − Σ ψ^i_j for the released items."""
         return self._ring.subtract(total.values, masks[np.searchsorted(opened, total.items)])
 
 

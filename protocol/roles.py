@@ -79,6 +79,12 @@ class Role(ABC):
         """Something from outside the protocol, such as a deadline; a role ignores what does not concern it."""
         return []
 
+    def work_ahead(self) -> None:  # noqa: B027 - most roles have nothing to do ahead
+        """A driver may call it when everything that a step sends has left: what is sure to be needed is made now.
+
+        Nothing that this role says or does may depend on whether it was called.
+        """
+
     def facts(self) -> Facts:
         """For the person: what bytes depend on (`course.py`), of the iteration, or the set-up, that has just ended."""
         return {}

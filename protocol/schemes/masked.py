@@ -259,6 +259,7 @@ class MaskedRecommender(JoiningRecommender):
         self.opened: OpenSum | None = None
         self.dealt: Mapping[int, Ids] = {}  # who is invited to this iteration, and their items
         self.agreed: Mapping[int, Ids] | None = None  # the contributors of this iteration and their items
+        self.masks: RingArray | None = None  # their sums, once somebody has made them
         self.released: Ids = np.zeros(0, np.uint32)
         self.gone: set[int] = set()
         self.welcomed: Collection[int] = ()
@@ -359,6 +360,11 @@ class MaskedRecommender(JoiningRecommender):
         self.released = self.opened.items[counts >= self.opened.floors]
         return [Send(THIRD_PARTY, Agreed(self.iteration, digest))]
 
+    def work_ahead(self) -> None:
+        """The masks of the contributors, while the third party makes the total."""
+        if self.opened is not None and self.agreed is not None and self.masks is None:
+            self.masks = self.dealer.sum(self.iteration, self.agreed, self.opened.items)
+
     def complete(self, words: RingArray, items: Ids) -> RingArray:
         """What the recommender itself adds to an unmasked sum: nothing here."""
         return words
@@ -369,7 +375,10 @@ class MaskedRecommender(JoiningRecommender):
         require(np.array_equal(total.items, self.released), Reason.UNKNOWN_ITEM)
         require(len(total.values) == len(total.items), Reason.WRONG_LENGTH)
         require(self.setting.ring.fits(total.values, (len(total.items), self.params.dim)), Reason.OUT_OF_RANGE)
-        words = self.dealer.unmask(total, self.agreed, self.opened.items)
+        self.work_ahead()
+        assert self.masks is not None
+        words = self.dealer.unmask(total, self.masks, self.opened.items)
+        self.masks = None
         self.last_invited, self.last_contributors = tuple(self.dealt), tuple(self.agreed)
         self.move(total.items, self.fixed.decode(self.complete(words, total.items)))
         return self.next_iteration()
