@@ -108,8 +108,9 @@ def fetch(dataset: str) -> Path:
     return fetching.fetch(dataset)
 
 
-def bench(name: str) -> dict[str, Any]:
-    return run_bench(name)
+def bench(name: str, **options: int) -> dict[str, Any]:
+    """`options` as on the command line: users, dim, items, iterations, rounds, hosts."""
+    return run_bench(name, options)
 
 
 def evaluate(out: str | Path, *, jobs: int | None = None, **axes: Any) -> list[dict[str, Any]]:
