@@ -37,6 +37,7 @@ from protocol.tape import KEY_BYTES
 WIRE_VERSION = 3
 NO_HEAD = bytes(HEAD_BYTES)
 _MOST_FIELDS = 16
+_EACH, _MOST_REMEMBERED = 4, 1 << 14  # lists for each user, and in all
 
 Encoder = Callable[[Any], Any]
 _Layout = list[tuple[str, Encoder, Encoder, bool]]  # field, how it is put and got, whether the same often comes again
@@ -58,6 +59,7 @@ class Codec:
         factor_bits: int = 32,
     ) -> None:
         self.max_frame = max_frame + HEAD_BYTES
+        self.n_users = packing[0] if packing else 0
         self._classes = (*messages, Again)
         self._codes = {cls: code for code, cls in enumerate(self._classes)}
         fields = _Fields(ring, dim, factor_bits) if packing is None else _PackedFields(ring, dim, factor_bits, packing)
@@ -119,9 +121,10 @@ class Memo:
 
     __slots__ = ("_known", "_most")
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, peers: int) -> None:
+        """Of a party with so many peers: where lists change all the time, little is kept in vain."""
         self._known: dict[tuple[Encoder, bytes], Any] = {}
-        self._most = most
+        self._most = min(_EACH * (peers + 2), _MOST_REMEMBERED)
 
     def put(self, put: Encoder, value: Any) -> Any:
         return self._recall(put, value, value.tobytes()) if value.dtype == np.uint32 else put(value)

@@ -30,7 +30,6 @@ from protocol.view import END, EVENT, HASH_BYTES, RECEIVED, REJECTED, SENT, SIGN
 
 KEPT_FRAMES = 4  # per peer, for one that asks again; the protocols have fewer on their way
 KEPT_BYTES = 64 << 20  # for all peers together; what is older can be derived again from the view
-_MEMO, _USERS_MEMO = 1 << 14, 8  # lists that are remembered: a server has many peers, a user one or two
 _EVENT_FIELDS = {"Deadline": [int], "Churn": [int, bool], "Due": [int, tuple], "Gone": [int]}
 
 
@@ -77,7 +76,7 @@ class Party:
         self.done = False
         self.result: np.ndarray | None = None
         self._signer = signer
-        self._memo = Memo(_MEMO if user_index(name) < 0 else _USERS_MEMO)
+        self._memo = Memo(codec.n_users if user_index(name) < 0 else 0)
         self._session = Session(Hello(WIRE_VERSION, run_id, params_digest))
         self._kept: OrderedDict[tuple[str, int], bytes] = OrderedDict()  # by peer and number, oldest first
         self._kept_bytes = 0
