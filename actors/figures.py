@@ -18,7 +18,7 @@ from actors.observer import HeldOut, Observer
 from protocol.codec import Codec
 from protocol.messages import SETUP, Again
 from protocol.party import Outgoing, Party, Step, iteration_of, result_digest
-from protocol.roles import RECOMMENDER, FactorizingRecommender, Role, role_of
+from protocol.roles import RECOMMENDER, LeadingRecommender, Role, role_of
 from protocol.view import EVENT, RECEIVED, SENT, Record
 from protocol.view import REJECTED as REJECTED_RECORD
 
@@ -193,6 +193,7 @@ class Figures:
                 "rejected": dict(self.rejected),
                 "uss": memory,
                 "course": party.role.facts() if self._ahead is not None else {},
+                "figures": party.role.figures() if self._ahead is not None else {},
                 **tally.to_lists(),
             }
         )
@@ -224,7 +225,7 @@ class Figures:
 
 def turnout(role: Role) -> tuple[int, int]:
     """(invited, contributors) of the latest iteration, where the recommender knows."""
-    return (role.n_invited, role.n_contributors) if isinstance(role, FactorizingRecommender) else (0, 0)
+    return (role.n_invited, role.n_contributors) if isinstance(role, LeadingRecommender) else (0, 0)
 
 
 def own_memory() -> int | None:

@@ -6,14 +6,17 @@ factors there, each user's host its sums of errors; ratings and user factors sta
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from protocol.roles import FactorizingRecommender, FactorizingUser, Role, user_index
+from protocol.roles import FactorizingRecommender, FactorizingUser, PredictingUser, Role, UserInput, user_index
 
 Numbers = npt.NDArray[np.float64]
+Predict = Callable[[npt.NDArray[np.uint32]], Numbers]
 
 _DEPTH = 8  # iterations that a slow reader may lag behind
 _LIVE, _FINAL = 3, 8  # numbers per user: (iteration + 1, Σ|e|, n) and (done, six sums, clipped)
@@ -55,9 +58,13 @@ class Observer:
 
     def watch(self, party: str, role: Role, done: bool, held_out: HeldOut | None) -> None:
         """Called by a host when a role has entered another iteration, before anything that it sends leaves."""
-        if isinstance(role, FactorizingUser):
+        if isinstance(role, PredictingUser):
             if done:
-                self._measure(user_index(party), role, held_out)
+                self._measure(user_index(party), role.inputs, role.predict, 0, held_out)
+        elif isinstance(role, FactorizingUser):
+            if done:
+                own = functools.partial(self._predict, role.user_factors)
+                self._measure(user_index(party), role.inputs, own, role.clipped, held_out)
             elif role.last_errors is not None:
                 self._note(user_index(party), role.iteration, role.inputs.ratings, role.last_errors)
         elif isinstance(role, FactorizingRecommender):
@@ -67,15 +74,16 @@ class Observer:
         absolute = self._errors(ratings, ratings - errors)
         self._live[iteration % _DEPTH, user] = (iteration + 1, np.einsum("j->", absolute), len(ratings))
 
-    def _measure(self, user: int, role: FactorizingUser, held_out: HeldOut | None) -> None:
-        inputs, own = role.inputs, role.user_factors
-        train = self._sums(inputs.ratings, self._predict(inputs.items, own))
+    def _measure(
+        self, user: int, inputs: UserInput, predict: Predict, clipped: int, held_out: HeldOut | None
+    ) -> None:
+        train = self._sums(inputs.ratings, predict(inputs.items))
         test, n_test = (0.0, 0.0), 0
         if held_out is not None and len(held_out.items):
-            test, n_test = self._sums(held_out.ratings, self._predict(held_out.items, own)), len(held_out.items)
-        self._final[user] = (1, *train, len(inputs.ratings), *test, n_test, role.clipped)
+            test, n_test = self._sums(held_out.ratings, predict(held_out.items)), len(held_out.items)
+        self._final[user] = (1, *train, len(inputs.ratings), *test, n_test, clipped)
 
-    def _predict(self, items: npt.NDArray[np.uint32], own: Numbers) -> Numbers:
+    def _predict(self, own: Numbers, items: npt.NDArray[np.uint32]) -> Numbers:
         predictions: Numbers = np.einsum("jd,d->j", self._factors[items], own)
         return predictions
 

@@ -39,6 +39,7 @@ class Outcome:
     strangers: Counter[str] = field(default_factory=Counter)  # connections that were refused, by kind
     rest: Tally = field(default_factory=Tally)  # traffic that was told with no iteration
     course: Facts = field(default_factory=dict)  # at the end
+    figures: Facts = field(default_factory=dict)  # what the servers found out on the way
     parties: list[Row] = field(default_factory=list)  # phase, sender, receiver, kind, messages, payload, wire bytes
     parties_note: str | None = None  # why users are not told apart there, in `apart` and in `kernel`
     apart: list[Row] = field(default_factory=list)  # what, sender, receiver, messages, payload, wire bytes
@@ -112,6 +113,7 @@ class Books:
         if party in self._servers:
             outcome.rest.add(Tally.from_lists(report))
             outcome.course |= report["course"]
+            outcome.figures |= report["figures"]
         elif report["uss"] is not None:
             outcome.user_process_uss.append(report["uss"])
 

@@ -210,6 +210,12 @@ class _Fields:
     def get_users(self, value: Any) -> Any:
         return self.get_items(value)
 
+    def put_grades(self, value: Any) -> bytes:
+        return np.ascontiguousarray(value, np.uint8).tobytes()
+
+    def get_grades(self, value: Any) -> Any:
+        return np.frombuffer(_binary(value, 1), np.uint8)
+
     def put_reals(self, value: Any) -> bytes:
         return np.ascontiguousarray(value, "<f8").tobytes()
 

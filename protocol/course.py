@@ -67,4 +67,5 @@ class Course:
     finished: Numbers  # still there at the end
     turns: Iterable[Turn]
     attempts: tuple[Attempt, ...] = field(default=())
+    cells: Numbers | None = None  # of each group: how many entries each of its users uploaded, where that is random
     in_turns: bool = False  # users connect to the third party when they write to it, not before

@@ -64,6 +64,9 @@ class Sizes:
     def keys(self, n: Amount) -> Amount:
         return bin_size(32 * n)
 
+    def grades(self, n: Amount) -> Amount:
+        return bin_size(n)
+
     def reals(self, n: Amount) -> Amount:
         return bin_size(8 * n)
 

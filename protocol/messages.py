@@ -20,6 +20,7 @@ KeyRow = Annotated[tuple[bytes, ...], "keys"]  # 32 bytes each
 ItemIds = Annotated[Ids, "items"]  # increasing
 UserIds = Annotated[Ids, "users"]  # increasing
 Counts = Annotated[npt.NDArray[np.uint32], "counts"]  # of users, for at most all items: none exceeds all users
+Grades = Annotated[npt.NDArray[np.uint8], "grades"]  # a byte each: how many steps a rating is above the least one
 Reals = Annotated[npt.NDArray[np.float64], "reals"]  # any number of them
 FloatRows = Annotated[npt.NDArray[np.float32], "floats"]  # rows of `dim` numbers
 FactorRows = Annotated[npt.NDArray[np.float32], "factors"]  # the same, in the precision in which users are sent v_j
@@ -217,6 +218,39 @@ class NoiseKeys:  # recommender -> user, `direct`: all that a share of the objec
 class NoisyGradient:  # user -> recommender, `direct`
     iteration: Count
     values: FloatRows  # gradient + η share + the user's own ρ
+
+
+# --- ratings that are handed over, perturbed or not, and what comes back once: `dim` is 1 -----------------------------
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GradedRatings:  # user -> recommender: nothing is hidden
+    items: ItemIds
+    grades: Grades  # the ratings, where all of them are on a grid
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PerturbedRatings:  # user -> recommender
+    items: ItemIds  # what the user rated, or says that it did
+    values: FloatRows  # rating + noise that the user drew
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PublishedFactors:  # recommender -> user: enough to predict by factors
+    averages: FloatRows  # one for each item
+    factors: FloatRows  # item by item, so many for each as the rank says
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PublishedNeighbours:  # recommender -> user: enough to predict by neighbours
+    averages: FloatRows
+    covariances: FloatRows  # of every item with each of the user's own, one own item after the other
+    weights: FloatRows  # in the same order
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Recommendations:  # recommender -> user
+    values: FloatRows  # one for each item
 
 
 # --- what reaches a role from outside the protocol -----------------------------------------------------------

@@ -89,9 +89,23 @@ class Role(ABC):
         """For the person: what bytes depend on (`course.py`), of the iteration, or the set-up, that has just ended."""
         return {}
 
+    def figures(self) -> Facts:
+        """For the person, from a server at its end: what it found out on the way; `notes` are sentences to be read."""
+        return {}
+
+
+class PredictingUser(Role):
+    """What the person may measure at a user without any message: how well it predicts ratings, its own or held out."""
+
+    inputs: UserInput
+
+    @abstractmethod
+    def predict(self, items: npt.NDArray[np.uint32]) -> npt.NDArray[np.float64]:
+        """Once this role has finished; the person clips them to the rating range."""
+
 
 class FactorizingUser(Role):
-    """What the person may measure at a user without any message: its factors and its ratings stay here."""
+    """The same of a user with factors of its own, which stay here: its predictions are u_i · v_j."""
 
     inputs: UserInput
     user_factors: npt.NDArray[np.float64]
@@ -99,13 +113,11 @@ class FactorizingUser(Role):
     last_errors: npt.NDArray[np.float64] | None = None  # e_ij of the latest iteration, unclipped
 
 
-class FactorizingRecommender(Role):
-    """What the person may measure at a recommender: the item factors, and who took part in the last iteration."""
+class LeadingRecommender(Role):
+    """What the person may measure at a recommender: who took part in the last iteration."""
 
-    item_factors: npt.NDArray[np.float64]
     last_invited: Collection[int] = ()
     last_contributors: Collection[int] = ()
-    last_moved: npt.NDArray[np.uint32] | None = None  # the items whose sums were released
 
     @property
     def n_invited(self) -> int:
@@ -119,6 +131,13 @@ class FactorizingRecommender(Role):
         if self.iteration <= 0:
             return {}
         return {"invited": spans(self.last_invited), "contributors": spans(self.last_contributors)}
+
+
+class FactorizingRecommender(LeadingRecommender):
+    """And the item factors."""
+
+    item_factors: npt.NDArray[np.float64]
+    last_moved: npt.NDArray[np.uint32] | None = None  # the items whose sums were released
 
 
 def expect(message: Message, *kinds: type) -> Any:

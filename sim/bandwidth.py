@@ -119,6 +119,7 @@ def course_of(scheme: Scheme, params: Params, data: Dealt, ledger: Ledger) -> Co
         finished=finished,
         turns=Turns(scheme, params, data, ledger),
         attempts=attempts,
+        cells=_cells(ledger, n_users),
         in_turns="connected" in ledger.end,
     )
 
@@ -140,6 +141,16 @@ def _attempts(ledger: Ledger, n_users: int) -> tuple[Attempt, ...]:
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise Broken(f"what iterations.jsonl tells of the commitments is damaged ({type(error).__name__})") from error
     return tuple(attempts)
+
+
+def _cells(ledger: Ledger, n_users: int) -> Numbers | None:
+    """How many entries each user uploaded, where the recommender told it."""
+    told = ledger.setup.get("cells")
+    if told is None:
+        return None
+    if type(told) is not list or len(told) != n_users:
+        raise Broken(f"what iterations.jsonl tells of uploads is not one number for each of {n_users} users")
+    return np.array([count_of(number) for number in told], np.float64)
 
 
 def _all(n_users: int) -> str:

@@ -93,6 +93,7 @@ RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a 
 def configuration(
     config: Annotated[Path | None, typer.Option(help="A TOML file with these flags, such as a run.toml.")] = None,
     scheme: Annotated[str | None, typer.Option(help="A name from keyhole schemes, or module:Class. (dynamic)")] = None,
+    trust: Annotated[str | None, typer.Option(help="Of covariance: recommender or masked. (recommender)")] = None,
     set_: Annotated[list[str] | None, typer.Option("--set", metavar="OPTION=VALUE", help="Of the scheme.")] = None,
     data: Annotated[str | None, typer.Option(help="A name from keyhole datasets, or a path. (demo)")] = None,
     rating_range: Annotated[str | None, typer.Option(metavar="LOW:HIGH", help="Of a file's ratings. (1:5)")] = None,

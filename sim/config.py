@@ -26,7 +26,7 @@ FLAG_DEFAULTS: dict[str, Any] = {  # flags that only some schemes take; online: 
     "leave": 0.01,
     "no_rho": False,
 }
-DEMO_ITERATIONS, ITERATIONS = 20, 100
+DIM, DEMO_ITERATIONS, ITERATIONS = 10, 20, 100
 AUTO = "auto"
 SEED_BITS = 128  # of a fresh seed: the strength of every mask of the run
 
@@ -36,10 +36,11 @@ class RunConfig:
     """The flags of `keyhole run`. None means: not given, so the scheme or the data decides."""
 
     scheme: str = "dynamic"
+    trust: str | None = None
     data: str = "demo"
     rating_range: tuple[float, float] | None = None
     epsilon: float | None = None
-    dim: int = 10
+    dim: int | None = None
     iterations: int | None = None
     users: int | None = None
     users_per_process: int | None = None  # one, or as many as it takes to fit on this machine
@@ -77,7 +78,7 @@ class RunConfig:
 def resolve(config: RunConfig) -> tuple[RunConfig, Scheme, bool]:
     """(with every default filled in, the scheme, whether the person gave the seed)."""
     config.check()
-    scheme = find_scheme(config.scheme)
+    config, scheme = _trusting(config)
     simulation = config.seed is not None
     given: dict[str, Any] = {flag: getattr(config, flag) for flag in FLAG_DEFAULTS}
     for flag, value in given.items():
@@ -87,14 +88,35 @@ def resolve(config: RunConfig) -> tuple[RunConfig, Scheme, bool]:
     require(not drops or scheme.goes_on_without, f"{scheme.name} waits for every user: leave --on-death drop out.")
     taken = scheme.flags & set(given)
     filled = {flag: given[flag] if given[flag] is not None else FLAG_DEFAULTS[flag] for flag in taken}
-    iterations = config.iterations
-    if iterations is None:
-        iterations = DEMO_ITERATIONS if config.data == "demo" else ITERATIONS
     seed = config.seed if config.seed is not None else secrets.randbits(SEED_BITS)
     options = check_options(scheme, config.options)
     if "ring_bits" in taken and "ring_bits" in options:  # the same by another name
         filled["ring_bits"] = _same("--ring-bits", filled["ring_bits"], "--set ring_bits", options.pop("ring_bits"))
-    return dataclasses.replace(config, **filled, iterations=iterations, seed=seed, options=options), scheme, simulation
+    filled |= {"dim": _size(config, scheme, "dim"), "iterations": _size(config, scheme, "iterations")}
+    return dataclasses.replace(config, **filled, seed=seed, options=options), scheme, simulation
+
+
+def _trusting(config: RunConfig) -> tuple[RunConfig, Scheme]:
+    """The scheme that `--trust` chooses, under its own name."""
+    scheme = find_scheme(config.scheme)
+    if config.trust is None:
+        return config, scheme
+    require(bool(scheme.trust), f"The scheme {scheme.name} does not take --trust: leave it out.")
+    known = config.trust in scheme.trust
+    require(known, f"--trust must be one of {', '.join(scheme.trust)} with {scheme.name}, not {config.trust!r}.")
+    chosen = find_scheme(scheme.trust[config.trust])
+    return dataclasses.replace(config, scheme=chosen.name, trust=None), chosen
+
+
+def _size(config: RunConfig, scheme: Scheme, flag: str) -> int:
+    """`dim` or `iterations`, which belong to factorizations."""
+    given: int | None = getattr(config, flag)
+    if scheme.factorizes:
+        iterations = DEMO_ITERATIONS if config.data == "demo" else ITERATIONS
+        return given if given is not None else {"dim": DIM, "iterations": iterations}[flag]
+    fixed = {"dim": 1, "iterations": scheme.rounds}[flag]
+    require(given in (None, fixed), f"The scheme {scheme.name} does not take --{flag}: leave it out.")
+    return fixed
 
 
 def _same(flag: str, given: Any, option: str, other: Any) -> Any:
@@ -199,7 +221,7 @@ def _from_values(values: dict[str, Any], path: Path) -> RunConfig:
         "rating_range": lambda pair: (float(pair[0]), float(pair[1])),
     }
     numbers = {"dim", "iterations", "users", "online", "ring_bits", "factor_bits"}
-    texts = {"scheme", "data", "transport", "wire", "views", "on_death", "faults"}
+    texts = {"scheme", "trust", "data", "transport", "wire", "views", "on_death", "faults"}
     for name, value in values.items():
         try:
             if name in converters:

@@ -134,7 +134,7 @@ def _described(config: RunConfig) -> tuple[Crowd, Shape, list[str]]:
     chances *= trained / rated
     crowd = Crowd(np.array([trained]), np.array([float(n_users)]), LikelyItems(n_users, chances, items))
     raters = np.array([_most_raters(n_users, chances, items)])  # parameters depend on the largest number alone
-    shape = Shape(n_users, n_items, (low, high), (), raters)
+    shape = Shape(n_users, n_items, (low, high), (), raters, step=1.0)
     return crowd, shape, ["The data is too large to be made, so it is described by its shape."]
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from actors.observer import HeldOut
 from actors.presence import takes_presence
@@ -28,6 +29,7 @@ from sim.expect import crowd_of, expect
 from sim.layout import Demand, Layout, lay_out
 
 NONCE_BYTES = 32
+STEPS = (1.0, 0.5, 0.25)
 _SETTINGS = {"epsilon", "wire", "ring_bits", "factor_bits", "online"}  # flags that parameters are made of
 _COUNTED = 100  # iterations; further ones cost about the same
 _RECEIVED, _SENT = 90, 140  # bytes that a view adds to a received frame, and that it keeps of a sent one
@@ -151,4 +153,11 @@ def _check_committers(plan: Plan) -> None:
 def shape_of(ratings: Ratings, data: Dealt) -> Shape:
     raters = np.bincount(data.train.items, minlength=ratings.n_items)
     sizes = tuple(data.train.counts.tolist())
-    return Shape(ratings.n_users, ratings.n_items, ratings.rating_range, sizes, raters)
+    grid = step_of(ratings.values, ratings.rating_range)
+    return Shape(ratings.n_users, ratings.n_items, ratings.rating_range, sizes, raters, grid)
+
+
+def step_of(values: npt.NDArray[np.float64], rating_range: tuple[float, float]) -> float | None:
+    """Of the ratings' grid: stars, halves or quarters of them, on which the largest rating must be as well."""
+    all_values = np.append(np.unique(values), rating_range[1]) - rating_range[0]
+    return next((step for step in STEPS if not np.any(all_values % step)), None)

@@ -98,7 +98,9 @@ def _last_turn(expected: Expected) -> Turn:
 
 
 def _exact(scheme: Scheme, params: Params, expected: Expected) -> bool:
-    return expected.stays and (expected.doubt <= CERTAIN or not _items_matter(scheme, params, expected.course))
+    if scheme.sizes_vary or not expected.stays:
+        return False
+    return expected.doubt <= CERTAIN or not _items_matter(scheme, params, expected.course)
 
 
 def _items_matter(scheme: Scheme, params: Params, course: Course) -> bool:

@@ -15,14 +15,13 @@ from actors.figures import save_factors
 from actors.journal import if_full, view_path
 from actors.keys import Roster, Secret
 from actors.launch import Launch, Staff
-from actors.observer import Accuracy, Observer
+from actors.observer import Observer
 from actors.outcome import IterationDone, Outcome
 from actors.transport import make_key_pair
 from protocol.errors import Aborted, BadInput, Reason
 from protocol.params import require
 from protocol.roles import user_name
 from protocol.view import EVENT, WholeRecords
-from sim.baseline import plain_accuracy
 from sim.config import RunConfig, read_config
 from sim.faults import FaultyInProcess, parse_faults, with_a_full_disk
 from sim.folder import (
@@ -39,6 +38,7 @@ from sim.folder import (
 from sim.inprocess import InProcess
 from sim.plan import Plan, make_plan
 from sim.summary import IterationLog, bandwidth_document, summarise
+from sim.unprotected import observer_of, unprotected_accuracy, with_factors
 
 _ORPHANS_SECONDS = 3.0
 
@@ -115,21 +115,17 @@ def _carry_out(
     finally:
         with contextlib.suppress(OSError):  # a disk that is full has said so
             log.close()
-    completed = outcome.abort is None
-    plain = _plain(plan, 32) if completed else None
-    narrow = _plain(plan, plan.card.params.factor_bits) if completed and plan.card.params.factor_bits != 32 else None
+    completed, bits, reached = outcome.abort is None, plan.card.params.factor_bits, observer.accuracy()
+    plain = unprotected_accuracy(plan, reached) if completed else None
+    narrow = with_factors(plan, bits) if completed and bits != 32 else None
     seconds = time.perf_counter() - started
-    summary = summarise(plan, folder, outcome, log, observer.accuracy(), plain, narrow, seconds)
+    summary = summarise(plan, folder, outcome, log, reached, plain, narrow, seconds)
     try:
         write_bandwidth(folder, jsonable(bandwidth_document(outcome)))
         write_summary(folder, summary)
     except OSError as error:
         raise if_full(error, str(folder)) from error
     return summary
-
-
-def _plain(plan: Plan, factor_bits: int) -> Accuracy:
-    return plain_accuracy(plan.card.params, plan.data, plan.run_seed, plan.churn(), factor_bits)
 
 
 def check_limits(plan: Plan, out: Path) -> Plan:
@@ -172,10 +168,7 @@ def _drive(
 def _drive_in_process(
     plan: Plan, folder: Path, course: _Course, log: IterationLog, on_iteration: Callable[[IterationDone], None]
 ) -> tuple[Outcome, Observer]:
-    params = plan.card.params
-    log.observer = observer = Observer.in_memory(
-        params.n_users, params.n_items, params.dim, (params.rating_min, params.rating_max)
-    )
+    log.observer = observer = observer_of(plan.card.params)
     churn = plan.churn()
     settings: dict[str, Any] = {
         "observer": observer,

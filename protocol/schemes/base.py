@@ -6,6 +6,8 @@ texts, its messages in a fixed order, its leakage policy, `make_role`, `max_fram
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -54,6 +56,7 @@ class Shape:
     rating_range: tuple[float, float]
     support_sizes: tuple[int, ...]  # n_i, per user
     raters: npt.NDArray[np.int64]  # k_j, per item
+    step: float | None = None  # every rating is the least one plus a multiple of it; None: no such grid is known
 
     @property
     def max_raters(self) -> int:
@@ -88,6 +91,10 @@ class Scheme(ABC):
     servers: ClassVar[tuple[str, ...]] = (RECOMMENDER, THIRD_PARTY)  # an earlier one connects to the later ones
     flags: ClassVar[frozenset[str]] = frozenset()  # of `keyhole run`, beyond those that every scheme takes
     params_class: ClassVar[type[Params]] = Params  # with the fields that a scheme adds
+    factorizes: ClassVar[bool] = True  # user and item factors by gradient steps: --dim, --iterations, `plain` beside it
+    rounds: ClassVar[int] = 1  # the iterations of a scheme that does not
+    trust: ClassVar[dict[str, str]] = {}  # of `--trust`: which scheme each choice means
+    sizes_vary: ClassVar[bool] = False  # bytes depend on random draws: before a run they are an expectation
     goes_on_without: ClassVar[bool] = False  # a user that has gone: the others do not wait for it
     can_wait: ClassVar[frozenset[str]] = frozenset()  # kinds that a user who is away may have when it is back
     options: ClassVar[dict[str, Any]] = {}  # of `--set`, with their defaults; None: follows from the others
@@ -127,6 +134,13 @@ class Scheme(ABC):
                 yield Flow(SETUP, client, server, HANDSHAKE, number, DIALLING_BYTES)
                 yield Flow(SETUP, server, client, HANDSHAKE, number, ANSWERING_BYTES)
         yield from self.formula(params, course)
+
+    def unprotected(self, params: Params) -> tuple[Scheme, Params]:
+        """Of a scheme that does not factorize: the same pipeline without protection, which its accuracy stands beside.
+
+        With `factorizes` the comparison is `plain`, and this is never asked for.
+        """
+        return self, dataclasses.replace(params, epsilon=math.inf)
 
     def account(self, params: Params, recommender_tape: Tape, shape: Shape) -> dict[str, Any]:
         """What composition and known randomness leave of the claim; at least `epsilon`, `delta` and `method`."""

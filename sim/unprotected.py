@@ -1,0 +1,44 @@
+"""What protection costs: the accuracy of the same data and seed without it."""
+
+from __future__ import annotations
+
+from actors.observer import Accuracy, Observer
+from protocol.params import Params
+from protocol.schemes import Scheme
+from protocol.seating import Card, all_parties, make_run_id
+from sim.baseline import plain_accuracy
+from sim.inprocess import InProcess
+from sim.plan import Plan
+
+
+def unprotected_accuracy(plan: Plan, reached: Accuracy) -> Accuracy:
+    """Of `plain`; of a scheme that does not factorize, the same pipeline without protection. `reached`: of the run."""
+    if plan.card.scheme.factorizes:
+        return with_factors(plan, 32)
+    scheme, params = plan.card.scheme.unprotected(plan.card.params)
+    if params == plan.card.params:
+        return reached
+    return _carried_out(plan, scheme, params)
+
+
+def with_factors(plan: Plan, bits: int) -> Accuracy:
+    """Of `plain`, where users receive factors of so many bits."""
+    return plain_accuracy(plan.card.params, plan.data, plan.run_seed, plan.churn(), bits)
+
+
+def _carried_out(plan: Plan, scheme: Scheme, params: Params) -> Accuracy:
+    """The roles themselves, all in this process; nothing is kept but how well users predict."""
+    run_id = make_run_id(params, all_parties(scheme, params.n_users), plan.nonce)
+    card = Card(scheme, params, run_id, plan.card.simulation)
+    there = set(all_parties(scheme, params.n_users))  # it may need fewer servers
+    seats = [seat for seat in plan.seats() if seat.party in there]
+    observer = observer_of(params)
+    outcome = InProcess(card, seats, observer=observer, held_out=plan.held_out()).run()
+    if outcome.abort is not None:
+        raise outcome.abort
+    return observer.accuracy()
+
+
+def observer_of(params: Params) -> Observer:
+    """Of a run in one process."""
+    return Observer.in_memory(params.n_users, params.n_items, params.dim, (params.rating_min, params.rating_max))
