@@ -9,13 +9,15 @@ from typing import Any
 
 from protocol.schemes import SCHEMES
 from sim import bandwidth as measuring
-from sim import data, prediction, viewing
+from sim import data, prediction, show_compare, viewing
 from sim import fetch as fetching
 from sim import replay as replaying
 from sim import run as running
 from sim import verify as verifying
 from sim.config import RunConfig
 from sim.experiments.bench import run_bench
+from sim.experiments.compare import Comparison
+from sim.experiments.compare import compare as run_comparison
 from sim.experiments.evaluate import evaluate as run_grid
 from sim.experiments.evaluate import grid
 
@@ -23,6 +25,7 @@ __all__ = [
     "audit",
     "bandwidth",
     "bench",
+    "compare",
     "datasets",
     "evaluate",
     "fetch",
@@ -116,3 +119,18 @@ def bench(name: str, **options: int) -> dict[str, Any]:
 def evaluate(out: str | Path, *, jobs: int | None = None, **axes: Any) -> list[dict[str, Any]]:
     """A grid of cells (see `sim.experiments.evaluate.grid`), a dictionary each; a second call runs what is missing."""
     return run_grid(grid(**axes), Path(out), jobs, quiet=True)
+
+
+def compare(*, schemes: Iterable[str] = (), out: str | Path | None = None, **asked: Any) -> dict[str, Any]:
+    """All schemes (or these) on the same ratings, beside what needs no protocol: `rows` and `floors`.
+
+    Keywords of `sim.experiments.compare.Comparison`: data, epsilon, iterations, dim, users, rating_range, seed, seeds,
+    `options={"masked": {"clip": 4.0}}`. `out` is a .json or .csv file.
+    """
+    path = None if out is None else Path(out)
+    if path is not None:
+        show_compare.check_file(path)
+    document = run_comparison(Comparison(schemes=tuple(schemes), **asked))
+    if path is not None:
+        show_compare.write(document, path)
+    return document

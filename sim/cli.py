@@ -390,6 +390,9 @@ app.command(epilog="Example: keyhole bench inprocess --json")(guarded(commands.b
 app.command(epilog="Example: keyhole evaluate --schemes masked --epsilon 1,8 --data demo --iterations 20")(
     guarded(commands.evaluate)
 )
+app.command(epilog="Example: keyhole compare --data ml-100k --schemes trusted,masked --seeds 3 --out compared.csv")(
+    guarded(commands.compare)
+)
 
 
 def _show_version(wanted: bool) -> None:

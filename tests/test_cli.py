@@ -280,7 +280,7 @@ def test_schemes_and_datasets_can_be_listed(tmp_path):
     assert "masked" in keyhole("schemes").stdout and "demo" in keyhole("datasets").stdout
 
 
-COMMANDS = "run resume view bandwidth verify replay schemes datasets fetch prepare actor bench evaluate"
+COMMANDS = "run resume view bandwidth verify replay schemes datasets fetch prepare actor bench evaluate compare"
 
 
 @pytest.mark.parametrize("command", COMMANDS.split())

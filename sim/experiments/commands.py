@@ -1,9 +1,10 @@
-"""The commands `keyhole bench` and `keyhole evaluate`."""
+"""The commands `keyhole bench`, `keyhole evaluate` and `keyhole compare`."""
 
 from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,16 +14,20 @@ import typer
 from protocol.errors import BadInput
 from protocol.params import require
 from protocol.schemes import SCHEMES
-from sim import show
+from sim import show, show_compare
+from sim.config import parse_range
 from sim.experiments import noise_cost
 from sim.experiments.bench import BENCHES, run_bench
 from sim.experiments.cells import Cell
+from sim.experiments.compare import Comparison, parse_settings
+from sim.experiments.compare import compare as run_comparison
 from sim.experiments.evaluate import evaluate as run_grid
 from sim.experiments.evaluate import grid, means
 from sim.folder import jsonable
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else there.")]
 TABLES = ("noise-cost",)
+NONE_COMPLETED = 5  # the exit code of a comparison without a single figure
 
 
 def bench(
@@ -166,6 +171,54 @@ def _show_means(rows: list[dict[str, Any]]) -> None:
         errors = [show.number(row["train_mae"]), show.number(row["mae_increase"]), within]
         made.add_row(row["scheme"], show.figure(row["epsilon"]), *sizes, *errors, show.number(row["test_rmse"]))
     show.out.print(made)
+
+
+def compare(
+    data: Annotated[str, typer.Option(help="A name from keyhole datasets, or a path.")] = "demo",
+    schemes: Annotated[str | None, typer.Option(metavar="A,B", help="Names from keyhole schemes. (all)")] = None,
+    epsilon: Annotated[float | None, typer.Option(help="For every scheme that takes one. (its own default)")] = None,
+    iterations: Annotated[int | None, typer.Option(help="Of factorizations. (20 on demo, 100 elsewhere)")] = None,
+    dim: Annotated[int | None, typer.Option(help="Of factorizations. (10)")] = None,
+    users: Annotated[int | None, typer.Option(help="Only the first N users of the data. (all)")] = None,
+    rating_range: Annotated[str | None, typer.Option(metavar="LOW:HIGH", help="Of a file's ratings. (1:5)")] = None,
+    seed: Annotated[int, typer.Option(help="Of the first run of each scheme.")] = 1,
+    seeds: Annotated[int, typer.Option(metavar="N", help="Runs of each scheme, with the seeds that follow.")] = 1,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", metavar="SCHEME:OPTION=VALUE", help="May be given several times.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Also into this .json or .csv file.")] = None,
+    json_: AsJson = False,
+) -> None:
+    """Run all schemes on the same ratings: errors, ε with its unit, what the recommender sees, bytes and seconds.
+
+    Beside them stands what can be predicted when nothing leaves the device.
+    """
+    if out is not None:
+        show_compare.check_file(out)
+    asked = Comparison(
+        data=data,
+        schemes=() if schemes is None else tuple(_listed("schemes", schemes, str)),
+        epsilon=epsilon,
+        iterations=iterations,
+        dim=dim,
+        users=users,
+        rating_range=parse_range(rating_range),
+        seed=seed,
+        seeds=seeds,
+        options=parse_settings(set_ or ()),
+    )
+    _carry_out_comparison(asked, out, json_)
+
+
+def _carry_out_comparison(asked: Comparison, out: Path | None, as_json: bool) -> None:
+    with show_compare.Running(enabled=not as_json) as running:
+        document = run_comparison(asked, running)
+    if out is not None:
+        show_compare.write(document, out)
+    print(show_compare.as_json(document)) if as_json else show_compare.show_comparison(document)
+    if not any(row["completed"] for row in document["rows"]):
+        print("keyhole: No scheme completed; the reason of each stands in its note.", file=sys.stderr)
+        raise typer.Exit(NONE_COMPLETED)
 
 
 def _listed(flag: str, text: str, kind: Callable[[str], Any]) -> list[Any]:

@@ -1,0 +1,300 @@
+"""`keyhole compare`: every scheme run on the same ratings, split and seed, beside what needs no protocol at all.
+
+A row is made of the run's own summary and of the bytes that its folder counted. Schemes publish an ε for different
+things, so that no ε leaves this file without its unit.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from protocol.codec import field_kinds
+from protocol.errors import Aborted, BadInput, Reason
+from protocol.params import check_sizes, require
+from protocol.roles import RECOMMENDER, THIRD_PARTY, role_of
+from protocol.schemes import SCHEMES, Scheme, find_scheme
+from protocol.schemes.base import LEVELS
+from protocol.seating import all_parties
+from protocol.tape import derive
+from sim.config import RunConfig, resolve
+from sim.data import Dealt, Ratings, load, split
+from sim.experiments.floors import errors, floors
+from sim.folder import jsonable
+from sim.ledger import UNDELIVERED, read_ledger
+from sim.plan import run_seed_of
+from sim.run import run
+
+EPSILON_NOTE = (
+    "Every ε is the scheme's own published parameter and means what stands beside it: figures with different units are "
+    "not comparable."
+)
+FIGURES = ("test_rmse", "test_mae", "plain_test_rmse", "seconds")  # a mean over the seeds, and the range
+_PACE = "the number of the iteration"  # known to everyone who takes part
+_MOST_SEEDS = 1000
+
+OnRun = Callable[[str, int], None]  # scheme and seed, before it begins
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """What is asked. None: the scheme or the data decides, as in `keyhole run`."""
+
+    data: str = "demo"
+    schemes: tuple[str, ...] = ()  # all that Keyhole knows, if empty
+    epsilon: float | None = None  # for every scheme that takes one
+    iterations: int | None = None  # and `dim`: for every scheme that factorizes
+    dim: int | None = None
+    users: int | None = None
+    rating_range: tuple[float, float] | None = None
+    seed: int = 1
+    seeds: int = 1
+    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # by scheme
+
+    def every_seed(self) -> list[int]:
+        return list(range(self.seed, self.seed + self.seeds))
+
+    def config(self, name: str, scheme: Scheme, seed: int) -> RunConfig:
+        return RunConfig(
+            scheme=name,
+            data=self.data,
+            rating_range=self.rating_range,
+            epsilon=self.epsilon if "epsilon" in scheme.flags else None,
+            dim=self.dim if scheme.factorizes else None,
+            iterations=self.iterations if scheme.factorizes else None,
+            users=self.users,
+            transport="inprocess",
+            views="none",
+            seed=seed,
+            options=dict(self.options.get(name, {})),
+        )
+
+    def check(self) -> dict[str, Scheme]:
+        """The schemes by the name that was asked for; what can be refused before anything runs is."""
+        epsilon = self.epsilon
+        require(epsilon is None or epsilon > 0, f"--epsilon must be above 0 (or inf for no noise), not {epsilon}.")
+        require(1 <= self.seeds <= _MOST_SEEDS, f"--seeds must be between 1 and {_MOST_SEEDS}, not {self.seeds}.")
+        check_sizes(1, 1, *(1 if size is None else size for size in (self.dim, self.iterations)))
+        chosen = {name: find_scheme(name) for name in self.schemes or SCHEMES}
+        for name in self.options:
+            words = f"--set {name}:… is for a scheme that is not compared: it can be for {', '.join(chosen)}."
+            require(name in chosen, words)
+        for name, scheme in chosen.items():
+            resolve(self.config(name, scheme, self.seed))
+        return chosen
+
+
+def parse_settings(assignments: Iterable[str]) -> dict[str, dict[str, str]]:
+    """SCHEME:OPTION=VALUE of `--set`, by scheme, which may itself be module:Class."""
+    options: dict[str, dict[str, str]] = {}
+    for assignment in assignments:
+        whole, equals, value = assignment.partition("=")
+        scheme, colon, option = whole.rpartition(":")
+        require(bool(equals and colon and scheme and option), f"--set takes SCHEME:OPTION=VALUE, not {assignment!r}.")
+        options.setdefault(scheme, {})[option] = value
+    return options
+
+
+def compare(asked: Comparison, on_run: OnRun | None = None) -> dict[str, Any]:
+    """Every scheme with every seed, one after the other: side by side they would spoil each other's seconds."""
+    chosen = asked.check()
+    ratings = load(asked.data, asked.rating_range)
+    if asked.users is not None:
+        ratings = ratings.first_users(asked.users)
+    below = _floors(ratings, asked)
+    rows = []
+    for name, scheme in chosen.items():
+        runs = []
+        for seed in asked.every_seed():
+            if on_run:
+                on_run(name, seed)
+            runs.append(_run(asked.config(name, scheme, seed), scheme))
+        rows.append(_row(name, scheme, asked, runs, below))
+    document = {
+        "data": asked.data,
+        "users": ratings.n_users,
+        "items": ratings.n_items,
+        "ratings": len(ratings),
+        "rating_range": ratings.rating_range,
+        "test_fraction": RunConfig().test_fraction,
+        "seed": asked.seed,
+        "seeds": asked.every_seed(),
+        "epsilon": asked.epsilon,
+        "epsilon_note": EPSILON_NOTE,
+        "rows": rows,
+        "floors": below,
+    }
+    return jsonable(document)  # type: ignore[no-any-return]
+
+
+# --- the floors ------------------------------------------------------------------------------------------------------
+
+
+def deal(ratings: Ratings, seed: int) -> Dealt:
+    """As a run with this seed deals them."""
+    return split(ratings, RunConfig().test_fraction, derive(run_seed_of(seed), "split"))
+
+
+def _floors(ratings: Ratings, asked: Comparison) -> list[Row]:
+    found: dict[str, list[Row]] = {}
+    for seed in asked.every_seed():
+        data = deal(ratings, seed)
+        for floor in floors(data, ratings.rating_range):
+            head = {"floor": floor.name, "title": floor.title, "needs": floor.needs}
+            found.setdefault(floor.name, []).append(head | errors(floor, data))
+    rows = []
+    for each in found.values():
+        means, ranges = _over_seeds(each, ("test_rmse", "test_mae"))
+        nothing = {"recommender_sees": [], "determines": LEVELS[0], "bytes_per_user": {"up": 0, "down": 0}}
+        rows.append({**each[0], **means, "ranges": ranges, **nothing})
+    return rows
+
+
+# --- one run ---------------------------------------------------------------------------------------------------------
+
+
+def _run(config: RunConfig, scheme: Scheme) -> Row:
+    """The figures of one run; `reason` says why there are none."""
+    with tempfile.TemporaryDirectory(prefix="keyhole-compare-") as folder:
+        path = Path(folder) / "run"
+        try:
+            summary = run(config, out=path)
+        except (BadInput, Aborted) as refusal:
+            return {"seed": config.seed, "reason": str(refusal)}
+        abort = summary["abort"]
+        if abort is not None and abort["reason"] == Reason.INTERRUPTED.name:
+            raise KeyboardInterrupt  # the person stops the comparison, not one of its runs
+        if abort is not None:
+            return {"seed": config.seed, "reason": f"aborted: {abort['sentence']}"}
+        sizes = _bytes_per_user(path, summary, scheme)
+    accuracy, privacy = summary["accuracy"], summary["privacy"]
+    return {
+        "seed": config.seed,
+        "reason": None,
+        "test_rmse": accuracy["test_rmse"],
+        "test_mae": accuracy["test_mae"],
+        "plain_test_rmse": accuracy["plain"]["test_rmse"],
+        "claimed_epsilon": privacy["claimed_epsilon"],
+        "unit": privacy["unit"],
+        "accounted": with_unit(privacy["accounted"], privacy["unit"]),
+        "bytes_per_user": sizes,
+        "seconds": summary["seconds"]["total"],
+        "iterations": summary["iterations"],
+        "notes": summary["notes"],
+    }
+
+
+def _bytes_per_user(folder: Path, summary: Row, scheme: Scheme) -> dict[str, float]:
+    """Wire bytes from and to a user over the whole run, with the set-up; the mean of all users, also of absent ones."""
+    ledger = read_ledger(folder, summary, all_parties(scheme, summary["users"]))
+    flows = [(sender, receiver, counts[2]) for (_, sender, receiver, _), counts in ledger.rows.items()]
+    for row in ledger.apart:
+        flows.append((row.sender, row.receiver, -row.wire_bytes if row.what == UNDELIVERED else row.wire_bytes))
+    up = sum(wire for sender, _, wire in flows if role_of(sender) == "user")
+    down = sum(wire for _, receiver, wire in flows if role_of(receiver) == "user")
+    return {"up": up / summary["users"], "down": down / summary["users"]}
+
+
+def with_unit(accounted: Row, unit: str) -> Row:
+    """An accounted ε covers the whole run, of whatever one claimed ε refers to, unless the scheme says otherwise."""
+    return {"unit": f"{unit.partition(',')[0]}, whole run", **accounted}
+
+
+# --- one scheme ------------------------------------------------------------------------------------------------------
+
+
+def sees(scheme: Scheme, receiver: str = RECOMMENDER) -> list[str]:
+    """What a role is told, in the scheme's own words; without its pace, digests and what is uniform to it alone."""
+    kinds = {(kind.__name__, name): how for kind in scheme.messages for name, how in field_kinds(kind)}
+    words = [
+        leak.words
+        for leak in scheme.leakage
+        if leak.receiver == receiver
+        and leak.words != _PACE
+        and not leak.uniform
+        and kinds.get((leak.kind, leak.field)) != "bytes32"
+    ]
+    return list(dict.fromkeys(words))
+
+
+_TRUST = {
+    "nothing": "nobody with anything of a user",
+    "aggregate": "the recommender with sums over users",
+    "noisy-individual": "the recommender with noisy numbers of each user",
+    "exact-individual": "the recommender with exact numbers of each user",
+}
+
+
+def trust(scheme: Scheme) -> str:
+    """Who must be trusted with what, from what the scheme permits; no server may collude where there are two."""
+    words = _TRUST[scheme.permits.get(RECOMMENDER, LEVELS[0])]
+    return f"{words}; that it and the third party do not collude" if THIRD_PARTY in scheme.servers else words
+
+
+def _row(name: str, scheme: Scheme, asked: Comparison, runs: Sequence[Row], below: Sequence[Row]) -> Row:
+    done = [each for each in runs if each["reason"] is None]
+    means, ranges = _over_seeds(done, FIGURES)
+    accounted = [each["accounted"] for each in done]
+    ranges["accounted_epsilon"] = _range([each["epsilon"] for each in accounted if each["epsilon"] is not None])
+    first = done[0] if done else None
+    return {
+        "scheme": name,
+        "title": scheme.title,
+        "completed": bool(done),
+        "trust": trust(scheme),
+        **means,
+        "ranges": ranges,
+        "claimed_epsilon": first and first["claimed_epsilon"],
+        "unit": first["unit"] if first else scheme.unit,
+        "accounted": max(accounted, key=lambda each: _size(each["epsilon"]), default=None),  # the worst of the seeds
+        "recommender_sees": sees(scheme),
+        "determines": scheme.permits.get(RECOMMENDER, LEVELS[0]),
+        "known_weaknesses": list(scheme.known_weaknesses),
+        "bytes_per_user": {
+            way: round(statistics.fmean(each["bytes_per_user"][way] for each in done)) if done else None
+            for way in ("up", "down")
+        },
+        "iterations": first and first["iterations"],
+        "beats": _beaten(means["test_rmse"], below),
+        "options": dict(asked.options.get(name, {})),
+        "note": _note(runs, first),
+        "runs": list(runs),
+    }
+
+
+def _note(runs: Sequence[Row], first: Row | None) -> str | None:
+    """Why there are no figures, or fewer than were asked for; and what the first run said of itself."""
+    failed = {each["seed"]: each["reason"] for each in runs if each["reason"] is not None}
+    if first is None:
+        return " ".join(dict.fromkeys(failed.values()))
+    told = [f"Not with seed {seed}: {reason}" for seed, reason in failed.items()]
+    return " ".join([*told, *first["notes"]]) or None
+
+
+def _beaten(rmse: float | None, below: Sequence[Row]) -> list[str] | None:
+    """The floors that this mean error is below."""
+    if rmse is None:
+        return None
+    return [row["floor"] for row in below if row["test_rmse"] is not None and rmse < row["test_rmse"]]
+
+
+def _over_seeds(rows: Sequence[Row], names: Sequence[str]) -> tuple[Row, Row]:
+    """({name: mean}, {name: [least, most]}); None where no run has that figure."""
+    known = {name: [row[name] for row in rows if row[name] is not None] for name in names}
+    means = {name: statistics.fmean(values) if values else None for name, values in known.items()}
+    return means, {name: _range(values) for name, values in known.items()}
+
+
+def _range(values: Sequence[Any]) -> list[Any] | None:
+    return [min(values, key=_size), max(values, key=_size)] if values else None
+
+
+def _size(epsilon: Any) -> float:
+    """To compare by: a summary writes infinity as a text; what has no bound is beyond that."""
+    return math.inf if epsilon is None else float(epsilon)

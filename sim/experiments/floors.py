@@ -1,0 +1,66 @@
+"""What can be predicted when nothing leaves the device: the errors that a protocol must beat to be worth its bytes.
+
+Each floor is computed by the user alone, from the user's own training ratings or from nothing at all, and is measured
+on the same held-out ratings as the schemes. The mean of everybody's ratings is none: somebody would have to collect it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sim.data import Column, Dealt
+
+Floats = npt.NDArray[np.float64]
+Range = tuple[float, float]
+
+# people rate above the middle; fixed beforehand and for every data set, so that it is no figure of any of them
+GUESS = 5 / 8  # of the way up the scale: 3.5 on five stars
+
+
+@dataclass(frozen=True, slots=True)
+class Floor:
+    name: str
+    title: str
+    needs: str
+    predictions: Floats  # one per held-out rating
+
+
+def user_means(train: Column, otherwise: float) -> Floats:
+    """The plain mean of each user's own training ratings; `otherwise` for a user who has none."""
+    counts = train.counts
+    sums = np.bincount(train.owners(), weights=train.values, minlength=len(counts))
+    return np.where(counts > 0, sums / np.maximum(counts, 1), otherwise)
+
+
+def guess(rating_range: Range) -> float:
+    low, high = rating_range
+    return low + GUESS * (high - low)
+
+
+def floors(data: Dealt, rating_range: Range) -> list[Floor]:
+    low, high = rating_range
+    middle, guessed = (low + high) / 2, guess(rating_range)
+    owners, n_test = data.held_out.owners(), len(data.held_out.values)
+    own = user_means(data.train, middle)[owners]
+    return [
+        Floor("user-mean", "The user's own mean", "the user's own training ratings, which stay with the user", own),
+        Floor(
+            "constant",
+            f"Always {guessed:g}",
+            "no ratings: five eighths of the way up the scale, a guess that was fixed before any data was seen",
+            np.full(n_test, guessed),
+        ),
+        Floor("middle", f"Always {middle:g}", "nothing: the middle of the scale", np.full(n_test, middle)),
+    ]
+
+
+def errors(floor: Floor, data: Dealt) -> dict[str, Any]:
+    """Of the held-out ratings; None where there is none. No prediction leaves the range, so nothing is clipped."""
+    missed = data.held_out.values - floor.predictions
+    if not len(missed):
+        return {"test_rmse": None, "test_mae": None}
+    return {"test_rmse": float(np.sqrt((missed * missed).mean())), "test_mae": float(np.abs(missed).mean())}

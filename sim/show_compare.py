@@ -1,0 +1,212 @@
+"""A comparison of schemes for people, and as a file."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from rich.markup import escape
+from rich.table import Table
+
+from protocol.errors import BadInput
+from protocol.params import require
+from protocol.schemes.base import LEVELS
+from sim import show
+
+ENDINGS = (".json", ".csv")
+COLUMNS = (
+    "kind", "name", "title", "test_rmse", "test_rmse_least", "test_rmse_most", "test_mae", "plain_test_rmse",
+    "claimed_epsilon", "claimed_unit", "accounted_epsilon", "accounted_unit", "accounted_delta", "trust",
+    "recommender_determines", "recommender_sees", "known_weaknesses", "bytes_per_user_up", "bytes_per_user_down",
+    "seconds", "iterations", "note",
+)  # fmt: skip
+
+Document = dict[str, Any]
+Row = dict[str, Any]
+
+
+class Running:
+    """Which run goes on, on a terminal only."""
+
+    def __init__(self, enabled: bool) -> None:
+        self._status = show.err.status("loading the ratings") if enabled and sys.stderr.isatty() else None
+
+    def __enter__(self) -> Running:
+        if self._status:
+            self._status.start()
+        return self
+
+    def __call__(self, scheme: str, seed: int) -> None:
+        if self._status:
+            self._status.update(escape(f"{scheme}, seed {seed}"))
+
+    def __exit__(self, *_: object) -> None:
+        if self._status:
+            self._status.stop()
+
+
+# --- for people ------------------------------------------------------------------------------------------------------
+
+
+def show_comparison(document: Document) -> None:
+    """Three tables: side by side in one they would not fit on a screen."""
+    seeds = document["seeds"]
+    words = f"seed {seeds[0]}"
+    if len(seeds) > 1:
+        words = f"seeds {seeds[0]} to {seeds[-1]}: the mean, with the least and the most"
+    sizes = f"{document['users']} users, {document['items']} items, {document['ratings']} ratings"
+    held_out = f"{document['test_fraction']:.0%} of them held out"
+    show.out.print(f"{document['data']}: {sizes}, {held_out}; {words}", markup=False)
+    _show_errors(document, several=len(seeds) > 1)
+    show.out.print(escape(document["epsilon_note"]))
+    _show_costs(document)
+    show.out.print(
+        "Bytes: on the wire over the whole run, the mean of all users. Seconds: a run in one process, with loading the "
+        "ratings and the run with no noise."
+    )
+    _show_trust(document["rows"])
+    for sentence in sentences(document):
+        show.out.print(sentence, markup=False)
+
+
+def _table(title: str, columns: tuple[str, ...], narrow: int) -> Table:
+    """The first columns, which are names and numbers, are never folded."""
+    made = show.plain_table(title, *columns)
+    for column in made.columns[:narrow]:
+        column.no_wrap = True
+    return made
+
+
+def _show_errors(document: Document, several: bool) -> None:
+    columns = ("scheme", "test RMSE", "no noise", "ε claimed, for", "ε accounted, for")
+    made = _table("Errors on the held-out ratings", columns, narrow=3)
+    for row in document["rows"]:
+        if row["completed"]:
+            errors = _spread(row, "test_rmse", several), show.number(row["plain_test_rmse"])
+            made.add_row(escape(row["scheme"]), *errors, escape(claimed(row)), escape(accounted(row)))
+        else:
+            made.add_row(escape(row["scheme"]), "not run", "", "", "")
+    made.add_section()
+    for floor in document["floors"]:
+        made.add_row(floor["title"], _spread(floor, "test_rmse", several), "", "nothing is sent", "")
+    show.out.print(made)
+
+
+def _show_costs(document: Document) -> None:
+    declared = ("recommender gets, declared", "known weaknesses, declared")
+    columns = ("scheme", "user sends", "user gets", "seconds", *declared)
+    made = _table("What it costs", columns, narrow=4)
+    for row in document["rows"]:
+        if row["completed"]:
+            sizes = (show.size(row["bytes_per_user"][way]) for way in ("up", "down"))
+            words = row["determines"], ", ".join(row["known_weaknesses"])
+            made.add_row(*map(escape, (row["scheme"], *sizes, show.number(row["seconds"], 2), *words)))
+    show.out.print(made)
+
+
+def _spread(row: Row, name: str, several: bool) -> str:
+    mean, ends = show.number(row[name]), row["ranges"][name]
+    return f"{mean}\n{ends[0]:.3f}–{ends[1]:.3f}" if several and ends else mean
+
+
+def claimed(row: Row) -> str:
+    epsilon = row["claimed_epsilon"]
+    return "none" if epsilon is None else f"{show.figure(epsilon)} {row['unit']}"
+
+
+def accounted(row: Row) -> str:
+    """With its unit and δ; what has no bound says so."""
+    if row["claimed_epsilon"] is None:
+        return "none"
+    found = row["accounted"]
+    if found["epsilon"] is None:
+        return "no bound known"
+    return f"{show.figure(found['epsilon'])} {found['unit']}{_at(found.get('delta'))}"
+
+
+def _at(delta: Any) -> str:
+    return f" (δ = {delta:g})" if delta else ""
+
+
+def _show_trust(rows: list[Row]) -> None:
+    title = "What the recommender is told (declared by the scheme; keyhole audit measures it)"
+    made = _table(title, ("scheme", "sees", "whom users must trust"), narrow=1)
+    for row in rows:
+        made.add_row(*map(escape, (row["scheme"], "; ".join(row["recommender_sees"]), row["trust"])))
+    show.out.print(made)
+
+
+def sentences(document: Document) -> list[str]:
+    """What a reader of the figures must know: who loses to a floor, whom an ε is no protection from, whose ε has no
+    bound, and what the runs said of themselves."""
+    told, done = [], [row for row in document["rows"] if row["completed"]]
+    for floor in document["floors"]:
+        losers = [row["scheme"] for row in done if row["beats"] is not None and floor["floor"] not in row["beats"]]
+        if losers:
+            told.append(f"{floor['title']} needs {floor['needs']}. No better than that: {', '.join(losers)}.")
+    claiming = [row for row in done if row["claimed_epsilon"] is not None]
+    if open_ := [row["scheme"] for row in claiming if row["determines"] == LEVELS[-1]]:
+        words = "The ε is that of what is published; from the recommender, who has exact numbers, it is no protection"
+        told.append(f"{words}: {', '.join(open_)}.")
+    for row in document["rows"]:
+        if row in claiming and row["accounted"]["epsilon"] is None:
+            told.append(f"{row['scheme']}, accounted: {row['accounted']['method']}.")
+        if row["note"]:
+            told.append(f"{row['scheme']}{'' if row['completed'] else ' was not run'}: {row['note']}")
+    return told
+
+
+# --- as a file -------------------------------------------------------------------------------------------------------
+
+
+def check_file(path: Path) -> None:
+    """Before hours of runs."""
+    ending = path.suffix.lower()
+    require(ending in ENDINGS, f"--out must end with {' or '.join(ENDINGS)}, not {path.name!r}.")
+    require(path.parent.is_dir(), f"There is no folder {path.parent}: make it, or name another --out.")
+    require(not path.is_dir(), f"{path} is a folder: name a file.")
+
+
+def write(document: Document, path: Path) -> None:
+    text = as_csv(document) if path.suffix.lower() == ".csv" else as_json(document) + "\n"
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise BadInput(f"Cannot write {path}: {error.strerror}.") from error
+
+
+def as_json(document: Document) -> str:
+    return json.dumps(document, indent=1, allow_nan=False, ensure_ascii=False)
+
+
+def as_csv(document: Document) -> str:
+    """One line for each scheme and floor; no ε without the column of its unit."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(flat(row) for row in [*document["rows"], *document["floors"]])
+    return text.getvalue()
+
+
+def flat(row: Row) -> Row:
+    kind = "floor" if "floor" in row else "scheme"
+    found = row.get("accounted") or {}
+    least, most = row["ranges"]["test_rmse"] or (None, None)
+    named = {
+        "kind": kind,
+        "name": row[kind],
+        "test_rmse_least": least,
+        "test_rmse_most": most,
+        "claimed_unit": row.get("unit"),
+        **{f"accounted_{name}": found.get(name) for name in ("epsilon", "unit", "delta")},
+        "recommender_determines": row["determines"],
+        "recommender_sees": "; ".join(row["recommender_sees"]),
+        "known_weaknesses": ", ".join(row.get("known_weaknesses", ())),
+        **{f"bytes_per_user_{way}": row["bytes_per_user"][way] for way in ("up", "down")},
+        "note": row.get("note") or row.get("needs"),
+    }
+    return {name: row.get(name) for name in COLUMNS} | named
