@@ -253,6 +253,42 @@ class Recommendations:  # recommender -> user
     values: FloatRows  # one for each item
 
 
+# --- `covariance-masked`: two sums over all users, carried by the third party; `dim` is 1 -----------------------------
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MaskWelcome:  # recommender -> user
+    mask_key: Digest  # every mask of this user
+    counts: Counts  # sparse: the raters of each of its items; dense: empty
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MaskedPart:  # user -> third party: uniform on Z_P to whoever lacks the mask
+    iteration: Count
+    items: ItemIds  # sparse: what the user rated, which says where the values belong; dense: empty
+    values: RingRows  # enc(part) + enc(noise share) + ψ
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PartTotal:  # third party -> recommender: of every place
+    iteration: Count
+    values: RingRows
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OpenPairs:  # recommender -> third party
+    iteration: Count
+    covered: ItemIds  # as published: in the sparse form they say where the values of round 1 belong
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PublishedAverages:  # recommender -> user
+    iteration: Count
+    averages: FloatRows  # one for each item
+    covered: ItemIds  # the items of largest noisy count, whose covariance is summed
+    counts: FloatRows  # sparse: how many users rated both, for each pair of its covered items; dense: empty
+
+
 # --- what reaches a role from outside the protocol -----------------------------------------------------------
 
 

@@ -145,7 +145,7 @@ def _attempts(ledger: Ledger, n_users: int) -> tuple[Attempt, ...]:
 
 def _cells(ledger: Ledger, n_users: int) -> Numbers | None:
     """How many entries each user uploaded, where the recommender told it."""
-    told = ledger.setup.get("cells")
+    told = next((facts["cells"] for facts in (ledger.setup, *ledger.turns) if "cells" in facts), None)
     if told is None:
         return None
     if type(told) is not list or len(told) != n_users:

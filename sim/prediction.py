@@ -98,7 +98,7 @@ def _last_turn(expected: Expected) -> Turn:
 
 
 def _exact(scheme: Scheme, params: Params, expected: Expected) -> bool:
-    if scheme.sizes_vary or not expected.stays:
+    if scheme.sizes_vary(params) or not expected.stays:
         return False
     return expected.doubt <= CERTAIN or not _items_matter(scheme, params, expected.course)
 

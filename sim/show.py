@@ -83,7 +83,7 @@ def show_summary(summary: dict[str, Any], scheme: Scheme, show_verdict: Callable
     processes = ", ".join(f"{count} {role}" for role, count in summary["processes"].items())
     out.print(
         f"[bold]{summary['scheme']}[/] on {summary['data']}: {summary['users']} users, {summary['items']} items, "
-        f"{summary['iterations']} iterations, dim {summary['dim']}; processes: {processes}"
+        f"{_length(summary, scheme)}; processes: {processes}"
     )
     seed = f"seed {summary['seed']}"
     out.print(f"{seed} (given: simulation, not private)" if summary["simulation"] else f"{seed} (fresh)")
@@ -106,6 +106,12 @@ def show_summary(summary: dict[str, Any], scheme: Scheme, show_verdict: Callable
     out.print(f"Bytes:        keyhole bandwidth {summary['run']}", soft_wrap=True, markup=False)
     if summary["views"]:
         out.print(f"See more:     keyhole view {summary['run']} {max(summary['views'])}", soft_wrap=True, markup=False)
+
+
+def _length(summary: dict[str, Any], scheme: Scheme) -> str:
+    if scheme.factorizes:
+        return f"{summary['iterations']} iterations, dim {summary['dim']}"
+    return "one round" if summary["iterations"] == 1 else f"{summary['iterations']} rounds"
 
 
 def _show_disturbances(summary: dict[str, Any]) -> None:
@@ -143,6 +149,9 @@ def _signed(value: float | None) -> str:
 
 def _show_bytes(summary: dict[str, Any]) -> None:
     seconds = summary["seconds"]
+    if not summary["bytes"]["per_iteration"]:
+        _show_all_bytes(summary)
+        return
     table = plain_table("Wire bytes per iteration (measured)", "edge", "mean")
     for edge, count in summary["bytes"]["per_iteration"].items():
         table.add_row(edge.replace("->", " → "), size(count))
@@ -154,6 +163,16 @@ def _show_bytes(summary: dict[str, Any]) -> None:
         f"{number(seconds['iteration_median'])} s per iteration (median), {number(seconds['startup'], 1)} s to start, "
         f"{number(seconds['total'], 1)} s in all"
     )
+
+
+def _show_all_bytes(summary: dict[str, Any]) -> None:
+    """Of a scheme without iterations."""
+    table = plain_table("Wire bytes of the whole run (measured)", "edge", "in all", "for each user")
+    for edge, count in summary["bytes"]["edges"].items():
+        table.add_row(edge.replace("->", " → "), size(count), size(count / summary["users"]) if "user" in edge else "")
+    out.print(table)
+    seconds = summary["seconds"]
+    out.print(f"{number(seconds['startup'], 1)} s to start and publish, {number(seconds['total'], 1)} s in all")
 
 
 def _show_parties(scheme: Scheme) -> None:

@@ -251,13 +251,17 @@ def _memory(uss: list[int]) -> dict[str, Any]:
 def _bytes(outcome: Outcome, log: IterationLog) -> dict[str, Any]:
     """Wire bytes: framing and encryption included."""
     edges: dict[str, int] = defaultdict(int)
+    whole: dict[str, int] = defaultdict(int)
+    for row in [*log.rows, *outcome.rest.rows]:
+        whole[f"{row.sender}->{row.receiver}"] += row.wire_bytes
     for row in log.rows:
         if 0 <= row.iteration < log.iterations:
             edges[f"{row.sender}->{row.receiver}"] += row.wire_bytes
-    course = sum(row.wire_bytes for row in [*log.rows, *outcome.rest.rows])
+    course = sum(whole.values())
     apart = sum(-wire if what == UNDELIVERED else wire for what, *_, wire in outcome.apart)  # the former never left
     return {
         "total": course + apart,
+        "edges": dict(whole),
         "per_iteration": {edge: round(total / log.iterations) for edge, total in edges.items()},
         "per_user_iteration": {
             f"{direction}_{name}": None if value is None else round(value)

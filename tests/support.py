@@ -44,7 +44,7 @@ def small_ratings(n_users: int, n_items: int) -> list[dict[int, float]]:
 
 def shape_of(ratings: Sequence[Rated], n_items: int) -> Shape:
     raters = np.bincount([item for rated in ratings for item in rated], minlength=n_items).astype(np.int64)
-    return Shape(len(ratings), n_items, STARS, tuple(len(rated) for rated in ratings), raters)
+    return Shape(len(ratings), n_items, STARS, tuple(len(rated) for rated in ratings), raters, step=1.0)
 
 
 def small_run(
@@ -63,7 +63,8 @@ def small_run(
     made = find_scheme(scheme)
     given = small_ratings(n_users, n_items) if ratings is None else ratings
     flags = {name: value for name, value in (("epsilon", epsilon), ("wire", wire)) if name in made.flags}
-    params, _ = made.make_params(shape_of(given, n_items), dim=dim, iterations=iterations, **flags, **options)
+    sizes = {"dim": dim, "iterations": iterations} if made.factorizes else {"dim": 1, "iterations": made.rounds}
+    params, _ = made.make_params(shape_of(given, n_items), **sizes, **flags, **options)
     run_seed = seed.to_bytes(32, "little")
     names = all_parties(made, len(given))
     card = Card(made, params, make_run_id(params, names, run_seed), simulation=True)

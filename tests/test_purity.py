@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support import received, small_run
@@ -235,17 +236,25 @@ def one_leaves(iteration: int) -> list:
     return everyone_stays(4)(iteration)
 
 
+# options with which a scheme sends other messages
+FORMS: dict[str, list[dict[str, Any]]] = {
+    "covariance-masked": [{}, {"predictor": "knn"}, {"form": "sparse"}],
+}
+
+
 def arrivals(name: str, folder: Path) -> Iterator[tuple[str, str, object, object]]:
     """(receiver, its role, message, card) of everything that was received in a run in each wire form."""
     for wire in ("compact", "paper") if "wire" in SCHEMES[name].flags else ("compact",):
-        card, seats = small_run(name, wire=wire)
-        everyone = frozenset(seat.party for seat in seats)
-        options = {"events_for": one_leaves} if "join" in SCHEMES[name].flags else {}
-        run = InProcess(card, seats, run_folder=str(folder / wire), with_view=everyone, **options)
-        assert run.run().abort is None
-        for party in everyone:
-            for _, message in received(card, folder / wire, party):
-                yield party, role_of(party), message, card
+        for number, form in enumerate(FORMS.get(name, [{}])):
+            place = folder / f"{wire}-{number}"
+            card, seats = small_run(name, wire=wire, **form)
+            everyone = frozenset(seat.party for seat in seats)
+            options = {"events_for": one_leaves} if "join" in SCHEMES[name].flags else {}
+            run = InProcess(card, seats, run_folder=str(place), with_view=everyone, **options)
+            assert run.run().abort is None
+            for party in everyone:
+                for _, message in received(card, place, party):
+                    yield party, role_of(party), message, card
 
 
 @pytest.mark.parametrize("name", SCHEMES)

@@ -6,6 +6,7 @@ import importlib
 
 from protocol.errors import BadInput
 from protocol.schemes.base import Leak, Scheme, Setting, Shape
+from protocol.schemes.covariance_masked import CovarianceMasked
 from protocol.schemes.direct import Direct
 from protocol.schemes.dynamic import Dynamic
 from protocol.schemes.masked import Masked
@@ -14,7 +15,8 @@ from protocol.schemes.trusted import Trusted
 
 __all__ = ["SCHEMES", "Leak", "Scheme", "Setting", "Shape", "find_scheme"]
 
-SCHEMES: dict[str, type[Scheme]] = {scheme.name: scheme for scheme in (Plain, Trusted, Direct, Masked, Dynamic)}
+_ALL = (Plain, Trusted, Direct, Masked, Dynamic, CovarianceMasked)
+SCHEMES: dict[str, type[Scheme]] = {scheme.name: scheme for scheme in _ALL}
 
 
 def find_scheme(name: str) -> Scheme:

@@ -94,7 +94,6 @@ class Scheme(ABC):
     factorizes: ClassVar[bool] = True  # user and item factors by gradient steps: --dim, --iterations, `plain` beside it
     rounds: ClassVar[int] = 1  # the iterations of a scheme that does not
     trust: ClassVar[dict[str, str]] = {}  # of `--trust`: which scheme each choice means
-    sizes_vary: ClassVar[bool] = False  # bytes depend on random draws: before a run they are an expectation
     goes_on_without: ClassVar[bool] = False  # a user that has gone: the others do not wait for it
     can_wait: ClassVar[frozenset[str]] = frozenset()  # kinds that a user who is away may have when it is back
     options: ClassVar[dict[str, Any]] = {}  # of `--set`, with their defaults; None: follows from the others
@@ -106,7 +105,8 @@ class Scheme(ABC):
             n_users=shape.n_users,
             n_items=shape.n_items,
             rating_range=shape.rating_range,
-            max_raters=shape.max_raters,
+            # a sum of gradients is bounded by an item's raters; who is to hide a rating's presence must not tell them
+            max_raters=shape.max_raters if self.factorizes else shape.n_users,
             **settings,
         )
 
@@ -125,6 +125,10 @@ class Scheme(ABC):
         """(items that an iteration is about, items that it moves), from how many rated each: of all users, of the
         invited and of those who contributed."""
         return raters > 0, raters > 0
+
+    def sizes_vary(self, params: Params) -> bool:
+        """Do bytes depend on random draws? Before a run they are an expectation then."""
+        return False
 
     def predict(self, params: Params, course: Course) -> Iterator[Flow]:
         """Connections and messages: a user connects to every server, a server to those behind it."""
