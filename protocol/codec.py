@@ -216,6 +216,12 @@ class _Fields:
     def get_grades(self, value: Any) -> Any:
         return np.frombuffer(_binary(value, 1), np.uint8)
 
+    def put_places(self, value: Any) -> bytes:
+        return np.ascontiguousarray(value, "<u4").tobytes()
+
+    def get_places(self, value: Any) -> Any:
+        return np.frombuffer(_binary(value, 4), "<u4").astype(np.uint32)
+
     def put_reals(self, value: Any) -> bytes:
         return np.ascontiguousarray(value, "<f8").tobytes()
 
@@ -279,6 +285,12 @@ class _PackedFields(_Fields):
 
     def get_items(self, value: Any) -> Any:
         return unpack_ids(_binary(value, 1), self.n_items, Reason.UNKNOWN_ITEM)
+
+    def put_places(self, value: Any) -> bytes:
+        return pack_counts(value, self.n_items)
+
+    def get_places(self, value: Any) -> Any:
+        return unpack_counts(_binary(value, 1), self.n_items)
 
     def put_users(self, value: Any) -> bytes:
         return pack_ids(value, self.n_users)

@@ -67,6 +67,9 @@ class Sizes:
     def grades(self, n: Amount) -> Amount:
         return bin_size(n)
 
+    def places(self, n: Amount) -> Amount:
+        return bin_size(packed_counts_bytes(n, self._params.n_items) if self._compact else 4 * n)
+
     def reals(self, n: Amount) -> Amount:
         return bin_size(8 * n)
 

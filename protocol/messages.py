@@ -21,6 +21,7 @@ ItemIds = Annotated[Ids, "items"]  # increasing
 UserIds = Annotated[Ids, "users"]  # increasing
 Counts = Annotated[npt.NDArray[np.uint32], "counts"]  # of users, for at most all items: none exceeds all users
 Grades = Annotated[npt.NDArray[np.uint8], "grades"]  # a byte each: how many steps a rating is above the least one
+Places = Annotated[npt.NDArray[np.uint32], "places"]  # in a list of items: all are below the number of items
 Reals = Annotated[npt.NDArray[np.float64], "reals"]  # any number of them
 FloatRows = Annotated[npt.NDArray[np.float32], "floats"]  # rows of `dim` numbers
 FactorRows = Annotated[npt.NDArray[np.float32], "factors"]  # the same, in the precision in which users are sent v_j
@@ -246,6 +247,23 @@ class PublishedNeighbours:  # recommender -> user: enough to predict by neighbou
     averages: FloatRows
     covariances: FloatRows  # of every item with each of the user's own, one own item after the other
     weights: FloatRows  # in the same order
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FactorModel:  # recommender -> user, `covariance`: enough to predict by factors
+    averages: FloatRows  # one for each item
+    covered: ItemIds  # those that have factors
+    factors: FloatRows  # covered item by item, so many for each as the rank says
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NeighbourModel:  # recommender -> user, `covariance` and `hybrid`: enough to predict by neighbours
+    averages: FloatRows
+    covered: ItemIds  # those that have neighbours
+    shrink: Reals  # one number: how many ratings of nothing dampen a user's own average
+    among: FloatRows  # covariances of the user's items with each other: the upper triangle, row after row
+    neighbours: Places  # covered item by item: its nearest among the user's items, as places in the user's list
+    covariances: FloatRows  # of the covered item with each of these
 
 
 @dataclass(frozen=True, slots=True, eq=False)
