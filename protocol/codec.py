@@ -19,6 +19,7 @@ from typing import Any
 import msgpack
 import numpy as np
 
+from protocol.collection.packing import pack_digits, unpack_digits
 from protocol.errors import Bug, Reason, Rejected
 from protocol.framing import HEAD_BYTES
 from protocol.messages import Again, Message
@@ -46,7 +47,7 @@ _Layout = list[tuple[str, Encoder, Encoder, bool]]  # field, how it is put and g
 class Codec:
     """The frames of one scheme: its messages in a fixed order (the index is the kind on the wire), ring, dimension.
 
-    Without a `packing` identifiers and counts are 32-bit words.
+    Without a `packing` identifiers and counts are 32-bit words. Digits, which need one, are in this `base`.
     """
 
     def __init__(
@@ -57,12 +58,15 @@ class Codec:
         max_frame: int,
         packing: Packing | None = None,
         factor_bits: int = 32,
+        base: int = 0,
     ) -> None:
         self.max_frame = max_frame + HEAD_BYTES
         self.n_users = packing[0] if packing else 0
         self._classes = (*messages, Again)
         self._codes = {cls: code for code, cls in enumerate(self._classes)}
-        fields = _Fields(ring, dim, factor_bits) if packing is None else _PackedFields(ring, dim, factor_bits, packing)
+        fields = _Fields(ring, dim, factor_bits)
+        if packing is not None:
+            fields = _PackedFields(ring, dim, factor_bits, packing, base)
         self._layouts = [_layout(cls, fields) for cls in self._classes]
 
     def code(self, message: Message) -> int:
@@ -210,6 +214,12 @@ class _Fields:
     def get_users(self, value: Any) -> Any:
         return self.get_items(value)
 
+    def put_digits(self, value: Any) -> bytes:
+        raise Bug("digits travel packed")
+
+    def get_digits(self, value: Any) -> Any:
+        raise Rejected(Reason.MALFORMED)
+
     def put_grades(self, value: Any) -> bytes:
         return np.ascontiguousarray(value, np.uint8).tobytes()
 
@@ -266,9 +276,10 @@ class _PackedFields(_Fields):
 
     comes_again = frozenset({"counts", "items", "users"})
 
-    def __init__(self, ring: Ring, dim: int, factor_bits: int, packing: Packing) -> None:
+    def __init__(self, ring: Ring, dim: int, factor_bits: int, packing: Packing, base: int) -> None:
         super().__init__(ring, dim, factor_bits)
         self.n_users, self.n_items = packing
+        self.base = base
         self.most_counts = packed_counts_bytes(self.n_items, self.n_users)
 
     def put_counts(self, value: Any) -> bytes:
@@ -291,6 +302,12 @@ class _PackedFields(_Fields):
 
     def get_places(self, value: Any) -> Any:
         return unpack_counts(_binary(value, 1), self.n_items)
+
+    def put_digits(self, value: Any) -> bytes:
+        return pack_digits(value[:, 0].astype(np.uint8), self.base)
+
+    def get_digits(self, value: Any) -> Any:
+        return unpack_digits(_binary(value, 1), self.n_items, self.base).astype(np.float32)[:, None]
 
     def put_users(self, value: Any) -> bytes:
         return pack_ids(value, self.n_users)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from protocol.collection.packing import digits_bytes
 from protocol.packing import packed_counts_bytes, packed_ids_bytes
 from protocol.params import Params
 
@@ -69,6 +70,10 @@ class Sizes:
 
     def places(self, n: Amount) -> Amount:
         return bin_size(packed_counts_bytes(n, self._params.n_items) if self._compact else 4 * n)
+
+    def digits(self, base: int) -> int:
+        """One for every item."""
+        return int(bin_size(digits_bytes(self._params.n_items, base)))
 
     def reals(self, n: Amount) -> Amount:
         return bin_size(8 * n)

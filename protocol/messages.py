@@ -22,6 +22,7 @@ UserIds = Annotated[Ids, "users"]  # increasing
 Counts = Annotated[npt.NDArray[np.uint32], "counts"]  # of users, for at most all items: none exceeds all users
 Grades = Annotated[npt.NDArray[np.uint8], "grades"]  # a byte each: how many steps a rating is above the least one
 Places = Annotated[npt.NDArray[np.uint32], "places"]  # in a list of items: all are below the number of items
+Digits = Annotated[npt.NDArray[np.float32], "digits"]  # one row for every item: a whole number from 0 to a level
 Reals = Annotated[npt.NDArray[np.float64], "reals"]  # any number of them
 FloatRows = Annotated[npt.NDArray[np.float32], "floats"]  # rows of `dim` numbers
 FactorRows = Annotated[npt.NDArray[np.float32], "factors"]  # the same, in the precision in which users are sent v_j
@@ -237,16 +238,8 @@ class PerturbedRatings:  # user -> recommender
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PublishedFactors:  # recommender -> user: enough to predict by factors
-    averages: FloatRows  # one for each item
-    factors: FloatRows  # item by item, so many for each as the rank says
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class PublishedNeighbours:  # recommender -> user: enough to predict by neighbours
-    averages: FloatRows
-    covariances: FloatRows  # of every item with each of the user's own, one own item after the other
-    weights: FloatRows  # in the same order
+class RandomizedLevels:  # user -> recommender
+    levels: Digits  # what the user says of every item: 0 for not rated, else which level of the scale
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -305,6 +298,17 @@ class PublishedAverages:  # recommender -> user
     averages: FloatRows  # one for each item
     covered: ItemIds  # the items of largest noisy count, whose covariance is summed
     counts: FloatRows  # sparse: how many users rated both, for each pair of its covered items; dense: empty
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CovarianceFactors:  # recommender -> user: enough to predict by factors, with the averages
+    factors: FloatRows  # covered item by item, so many for each as the rank says
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CovariancePairs:  # recommender -> user: enough to predict by neighbours, whatever the user rated
+    covariances: FloatRows  # of all covered items with each other: the upper triangle, row after row
+    weights: FloatRows  # likewise
 
 
 # --- what reaches a role from outside the protocol -----------------------------------------------------------

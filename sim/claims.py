@@ -24,6 +24,7 @@ SUMMARY, MODEL = "summary.json", "model/item_factors.npy"
 _WORDS = {
     "run": "where the folder was when the run was made",
     "notes": "the notes of the run",
+    "figures": "the figures of the recommender's end",
     "ratings.test": "how many ratings were held out",
     "processes": "how many processes there were",
     "clipped": "how many errors were clipped",
@@ -199,16 +200,18 @@ def _read_model(case: Case, summary: Summary, report: Report) -> str | None:
     if not path.is_file():
         return None
     params = case.card.params
+    width = f"{params.dim}" if case.card.scheme.factorizes else "some"
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             factors = np.load(path, mmap_mode="r", allow_pickle=False)
-        if factors.dtype != np.dtype("<f8") or factors.shape != (params.n_items, params.dim):
+        wide = params.dim if case.card.scheme.factorizes else factors.shape[-1]  # else the digest alone tells it
+        if factors.dtype != np.dtype("<f8") or factors.shape != (params.n_items, wide):
             raise ValueError(f"{factors.dtype} of shape {factors.shape}")
         if factors.offset + factors.nbytes != path.stat().st_size:
             raise ValueError("something stands behind the factors")
     except Exception as error:  # numpy's reader of headers raises what its tokenizer raises
-        report.find(MODEL, None, f"is no array of {params.n_items} × {params.dim} numbers ({type(error).__name__})")
+        report.find(MODEL, None, f"is no array of {params.n_items} × {width} numbers ({type(error).__name__})")
         return None
     return result_digest(factors).hex()
 

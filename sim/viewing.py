@@ -36,10 +36,13 @@ _UNITS = {
     "items": "item ids",
     "users": "user ids",
     "counts": "users, one count per item",
+    "grades": "grades: steps above the least rating",
+    "places": "places in a list of items",
+    "digits": "levels, one per item; 0: not rated",
     "reals": "float64",
     "floats": "float32",
     "factors": "float{factor_bits} factors, one row per item",
-    "ring": "ring elements mod 2^{ring_bits}, unit 2^-{fraction_bits}",
+    "ring": "ring elements mod 2^{ring_bits}, unit 2^-{fraction}",
 }
 # … and where its name says more
 _NAMED_UNITS = {
@@ -73,6 +76,9 @@ class Reader:
     def units(self, cls: type) -> dict[str, str]:
         """What each field of this message is counted in."""
         figures = dataclasses.asdict(self.params)
+        figures["fraction"] = str(self.params.fraction_bits)
+        if (first := figures.get("first_fraction_bits")) is not None:
+            figures["fraction"] = f"{first} in round 0, 2^-{self.params.fraction_bits} in round 1"
         return {name: _NAMED_UNITS.get(name, _UNITS[how].format(**figures)) for name, how in field_kinds(cls)}
 
 

@@ -44,7 +44,9 @@ def small_ratings(n_users: int, n_items: int) -> list[dict[int, float]]:
 
 def shape_of(ratings: Sequence[Rated], n_items: int) -> Shape:
     raters = np.bincount([item for rated in ratings for item in rated], minlength=n_items).astype(np.int64)
-    return Shape(len(ratings), n_items, STARS, tuple(len(rated) for rated in ratings), raters, step=1.0)
+    whole = all(float(rating).is_integer() for rated in ratings for rating in rated.values())
+    step = 1.0 if whole else None
+    return Shape(len(ratings), n_items, STARS, tuple(len(rated) for rated in ratings), raters, step=step)
 
 
 def small_run(

@@ -31,6 +31,14 @@ KINDS = {
         "MaskedTotal", "Finish", "OpenCommitment", "Commit", "CommitInFull", "BlindedShare", "SealedTotal",
         "Present", "Absent", "ItemFactorsWithPieces",
     ],
+    "covariance": ["Hello", "GradedRatings", "RatingsHandover", "FactorModel", "NeighbourModel"],
+    "covariance-masked": [
+        "Hello", "Join", "MaskWelcome", "MaskedPart", "PartTotal", "OpenPairs", "PublishedAverages",
+        "CovarianceFactors", "CovariancePairs",
+    ],
+    "hybrid": ["Hello", "PerturbedRatings", "NeighbourModel"],
+    "laplace-ratings": ["Hello", "PerturbedRatings", "Recommendations"],
+    "randomized-response": ["Hello", "RandomizedLevels", "Recommendations"],
 }  # fmt: skip
 
 FIELDS = {
@@ -67,6 +75,22 @@ FIELDS = {
         "iteration": "count", "floors": "counts", "factors": "factors", "masks": "ring", "envelopes": "floats",
         "pieces": "ring",
     },
+    "GradedRatings": {"items": "items", "grades": "grades"},
+    "PerturbedRatings": {"items": "items", "values": "floats"},
+    "RandomizedLevels": {"levels": "digits"},
+    "FactorModel": {"averages": "floats", "covered": "items", "factors": "floats"},
+    "NeighbourModel": {
+        "averages": "floats", "covered": "items", "shrink": "reals", "among": "floats", "neighbours": "places",
+        "covariances": "floats",
+    },
+    "Recommendations": {"values": "floats"},
+    "MaskWelcome": {"mask_key": "bytes32", "counts": "counts"},
+    "MaskedPart": {"iteration": "count", "items": "items", "values": "ring"},
+    "PartTotal": {"iteration": "count", "values": "ring"},
+    "OpenPairs": {"iteration": "count", "covered": "items"},
+    "PublishedAverages": {"iteration": "count", "averages": "floats", "covered": "items", "counts": "floats"},
+    "CovarianceFactors": {"factors": "floats"},
+    "CovariancePairs": {"covariances": "floats", "weights": "floats"},
 }  # fmt: skip
 
 
@@ -136,6 +160,7 @@ class Form:
     ring_bits: int = 8
     factor_bits: int = 32
     packed: tuple[int, int] | None = None  # the numbers of users and items; None: 32-bit words
+    base: int = 0  # of digits
 
 
 def on_the_wire(how: str, content: Any, form: Form) -> int | bytes:
@@ -143,7 +168,12 @@ def on_the_wire(how: str, content: Any, form: Form) -> int | bytes:
         return content  # type: ignore[no-any-return]
     if how == "keys":
         return b"".join(content)
-    if how in ("counts", "users", "items"):
+    if how == "grades":
+        return bytes(content)
+    if how == "digits":
+        total = sum(int(digit) * form.base**place for place, (digit,) in enumerate(content))
+        return total.to_bytes(-(-(form.base ** len(content) - 1).bit_length() // 8), "little")
+    if how in ("counts", "users", "items", "places"):
         return identifiers(how, content, form.packed)
     if how == "reals":
         return struct.pack(f"<{len(content)}d", *content)
@@ -158,8 +188,8 @@ def identifiers(how: str, content: Sequence[int], packed: tuple[int, int] | None
     if packed is None:
         return struct.pack(f"<{len(content)}I", *content)
     n_users, n_items = packed
-    if how == "counts":
-        return pack_numbers(content, n_users)
+    if how in ("counts", "places"):
+        return pack_numbers(content, n_users if how == "counts" else n_items)
     return pack_identifiers(content, n_users if how == "users" else n_items)
 
 
@@ -189,8 +219,10 @@ def code_of(scheme: str, kind: str) -> int:
 
 
 def dtype_of(how: str, ring_bits: int) -> Any:
-    if how in ("floats", "factors"):
+    if how in ("floats", "factors", "digits"):
         return np.float32
+    if how == "grades":
+        return np.uint8
     if how == "reals":
         return np.float64
     return np.uint64 if how == "ring" and ring_bits > 32 else np.uint32
@@ -202,7 +234,7 @@ def in_memory(how: str, content: Any, ring_bits: int, dim: int) -> Any:
     if how == "keys":
         return tuple(content)
     array = np.array(content, dtype_of(how, ring_bits))
-    return array.reshape(-1, dim) if how in ("floats", "factors", "ring") else array
+    return array.reshape(-1, dim) if how in ("floats", "factors", "ring", "digits") else array
 
 
 def message_of(cls: type, contents: Sequence[Any], ring_bits: int, dim: int) -> Any:

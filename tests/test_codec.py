@@ -39,6 +39,8 @@ from protocol.schemes import SCHEMES, find_scheme
 DIM = 2
 MAX_FRAME = 4096
 EVERY_MESSAGE = [(scheme, kind) for scheme, kinds in KINDS.items() for kind in (*kinds, "Again")]
+FACTORIZING = [(scheme, kind) for scheme, kind in EVERY_MESSAGE if SCHEMES[scheme].factorizes]
+DIGITS = ("randomized-response", "RandomizedLevels")  # one for every item, in a base of their own: below
 
 
 PACKED = Form(packed=(3, 300))  # users and items: 8 bits for a count, 9 for an item, one byte for all users
@@ -116,11 +118,13 @@ def content(how: str, form: Form, dim: int) -> st.SearchStrategy[Any]:
         "floats": rows(single, dim),
         "factors": rows(factor, dim),
         "reals": st.lists(st.floats(allow_nan=False, allow_infinity=False), max_size=70),
+        "grades": st.lists(st.integers(0, 255), max_size=70),
+        "places": st.lists(up_to(min(n_items, 2**32 - 1)), max_size=70),
         "ring": rows(st.one_of(st.integers(0, 2**ring_bits - 1), st.sampled_from([0, 2**ring_bits - 1])), dim),
     }[how]
 
 
-@pytest.mark.parametrize(("scheme", "kind"), EVERY_MESSAGE)
+@pytest.mark.parametrize(("scheme", "kind"), [one for one in EVERY_MESSAGE if one != DIGITS])
 @settings(max_examples=40, deadline=None, derandomize=True, database=None)
 @given(data=st.data())
 def test_every_message_has_one_frame_and_comes_back(scheme, kind, data):
@@ -138,8 +142,22 @@ def test_every_message_has_one_frame_and_comes_back(scheme, kind, data):
     assert_holds(back, contents, ring_bits, dim)
 
 
+@settings(max_examples=60, deadline=None, derandomize=True, database=None)
+@given(data=st.data())
+def test_digits_are_one_number_in_their_base(data):
+    base = data.draw(st.integers(2, 12))
+    digits = data.draw(st.lists(st.integers(0, base - 1), min_size=1, max_size=90))
+    form = Form(64, 32, (4, len(digits)), base)
+    codec = Codec(SCHEMES[DIGITS[0]].messages, Ring(64), 1, 1 << 12, Packing(4, len(digits)), 32, base)
+    contents = [[[float(digit)] for digit in digits]]
+    message = message_of(class_of(*DIGITS), contents, 64, 1)
+    frame = frame_of(*DIGITS, 1, contents, form)
+    assert codec.encode(message, 1) == frame
+    assert_holds(codec.decode(frame)[1], contents, 64, 1)
+
+
 @pytest.mark.parametrize("wire", ["compact", "paper"])
-@pytest.mark.parametrize(("scheme", "kind"), EVERY_MESSAGE)
+@pytest.mark.parametrize(("scheme", "kind"), FACTORIZING)
 def test_the_size_limit_leaves_room_for_the_largest_message(scheme, kind, wire):
     """A user who rated everything, at the end of the longest run that is allowed."""
     users, items, dim, ring_bits = 40, 30, 3, 64

@@ -56,6 +56,7 @@ def other_value(value: Any) -> Any:
 
 
 UNCOVERED = {
+    "figures": "figures of the recommender",
     "run": "where the folder was",
     "notes": "notes",
     "ratings.test": "held out",

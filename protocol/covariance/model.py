@@ -13,7 +13,7 @@ from protocol.covariance.noise import noise_for
 from protocol.covariance.params import CovarianceParams
 from protocol.covariance.parts import covered_places
 from protocol.covariance.predicting import by_factors, by_neighbours, known_of, neighbourhood
-from protocol.covariance.similarity import Similarity, item_factors, ridge, similarity_of
+from protocol.covariance.similarity import Similarity, item_factors, similarity_of
 from protocol.covariance.totals import Book, first_total, second_total
 from protocol.tape import Tape
 
@@ -55,7 +55,7 @@ def measured(params: CovarianceParams, book: Book, tape: Tape) -> Model:
 
 def predictions(params: CovarianceParams, model: Model, items: Ids, ratings: Floats, targets: Ids) -> Floats:
     """What a user with these ratings makes of the model, not clipped to the range."""
-    known = known_of(model.averages, ridge(params, model.averages.spread))
+    known = known_of(params, model.averages)
     if model.factors is not None:
         return by_factors(known, model.factors, items, ratings, targets)
     rows = np.unique(covered_places(known.covered, targets)[0])

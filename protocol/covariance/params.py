@@ -150,5 +150,5 @@ def _checked(base: Params, chosen: dict[str, Any]) -> dict[str, Any]:
     for name in ("rank", "neighbours"):
         require(chosen[name] >= 1, f"{name} must be 1 or more, not {chosen[name]}.")
     items, rank = chosen.pop("items"), chosen.pop("rank")
-    require(0 <= items <= base.n_items, f"items must be 0 (all) or up to {base.n_items}, not {items}.")
+    require(items >= 0, f"items must be 0 (all) or more, not {items}.")
     return {**chosen, "clamp": clamp, "most_items": items or base.n_items, "most_rank": rank}

@@ -17,8 +17,9 @@ import numpy.typing as npt
 
 from protocol.covariance import packing
 from protocol.covariance.averages import Averages, centre
+from protocol.covariance.params import CovarianceParams
 from protocol.covariance.parts import covered_places
-from protocol.covariance.similarity import Similarity
+from protocol.covariance.similarity import Similarity, noise_scale_of, relative_noise
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -101,5 +102,12 @@ def by_neighbours(known: Known, around: Neighbourhood, items: Ids, ratings: Floa
     return predicted
 
 
-def known_of(averages: Averages, strength: float) -> Known:
+def ridge(params: CovarianceParams, noise: float) -> float:
+    """λ = 1 + min(2, σ_o), in stars²."""
+    return (1 + min(2.0, noise)) * params.unit**2
+
+
+def known_of(params: CovarianceParams, averages: Averages) -> Known:
+    """λ follows from the noise, and this from the averages (`sensitivity.alpha`): all of it is public."""
+    strength = ridge(params, relative_noise(params, noise_scale_of(params, averages)))
     return Known(averages.item_means, averages.user_shrink, averages.covered, strength)

@@ -38,29 +38,25 @@ class Similarity:
 
     covariances: Floats  # A, rounded to the float32 in which it travels
     weights: Floats  # noisy Wgt
+    noise: float  # σ_o in stars²
 
 
 def similarity_of(params: CovarianceParams, averages: Averages, noisy: Floats) -> Similarity:
     half = packing.packed_length(params.items)
     products, weights = (packing.unpack(part, params.items) for part in (noisy[:half], noisy[half:]))
-    scale = noise_scale_of(params, averages.spread)
+    scale = noise_scale_of(params, averages)
     clean = _shrunk if params.cleaning else _divided
     covariances = clean(params, products, weights, scale).astype(np.float32).astype(np.float64)
-    return Similarity(covariances, weights)
+    return Similarity(covariances, weights, relative_noise(params, scale))
 
 
-def noise_scale_of(params: CovarianceParams, spread: float) -> Pair:
-    return Pair(0.0, 0.0) if math.isinf(params.epsilon) else covariance_scale(params, spread)
+def noise_scale_of(params: CovarianceParams, averages: Averages) -> Pair:
+    return Pair(0.0, 0.0) if math.isinf(params.epsilon) else covariance_scale(params, averages.spread)
 
 
 def relative_noise(params: CovarianceParams, scale: Pair) -> float:
     """σ_o = σ_Cov/√2 in stars²."""
     return scale.total / math.sqrt(2) / params.unit**2
-
-
-def ridge(params: CovarianceParams, spread: float) -> float:
-    """λ = 1 + min(2, σ_o), in stars²: whoever knows the averages knows it."""
-    return (1 + min(2.0, relative_noise(params, noise_scale_of(params, spread)))) * params.unit**2
 
 
 def first_shrink(params: CovarianceParams) -> float:

@@ -6,17 +6,22 @@ import importlib
 
 from protocol.errors import BadInput
 from protocol.schemes.base import Leak, Scheme, Setting, Shape
+from protocol.schemes.covariance import Covariance
 from protocol.schemes.covariance_masked import CovarianceMasked
 from protocol.schemes.direct import Direct
 from protocol.schemes.dynamic import Dynamic
+from protocol.schemes.hybrid import Hybrid
+from protocol.schemes.laplace_ratings import LaplaceRatings
 from protocol.schemes.masked import Masked
 from protocol.schemes.plain import Plain
+from protocol.schemes.randomized_response import RandomizedResponseRatings
 from protocol.schemes.trusted import Trusted
 
 __all__ = ["SCHEMES", "Leak", "Scheme", "Setting", "Shape", "find_scheme"]
 
-_ALL = (Plain, Trusted, Direct, Masked, Dynamic, CovarianceMasked)
-SCHEMES: dict[str, type[Scheme]] = {scheme.name: scheme for scheme in _ALL}
+_PAPER = (Plain, Trusted, Direct, Masked, Dynamic)
+_SIBLINGS = (Covariance, CovarianceMasked, Hybrid, LaplaceRatings, RandomizedResponseRatings)
+SCHEMES: dict[str, type[Scheme]] = {scheme.name: scheme for scheme in (*_PAPER, *_SIBLINGS)}
 
 
 def find_scheme(name: str) -> Scheme:

@@ -3,8 +3,8 @@
     user -> recommender    GradedRatings         its items and its ratings, as they are (RatingsHandover off the grid)
     recommender            sums, adds noise, publishes: global and item averages first, then the covariance of ratings
                            that are centred with them (`protocol/covariance`)
-    recommender -> user    PublishedFactors      the noisy average of every item and its factors (SVD)
-                           PublishedNeighbours   or the covariances of every item with the user's nearest (kNN)
+    recommender -> user    FactorModel           the noisy average of every item and its factors (SVD)
+                           NeighbourModel        or the covariances of every item with the user's nearest (kNN)
 
 The user predicts by itself. Its own average r̄_u is of ratings that only it and the recommender know, and is in nothing
 that is published.
@@ -20,23 +20,22 @@ import numpy as np
 import numpy.typing as npt
 
 from protocol.course import Course
-from protocol.covariance.averages import clamped
+from protocol.covariance.averages import Averages, clamped
 from protocol.covariance.model import Model, measured
 from protocol.covariance.packing import packed_length
 from protocol.covariance.params import OPTIONS, CovarianceParams, covariance_params
-from protocol.covariance.predicting import Known, Neighbourhood, by_factors, by_neighbours, neighbourhood
+from protocol.covariance.predicting import Neighbourhood, by_factors, by_neighbours, known_of, neighbourhood
 from protocol.covariance.sensitivity import alpha, covariance_sensitivity, gaussian_mu, published_epsilon, whole_epsilon
-from protocol.covariance.similarity import ridge
 from protocol.covariance.totals import Book, centre_all
 from protocol.errors import Reason
 from protocol.framing import HELLO_FRAME, Flow, Sizes, frame_size
 from protocol.messages import (
     SETUP,
+    FactorModel,
     GradedRatings,
     Hello,
     Message,
-    PublishedFactors,
-    PublishedNeighbours,
+    NeighbourModel,
     RatingsHandover,
 )
 from protocol.params import Params
@@ -66,12 +65,12 @@ Rows = npt.NDArray[np.float32]  # a column of numbers, as it travels
 MOST_FACTOR = 1e6  # stars: an honest factor is below √(rank) B, a covariance below B²
 
 TOLD = (
-    Leak("user", "PublishedNeighbours", "averages", "the published, noisy average of every item"),
-    Leak("user", "PublishedNeighbours", "covered", "which items have the largest noisy counts"),
-    Leak("user", "PublishedNeighbours", "shrink", "a constant, or the noisy number of ratings that a user has"),
-    Leak("user", "PublishedNeighbours", "among", "the published, noisy covariances of its own items"),
-    Leak("user", "PublishedNeighbours", "neighbours", "which of its items are nearest to each item, by noisy weights"),
-    Leak("user", "PublishedNeighbours", "covariances", "the published, noisy covariances of its items with others"),
+    Leak("user", "NeighbourModel", "averages", "the published, noisy average of every item"),
+    Leak("user", "NeighbourModel", "covered", "which items have the largest noisy counts"),
+    Leak("user", "NeighbourModel", "shrink", "a constant, or the noisy number of ratings that a user has"),
+    Leak("user", "NeighbourModel", "among", "the published, noisy covariances of its own items"),
+    Leak("user", "NeighbourModel", "neighbours", "which of its items are nearest to each item, by noisy weights"),
+    Leak("user", "NeighbourModel", "covariances", "the published, noisy covariances of its items with others"),
 )
 
 
@@ -91,9 +90,9 @@ class Covariance(Scheme):
         Leak("recommender", "GradedRatings", "grades", "every rating, as it is"),
         Leak("recommender", "RatingsHandover", "items", "which items each user rated"),
         Leak("recommender", "RatingsHandover", "values", "every rating, as it is"),
-        Leak("user", "PublishedFactors", "averages", "the published, noisy average of every item"),
-        Leak("user", "PublishedFactors", "covered", "which items have the largest noisy counts"),
-        Leak("user", "PublishedFactors", "factors", "the published factors of the noisy covariance"),
+        Leak("user", "FactorModel", "averages", "the published, noisy average of every item"),
+        Leak("user", "FactorModel", "covered", "which items have the largest noisy counts"),
+        Leak("user", "FactorModel", "factors", "the published factors of the noisy covariance"),
         *TOLD,
     )
     permits: ClassVar[dict[str, str]] = {"recommender": "exact-individual", "user": "aggregate"}
@@ -101,8 +100,8 @@ class Covariance(Scheme):
         Hello,
         GradedRatings,
         RatingsHandover,
-        PublishedFactors,
-        PublishedNeighbours,
+        FactorModel,
+        NeighbourModel,
     )
     servers = (RECOMMENDER,)
     flags = frozenset({"epsilon"})
@@ -142,11 +141,11 @@ class Covariance(Scheme):
         opening = sizes.floats(params.n_items) + sizes.items(params.items)
         if params.predictor == "svd":
             size = frame_size(1, opening, sizes.floats(params.items * params.rank))
-            yield Flow(SETUP, *down, "PublishedFactors", course.users, size)
+            yield Flow(SETUP, *down, "FactorModel", course.users, size)
             return
         near = params.items * np.minimum(params.neighbours, n)
         fields = (sizes.reals(1), sizes.floats(packed_length(n)), sizes.places(near), sizes.floats(near))
-        yield Flow(SETUP, *down, "PublishedNeighbours", course.users, frame_size(1, opening, *fields))
+        yield Flow(SETUP, *down, "NeighbourModel", course.users, frame_size(1, opening, *fields))
 
     def upload(self, params: CovarianceParams, sizes: Sizes, course: Course) -> tuple[str, Any, Any]:
         """(kind, messages, bytes) of what each user sends."""
@@ -209,7 +208,7 @@ class HandingUser(PredictingUser):
         self.params: CovarianceParams = setting.params
         self.inputs = inputs
         self.used = inputs.ratings  # that predictions are made from
-        self._published: PublishedFactors | PublishedNeighbours | None = None
+        self._published: FactorModel | NeighbourModel | None = None
 
     def start(self) -> Effects:
         items, ratings, step = self.inputs.items, self.inputs.ratings, self.params.rating_step
@@ -219,12 +218,12 @@ class HandingUser(PredictingUser):
         return [Send(RECOMMENDER, GradedRatings(items, grades))]
 
     def receive(self, sender: str, message: Message) -> Effects:
-        wanted = PublishedFactors if self.params.predictor == "svd" else PublishedNeighbours
+        wanted = FactorModel if self.params.predictor == "svd" else NeighbourModel
         published = expect(message, wanted)
         require(sender == RECOMMENDER, Reason.UNKNOWN_SENDER)
         require(self._published is None, Reason.DUPLICATE)
         self._check_averages(published)
-        if wanted is PublishedFactors:
+        if wanted is FactorModel:
             require(len(published.factors) == self.params.items * self.params.rank, Reason.WRONG_LENGTH)
             require(self._bounded(published.factors, 1), Reason.OUT_OF_RANGE)
         else:
@@ -242,7 +241,7 @@ class HandingUser(PredictingUser):
         least, most = params.rating_min - slack, params.rating_max + slack
         require(everywhere((published.averages >= least) & (published.averages <= most)), Reason.OUT_OF_RANGE)
 
-    def _check_neighbours(self, published: PublishedNeighbours) -> None:
+    def _check_neighbours(self, published: NeighbourModel) -> None:
         n, near = len(self.inputs.items), min(self.params.neighbours, len(self.inputs.items))
         require(len(published.shrink) == 1, Reason.WRONG_LENGTH)
         require(everywhere(published.shrink > 0), Reason.OUT_OF_RANGE)
@@ -260,10 +259,11 @@ class HandingUser(PredictingUser):
         published, params = self._published, self.params
         assert published is not None
         means, covered = flat(published.averages), published.covered.astype(np.int64)
-        shrink = params.shrink_user if isinstance(published, PublishedFactors) else float(published.shrink[0])
-        known = Known(means, shrink, covered, ridge(params, float(means.max() - means.min())))
+        shrink = params.shrink_user if isinstance(published, FactorModel) else float(published.shrink[0])
+        told = Averages(params.middle, means, np.zeros(0), covered, shrink)  # neither G nor counts, which it needs not
+        known = known_of(params, told)
         own, targets = self.inputs.items.astype(np.int64), items.astype(np.int64)
-        if isinstance(published, PublishedFactors):
+        if isinstance(published, FactorModel):
             factors = flat(published.factors).reshape(params.items, params.rank)
             return by_factors(known, factors, own, self.used, targets)
         nearest = published.neighbours.astype(np.int64).reshape(params.items, -1)
@@ -318,15 +318,15 @@ class CovarianceRecommender(LeadingRecommender):
         ]
         return [*sends, Done(model.matrix())]
 
-    def _factors(self, model: Model) -> PublishedFactors:
+    def _factors(self, model: Model) -> FactorModel:
         assert model.factors is not None
         covered = model.averages.covered.astype(np.uint32)
-        return PublishedFactors(column(model.averages.item_means), covered, column(model.factors))
+        return FactorModel(column(model.averages.item_means), covered, column(model.factors))
 
-    def _neighbours(self, model: Model, items: npt.NDArray[np.uint32]) -> PublishedNeighbours:
+    def _neighbours(self, model: Model, items: npt.NDArray[np.uint32]) -> NeighbourModel:
         averages = model.averages
         around = neighbourhood(model.similarity, averages.covered, items, self.params.neighbours)
-        return PublishedNeighbours(
+        return NeighbourModel(
             column(averages.item_means),
             averages.covered.astype(np.uint32),
             np.array([averages.user_shrink]),

@@ -8,7 +8,7 @@
     recommender -> third party   OpenPairs           these items
     user -> third party          MaskedPart          round 1: enc(w r̂ r̂ᵀ), enc(w e eᵀ), likewise
     third party -> recommender   PartTotal
-    recommender -> user          PublishedFactors, or PublishedNeighbours of all covered items
+    recommender -> user          CovarianceFactors, or CovariancePairs (kNN)
 
 A server that drew the noise would know the exact sums, because the noisy ones are published: so users add shares. In
 the dense form every user adds to every place, and nobody learns what a user rated. In the sparse form a user adds to
@@ -39,6 +39,8 @@ from protocol.fixedpoint import LEAST_FRACTION_BITS, WRAP_PROBABILITY, most_frac
 from protocol.framing import HELLO_FRAME, Amount, Flow, Sizes, frame_size, uint_size
 from protocol.messages import (
     SETUP,
+    CovarianceFactors,
+    CovariancePairs,
     Hello,
     Join,
     MaskedPart,
@@ -46,8 +48,6 @@ from protocol.messages import (
     OpenPairs,
     PartTotal,
     PublishedAverages,
-    PublishedFactors,
-    PublishedNeighbours,
 )
 from protocol.params import Params, require
 from protocol.roles import RECOMMENDER, THIRD_PARTY, Role, UserInput, role_of
@@ -95,11 +95,9 @@ class CovarianceMasked(Scheme):
         Leak("user", "PublishedAverages", "averages", "the published, noisy item averages"),
         Leak("user", "PublishedAverages", "covered", "which items have the largest noisy counts"),
         Leak("user", "PublishedAverages", "counts", "sparse form: how many users rated both items of its pairs"),
-        Leak("user", "PublishedFactors", "averages", "always empty here: they are published before"),
-        Leak("user", "PublishedFactors", "factors", "factors of the published, noisy covariance"),
-        Leak("user", "PublishedNeighbours", "averages", "always empty here: they are published before"),
-        Leak("user", "PublishedNeighbours", "covariances", "the published, noisy covariances"),
-        Leak("user", "PublishedNeighbours", "weights", "the published, noisy weights"),
+        Leak("user", "CovarianceFactors", "factors", "the published factors of the noisy covariance"),
+        Leak("user", "CovariancePairs", "covariances", "the published, noisy covariances of all covered items"),
+        Leak("user", "CovariancePairs", "weights", "the published, noisy weights of all covered items"),
     )
     permits: ClassVar[dict[str, str]] = {"recommender": "aggregate", "third_party": "nothing", "user": "aggregate"}
     messages = (
@@ -110,8 +108,8 @@ class CovarianceMasked(Scheme):
         PartTotal,
         OpenPairs,
         PublishedAverages,
-        PublishedFactors,
-        PublishedNeighbours,
+        CovarianceFactors,
+        CovariancePairs,
     )
     servers = (THIRD_PARTY, RECOMMENDER)  # the third party speaks first
     flags = frozenset({"epsilon", "wire", "ring_bits"})
@@ -136,9 +134,8 @@ class CovarianceMasked(Scheme):
             items = min(FEW_ITEMS, shape.n_items) if few else 0
         chosen = {name: settings.pop(name) for name in OPTIONS if name in settings}
         base, _ = super().make_params(shape, ring_bits=64, **settings)
-        params = MaskedCovarianceParams(
-            **dataclasses.asdict(covariance_params(base, items=items, **chosen)), form=form, first_fraction_bits=0
-        )
+        trusted = covariance_params(base, shape.step, items=items, **chosen)
+        params = MaskedCovarianceParams(**dataclasses.asdict(trusted), form=form, first_fraction_bits=0)
         return with_ring(params, ring_bits)
 
     def make_role(self, party: str, setting: Setting, tape: Tape, inputs: UserInput | None) -> Role:
@@ -198,10 +195,9 @@ class CovarianceMasked(Scheme):
 
     def _published(self, params: MaskedCovarianceParams, sizes: Sizes, users: Amount) -> tuple[str, Amount, Amount]:
         if params.predictor == "svd":
-            fields = (sizes.floats(0), sizes.floats(params.items * params.rank))
-            return "PublishedFactors", users, frame_size(3, *fields)
+            return "CovarianceFactors", users, frame_size(3, sizes.floats(params.items * params.rank))
         triangle = sizes.floats(packing.packed_length(params.items))
-        return "PublishedNeighbours", users, frame_size(3, sizes.floats(0), triangle, triangle)
+        return "CovariancePairs", users, frame_size(3, triangle, triangle)
 
     def account(self, params: Params, recommender_tape: Tape, shape: Shape) -> dict[str, Any]:
         """To whoever sees what is published, and to a server with half of the users, who know their shares."""

@@ -19,6 +19,8 @@ from protocol.errors import Aborted, Reason
 from protocol.fixedpoint import FixedPoint
 from protocol.messages import (
     SETUP,
+    CovarianceFactors,
+    CovariancePairs,
     Event,
     Gone,
     Join,
@@ -28,8 +30,6 @@ from protocol.messages import (
     OpenPairs,
     PartTotal,
     PublishedAverages,
-    PublishedFactors,
-    PublishedNeighbours,
 )
 from protocol.ring import Ids, Label, RingArray, everywhere
 from protocol.roles import (
@@ -110,7 +110,7 @@ class MaskedCovarianceUser(PredictingUser):
         return self.inputs.items if self.sparse else NOTHING
 
     def receive(self, sender: str, message: Message) -> Effects:
-        kinds = MaskWelcome, PublishedAverages, PublishedFactors, PublishedNeighbours
+        kinds = MaskWelcome, PublishedAverages, CovarianceFactors, CovariancePairs
         expect(message, *kinds)
         require(sender == RECOMMENDER, Reason.UNKNOWN_SENDER)
         if isinstance(message, MaskWelcome):
@@ -169,18 +169,16 @@ class MaskedCovarianceUser(PredictingUser):
         )
         return [Send(THIRD_PARTY, MaskedPart(iteration, self._named(), sent))]
 
-    def _finish(self, published: PublishedFactors | PublishedNeighbours) -> Effects:
+    def _finish(self, published: CovarianceFactors | CovariancePairs) -> Effects:
         params = self.params
         require(self.averages is not None and self.model is None, Reason.WRONG_KIND)
         assert self.averages is not None
-        kind = PublishedFactors if params.predictor == "svd" else PublishedNeighbours
+        kind = CovarianceFactors if params.predictor == "svd" else CovariancePairs
         require(isinstance(published, kind), Reason.WRONG_KIND)
-        require(len(published.averages) == 0, Reason.WRONG_LENGTH)
         noise = relative_noise(params, noise_scale_of(params, self.averages))
-        if isinstance(published, PublishedFactors):
+        if isinstance(published, CovarianceFactors):
             rows = _checked(published.factors, params.items * params.rank)
-            factors = rows.reshape(params.items, params.rank)
-            nothing = np.zeros((0, 0))
+            nothing, factors = np.zeros((0, 0)), rows.reshape(params.items, params.rank)
             self.model = Model(self.averages, Similarity(nothing, nothing, noise), factors)
         else:
             triangle = packing.packed_length(params.items)
@@ -368,14 +366,9 @@ class MaskedCovarianceRecommender(LeadingRecommender):
         assert self.averages is not None
         model = model_of(self.params, self.averages, noisy)
         self.iteration, self.done = self.params.iterations, True
-        means = self.averages.item_means[:, None]
         if model.factors is not None:
-            last: Any = PublishedFactors(NO_ROWS, model.factors.astype(np.float32).reshape(-1, 1))
-            wide = np.zeros((self.params.n_items, self.params.rank))
-            wide[self.averages.covered] = model.factors
-            result = np.hstack([means, wide])
+            last: Any = CovarianceFactors(model.factors.astype(np.float32).reshape(-1, 1))
         else:
             both = (model.similarity.covariances, model.similarity.weights)
-            packed = [packing.pack(matrix).astype(np.float32)[:, None] for matrix in both]
-            last, result = PublishedNeighbours(NO_ROWS, *packed), means
-        return [*(Send(user_name(user), last) for user in self.supports), Done(result)]
+            last = CovariancePairs(*(packing.pack(matrix).astype(np.float32)[:, None] for matrix in both))
+        return [*(Send(user_name(user), last) for user in self.supports), Done(model.matrix())]

@@ -2,7 +2,7 @@
 
     user -> recommender    PerturbedRatings      its items in the clear; r' = r + v, v ~ U[−γ, γ], drawn once
     recommender            the course of `covariance` on r', with Laplace noise for the wider range of r'
-    recommender -> user    PublishedNeighbours   the noisy average of every item; covariances with the user's nearest
+    recommender -> user    NeighbourModel        the noisy average of every item; covariances with the user's nearest
 
 Uniform noise of bounded width has no ε: two ratings that differ by more than 2γ have disjoint supports, and any r' near
 an end of its range rules ratings out. What is published has one, as in `covariance`.
@@ -22,7 +22,7 @@ from protocol.covariance.params import HYBRID_OPTIONS, CovarianceParams, HybridP
 from protocol.covariance.perturbing import perturbation, perturbed, within_reach
 from protocol.errors import Reason
 from protocol.framing import Sizes, frame_size
-from protocol.messages import Hello, Message, PerturbedRatings, PublishedNeighbours
+from protocol.messages import Hello, Message, NeighbourModel, PerturbedRatings
 from protocol.params import Params
 from protocol.ring import Label
 from protocol.roles import RECOMMENDER, Effects, Role, Send, UserInput, expect, require, role_of
@@ -51,7 +51,7 @@ class Hybrid(Covariance):
         *TOLD,
     )
     permits: ClassVar[dict[str, str]] = {"recommender": "noisy-individual", "user": "aggregate"}
-    messages: ClassVar[tuple[type, ...]] = (Hello, PerturbedRatings, PublishedNeighbours)
+    messages: ClassVar[tuple[type, ...]] = (Hello, PerturbedRatings, NeighbourModel)
     params_class: ClassVar[type[Params]] = HybridParams
     trust: ClassVar[dict[str, str]] = {}
     options = HYBRID_OPTIONS
