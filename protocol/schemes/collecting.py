@@ -23,7 +23,7 @@ from scipy.sparse import csr_matrix
 from protocol.collection.grid import Floats, Grid
 from protocol.collection.means import own_mean
 from protocol.collection.radius import GAMMA, RHO0, THETA_SQUARE
-from protocol.errors import BadInput, Reason
+from protocol.errors import Reason
 from protocol.messages import SETUP, Message, Recommendations
 from protocol.params import Params
 from protocol.params import require as demand
@@ -101,7 +101,9 @@ class Collecting(Scheme):
 
     def make_params(self, shape: Shape, **settings: Any) -> tuple[CollectingParams, list[str]]:
         own = {name: settings.pop(name, default) for name, default in self.options.items()}
-        own["rho"] = 0.0 if own["rho"] is None else _above_zero("rho", own["rho"])
+        own["rho"] = float(own["rho"] or 0.0)
+        words = "rho must be above 0, or 0 so that it follows from rho0 and theta_square"
+        demand(math.isfinite(own["rho"]) and own["rho"] >= 0, f"{words}, not {own['rho']:g}.")
         recovery = own["recovery"]
         demand(recovery in RECOVERIES, f"recovery must be one of {', '.join(RECOVERIES)}, not {recovery!r}.")
         for name in ("rho0", "theta_square"):
@@ -132,12 +134,6 @@ class Collecting(Scheme):
             "two_users_most": sum(sizes) * one if len(sizes) == 2 else None,
             "two_users_mean": 2 * float(np.mean(shape.support_sizes)) * one if shape.support_sizes else None,
         }
-
-
-def _above_zero(name: str, value: float) -> float:
-    if not (math.isfinite(value) and value > 0):
-        raise BadInput(f"{name} must be above 0, or left out so that it follows from rho0 and theta_square.")
-    return float(value)
 
 
 class CollectedUser(PredictingUser):
@@ -239,11 +235,12 @@ class CollectingRecommender(LeadingRecommender):
             "steps": found.steps,
         }
         self._figures["notes"] = [*_words(self._figures), *self._figures["notes"]]
-        middle, unit, sends = params.grid.middle, collected.unit, []
+        middle, unit, sends, total = params.grid.middle, collected.unit, [], np.zeros(params.n_items)
         for user in self.arrived:
-            row = _sent(middle + unit * found.matrix.row(user), params)
-            sends.append(Send(user_name(user), Recommendations(row)))
-        return [*sends, Done(unit * found.matrix.right * found.matrix.values)]
+            row = middle + unit * found.matrix.row(user)
+            sends.append(Send(user_name(user), Recommendations(_sent(row, params))))
+            total += row
+        return [*sends, Done((total / params.n_users)[:, None])]  # the model: what each item is given on average
 
     def facts(self) -> Facts:
         return {**super().facts(), "cells": [len(items) for items, _ in self.arrived.values()]} if self._figures else {}

@@ -39,6 +39,7 @@ class LaplaceRatings(Collecting):
         Leak("user", "Recommendations", "values", "what was recovered for it from everybody's noisy ratings"),
     )
     messages = (Hello, PerturbedRatings, Recommendations)
+
     def sizes_vary(self, params: Params) -> bool:
         return True
 

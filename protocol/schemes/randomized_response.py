@@ -82,15 +82,16 @@ def law(params: Params) -> RandomizedResponse:
 
 class RespondingUser(CollectedUser):
     def upload(self) -> Message:
-        """What is sent is marked as the entry and what the mechanism made of it, so that an audit can follow both."""
+        """What is sent is marked as its mean, given the entry, and the noise around it, for an audit to follow both:
+        E(answer | entry) = (p − q) entry + q Σ_l l. The noise has mean 0, and is never 0 unless ε is infinite."""
         params, reals, items = self.params, self.setting.reals, np.arange(self.params.n_items, dtype=np.uint32)
         entries = params.grid.vector(self.inputs.items, self.inputs.ratings, params.n_items)
-        answers = law(params).answer(self.tape, entries)
-        truth = entries.astype(np.float64)[:, None]
-        entry = reals.mark(truth, Label("rating", 0, items))
+        mechanism = law(params)
+        answers, d = mechanism.answer(self.tape, entries)[:, None], mechanism.levels
+        means = (mechanism.keep - mechanism.other) * entries[:, None] + mechanism.other * d * (d + 1) / 2
         noise = Label("perturbation", 0, items, np.ones(len(items), np.uint32))
-        change = reals.mark(answers[:, None] - truth, noise)
-        return RandomizedLevels(reals.narrow(reals.add(entry, change)))
+        parts = reals.mark(means, Label("rating", 0, items)), reals.mark(answers - means, noise)
+        return RandomizedLevels(reals.narrow(reals.add(*parts)))
 
 
 class ResponseCollector(CollectingRecommender):

@@ -16,7 +16,7 @@ from protocol.params import require
 from protocol.schemes import SCHEMES
 from sim import show, show_compare
 from sim.config import parse_range
-from sim.experiments import noise_cost
+from sim.experiments import collection_table, noise_cost
 from sim.experiments.bench import BENCHES, run_bench
 from sim.experiments.cells import Cell
 from sim.experiments.compare import Comparison, parse_settings
@@ -26,7 +26,7 @@ from sim.experiments.evaluate import grid, means
 from sim.folder import jsonable
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else there.")]
-TABLES = ("noise-cost",)
+TABLES = ("noise-cost", "collection")
 NONE_COMPLETED = 5  # the exit code of a comparison without a single figure
 
 
@@ -127,7 +127,7 @@ def evaluate(
     test_fraction: Annotated[float, typer.Option(help="Of each user's ratings, held out.")] = 0.2,
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="Results, one line of JSON each.")] = None,
     jobs: Annotated[int | None, typer.Option(help="Processes at a time. (as many as cores)")] = None,
-    table: Annotated[str | None, typer.Option(metavar="NAME", help="A preset grid: noise-cost.")] = None,
+    table: Annotated[str | None, typer.Option(metavar="NAME", help="Preset: noise-cost, collection.")] = None,
     json_: AsJson = False,
 ) -> None:
     """Run a grid of schemes and parameters, and compare the errors with plain; a second call runs what is missing."""
@@ -135,6 +135,9 @@ def evaluate(
     require(jobs is None or jobs >= 1, f"--jobs must be 1 or more, not {jobs}.")
     require(table is None or table in TABLES, f"There is no table {table!r}: use {', '.join(TABLES)}.")
     chosen = None if schemes is None else _listed("schemes", schemes, str)
+    if table == "collection":
+        _collection(seeds, data, out or Path("collection.md"), json_)
+        return
     if table:
         target = out or Path(f"{table}.jsonl")
         cells = noise_cost.cells(chosen or [name for name in ("masked", "trusted") if name in SCHEMES], seeds=seeds)
@@ -145,6 +148,16 @@ def evaluate(
             chosen or ["masked"], _listed("epsilon", epsilon, float), sizes, lengths, seeds, data, test_fraction
         )
     _carry_out(cells, target, jobs, table, json_)
+
+
+def _collection(seeds: int, data: str, page: Path, as_json: bool) -> None:
+    found = collection_table.rows(seeds=range(1, seeds + 1), data=data)
+    page.write_text(collection_table.markdown(found, data, seeds), encoding="utf-8")
+    if as_json:
+        _print_json({"table": str(page), "rows": [row.document() for row in found]})
+        return
+    inside = sum(row.within for row in found)
+    show.out.print(f"{inside} of {len(found)} figures are within their tolerance. Table: {page}", soft_wrap=True)
 
 
 def _carry_out(cells: list[Cell], out: Path, jobs: int | None, table: str | None, as_json: bool) -> None:
