@@ -39,7 +39,7 @@ _SILENCE = 0.2
 _ASK_SOON = 0.3  # seconds of silence after which a server is asked again, where frames are lost on purpose
 _STALLED_DEADLINES, _STALLED_SECONDS = 4, 60.0
 _LAST_SECONDS = 10.0  # in which the last users take note, at least
-_CLOSING_SECONDS = 10.0  # in which processes whose parties are all done close their connections
+_CLOSING_SECONDS = 30.0  # in which processes whose parties are all done close their connections
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from sim.experiments.kernels import bench_masks, bench_sum
 from sim.experiments.metering import bench_metering
 from sim.experiments.processes import bench_iteration, bench_packed, bench_startup, bench_views
 from sim.experiments.secagg import bench_secagg
+from sim.experiments.siblings_bench import bench_covariance, bench_randomized_response
 from sim.inprocess import InProcess
 from sim.plan import Plan, make_plan
 
@@ -135,6 +136,8 @@ BENCHES: dict[str, Callable[..., dict[str, Any]]] = {
     "masks": bench_masks,
     "iteration-secagg": bench_secagg,
     "inprocess": bench_inprocess,
+    "covariance": bench_covariance,
+    "randomized-response": bench_randomized_response,
     "algebra": bench_algebra,
     "metering": bench_metering,
     "growth": bench_growth,

@@ -16,7 +16,7 @@ from protocol.params import require
 from protocol.schemes import SCHEMES
 from sim import show, show_compare
 from sim.config import parse_range
-from sim.experiments import collection_table, noise_cost
+from sim.experiments import collection_table, covariance_table, noise_cost
 from sim.experiments.bench import BENCHES, run_bench
 from sim.experiments.cells import Cell
 from sim.experiments.compare import Comparison, parse_settings
@@ -26,7 +26,7 @@ from sim.experiments.evaluate import grid, means
 from sim.folder import jsonable
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else there.")]
-TABLES = ("noise-cost", "collection")
+TABLES = ("noise-cost", "collection", *covariance_table.TABLES)
 NONE_COMPLETED = 5  # the exit code of a comparison without a single figure
 
 
@@ -127,7 +127,7 @@ def evaluate(
     test_fraction: Annotated[float, typer.Option(help="Of each user's ratings, held out.")] = 0.2,
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="Results, one line of JSON each.")] = None,
     jobs: Annotated[int | None, typer.Option(help="Processes at a time. (as many as cores)")] = None,
-    table: Annotated[str | None, typer.Option(metavar="NAME", help="Preset: noise-cost, collection.")] = None,
+    table: Annotated[str | None, typer.Option(metavar="NAME", help="A preset, such as noise-cost.")] = None,
     json_: AsJson = False,
 ) -> None:
     """Run a grid of schemes and parameters, and compare the errors with plain; a second call runs what is missing."""
@@ -137,6 +137,9 @@ def evaluate(
     chosen = None if schemes is None else _listed("schemes", schemes, str)
     if table == "collection":
         _collection(seeds, data, out or Path("collection.md"), json_)
+        return
+    if table in covariance_table.TABLES:
+        _covariance(table, seeds, data, out or Path(f"{table}.md"), json_)
         return
     if table:
         target = out or Path(f"{table}.jsonl")
@@ -157,6 +160,16 @@ def _collection(seeds: int, data: str, page: Path, as_json: bool) -> None:
         _print_json({"table": str(page), "rows": [row.document() for row in found]})
         return
     inside = sum(row.within for row in found)
+    show.out.print(f"{inside} of {len(found)} figures are within their tolerance. Table: {page}", soft_wrap=True)
+
+
+def _covariance(table: str, seeds: int, data: str, page: Path, as_json: bool) -> None:
+    found = covariance_table.table(table, range(1, seeds + 1), data=data)
+    page.write_text(covariance_table.markdown(found, data), encoding="utf-8")
+    if as_json:
+        _print_json({"table": str(page), "rows": found})
+        return
+    inside = sum(row["within"] for row in found)
     show.out.print(f"{inside} of {len(found)} figures are within their tolerance. Table: {page}", soft_wrap=True)
 
 

@@ -1,0 +1,232 @@
+"""What the noise of `covariance` and `hybrid` costs on MovieLens-100k, cell by cell beside independent figures.
+
+The same functions as the roles use, with the data, tapes and noise that `keyhole run --seed S` has, without messages.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from protocol.covariance.model import Model, measured, predictions
+from protocol.covariance.params import CovarianceParams, HybridParams, covariance_params, hybrid_params
+from protocol.covariance.perturbing import perturbed
+from protocol.covariance.totals import Book
+from protocol.params import make_params
+from protocol.roles import RECOMMENDER, user_name
+from protocol.seating import tape_seed
+from protocol.tape import Tape, derive
+from sim.data import Dealt, Ratings, load, split
+from sim.plan import run_seed_of
+
+Floats = npt.NDArray[np.float64]
+
+DATA, SEEDS = "ml-100k", (1, 2, 3)
+TABLES = ("covariance", "hybrid")
+NEAR, FAR, FAR_BELOW = 0.015, 0.03, 0.5  # below this θ the draw decides
+HYBRID_TOLERANCE = 0.03  # the reference is one split and one draw
+INF = math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One reference figure: a test RMSE."""
+
+    table: str
+    options: tuple[tuple[str, Any], ...]  # of the scheme
+    epsilon: float  # θ, or ε
+    column: str  # MAvg, base, kNN, SVD: what is predicted with
+    reference: float
+    tolerance: float
+
+
+def _cells(options: dict[str, Any], columns: Sequence[str], figures: dict[float, Sequence[float]]) -> list[Cell]:
+    return [
+        Cell("covariance", tuple(options.items()), theta, column, figure, FAR if theta < FAR_BELOW else NEAR)
+        for theta, row in figures.items()
+        for column, figure in zip(columns, row, strict=True)
+    ]
+
+
+COVARIANCE = [
+    *_cells(
+        {},
+        ("MAvg", "base", "kNN", "SVD"),
+        {
+            0.15: (1.128, 1.048, 1.048, 1.051),
+            0.5: (1.075, 0.994, 0.993, 0.996),
+            1.0: (1.056, 0.974, 0.972, 0.975),
+            2.0: (1.044, 0.962, 0.959, 0.960),
+            5.0: (1.038, 0.956, 0.947, 0.945),
+            INF: (1.034, 0.952, 0.930, 0.923),
+        },
+    ),
+    *_cells(
+        {"noise": "laplace"},
+        ("base", "SVD"),
+        {
+            0.15: (1.114, 1.116),
+            0.5: (1.031, 1.034),
+            1.0: (0.995, 0.998),
+            2.0: (0.972, 0.976),
+            5.0: (0.958, 0.961),
+            INF: (0.951, 0.924),
+        },
+    ),
+    *_cells(
+        {"unit_of": "user"},
+        ("base", "SVD"),
+        {
+            0.5: (1.097, 1.099),
+            1.0: (1.070, 1.072),
+            2.0: (1.037, 1.040),
+            5.0: (0.999, 0.998),
+            INF: (0.954, 0.928),
+        },
+    ),
+]
+_EPSILONS = (0.5, 1.0, 2.0, 5.0, 10.0, INF)
+_NEIGHBOURS = {  # by γ
+    0.0: (1.043, 1.015, 1.001, 0.994, 0.990, 0.946),
+    0.5: (1.055, 1.022, 1.005, 0.996, 0.995, 0.949),
+    1.0: (1.068, 1.031, 1.011, 0.999, 0.998, 0.957),
+    2.0: (1.095, 1.052, 1.027, 1.012, 1.009, 0.985),
+    3.5: (1.141, 1.092, 1.062, 1.042, 1.038, 1.037),
+}
+_BASES = {0.0: (0.998, 0.974), 0.5: (1.005, 0.975), 1.0: (1.012, 0.976), 2.0: (1.026, 0.980), 3.5: (1.048, 0.989)}
+HYBRID = [
+    Cell("hybrid", (("gamma", gamma),), epsilon, column, figure, HYBRID_TOLERANCE)
+    for column, epsilons, rows in (("kNN", _EPSILONS, _NEIGHBOURS), ("base", (1.0, 10.0), _BASES))
+    for gamma, figures in rows.items()
+    for epsilon, figure in zip(epsilons, figures, strict=True)
+]
+CELLS = {"covariance": COVARIANCE, "hybrid": HYBRID}
+
+
+@dataclass(frozen=True, eq=False)
+class Draw:
+    """One split of the ratings, and the tapes of the run with that seed."""
+
+    ratings: Ratings
+    data: Dealt
+    run_seed: bytes
+
+    @classmethod
+    def of(cls, ratings: Ratings, seed: int) -> Draw:
+        run_seed = run_seed_of(seed)
+        return cls(ratings, split(ratings, 0.2, derive(run_seed, "split")), run_seed)
+
+    def tape(self, party: str) -> Tape:
+        return Tape(tape_seed(self.run_seed, party))
+
+    def params(self, cell: Cell) -> CovarianceParams:
+        raters = np.bincount(self.data.train.items, minlength=self.ratings.n_items)
+        base, _ = make_params(
+            scheme=cell.table,
+            n_users=self.ratings.n_users,
+            n_items=self.ratings.n_items,
+            dim=1,
+            iterations=1,
+            rating_range=self.ratings.rating_range,
+            max_raters=int(raters.max()),
+            epsilon=cell.epsilon,
+            ring_bits=64,
+        )
+        options = dict(cell.options)
+        return hybrid_params(base, **options) if cell.table == "hybrid" else covariance_params(base, **options)
+
+    def book(self, params: CovarianceParams) -> Book:
+        """What reaches the recommender."""
+        train = self.data.train
+        values = train.values
+        if isinstance(params, HybridParams):
+            parts = [
+                perturbed(params, self.tape(user_name(user)), train.of(user)[1]) for user in range(params.n_users)
+            ]
+            values = np.concatenate(parts)
+        return Book(train.starts, train.items.astype(np.int64), values)
+
+
+def rmse_by_column(draw: Draw, cell: Cell, columns: Iterable[str]) -> dict[str, float]:
+    """Test RMSE of clipped predictions, for the columns that are asked for, from one release."""
+    wanted, params = set(columns), draw.params(cell)
+    # with one release: the factors are made where SVD is asked for, and kNN needs none
+    params = dataclasses.replace(params, predictor="svd" if "SVD" in wanted else "knn")
+    book = draw.book(params)
+    model = measured(params, book, draw.tape(RECOMMENDER))
+    kinds = {"SVD": model, "kNN": dataclasses.replace(model, factors=None)}
+    found = {}
+    for column in wanted:
+        chosen = kinds.get(column, model)
+        predicted = [_predict(draw, params, book, column, chosen, user) for user in range(len(draw.data))]
+        errors = np.clip(np.concatenate(predicted), *draw.ratings.rating_range) - draw.data.held_out.values
+        found[column] = math.sqrt(float(np.mean(errors**2)))
+    return found
+
+
+def _predict(draw: Draw, params: CovarianceParams, book: Book, column: str, model: Model, user: int) -> Floats:
+    targets, part = draw.data.held_out.of(user)[0].astype(np.int64), book.of_user(user)
+    means = model.averages.item_means
+    if column == "MAvg":
+        return means[targets]
+    items, ratings = book.items[part], book.ratings[part]
+    if column == "base":
+        above = ratings - means[items]
+        predicted: Floats = means[targets] + above.sum() / (len(above) + model.averages.user_shrink)
+        return predicted
+    return predictions(params, model, items, ratings, targets)
+
+
+def table(
+    name: str, seeds: Sequence[int] = SEEDS, cells: Sequence[Cell] | None = None, data: str = DATA
+) -> list[dict[str, Any]]:
+    """A row for each cell: `reference`, `measured` (the mean over the seeds), `tolerance`, `within`, `by_seed`."""
+    chosen = CELLS[name] if cells is None else cells
+    ratings = load(data)
+    groups: dict[tuple[Any, ...], list[Cell]] = {}
+    for cell in chosen:
+        groups.setdefault((cell.options, cell.epsilon), []).append(cell)
+    draws = [Draw.of(ratings, seed) for seed in seeds]
+    figures: dict[Cell, list[float]] = {cell: [] for cell in chosen}
+    for group in groups.values():
+        for draw in draws:
+            found = rmse_by_column(draw, group[0], [cell.column for cell in group])
+            for cell in group:
+                figures[cell].append(found[cell.column])
+    return [_row(cell, seeds, figures[cell]) for cell in chosen]
+
+
+def _row(cell: Cell, seeds: Sequence[int], figures: list[float]) -> dict[str, Any]:
+    mean = statistics.fmean(figures)
+    return {
+        "table": cell.table,
+        "options": dict(cell.options),
+        "epsilon": cell.epsilon,
+        "column": cell.column,
+        "reference": cell.reference,
+        "measured": mean,
+        "by_seed": dict(zip(map(str, seeds), figures, strict=True)),
+        "tolerance": cell.tolerance,
+        "within": abs(mean - cell.reference) <= cell.tolerance,
+    }
+
+
+def markdown(rows: Sequence[dict[str, Any]], data: str = DATA) -> str:
+    """The references are of MovieLens-100k, whatever `data` is."""
+    lines = ["| options | ε or θ | with | reference | measured | seeds | tolerance | within |", "|" + "---|" * 8]
+    for row in rows:
+        options = ", ".join(f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}"
+                            for name, value in row["options"].items()) or "–"  # fmt: skip
+        epsilon = "∞" if math.isinf(row["epsilon"]) else f"{row['epsilon']:g}"
+        figures = f"{row['reference']:.3f} | {row['measured']:.3f} | {len(row['by_seed'])} | {row['tolerance']:g}"
+        lines.append(f"| {options} | {epsilon} | {row['column']} | {figures} | {'yes' if row['within'] else 'NO'} |")
+    outside = sum(not row["within"] for row in rows)
+    words = f"{len(rows)} test RMSEs on {data}, 80/20, predictions clipped; {outside} outside the tolerance."
+    return "\n".join(lines) + f"\n\n{words}\n"

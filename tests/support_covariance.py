@@ -1,0 +1,62 @@
+"""Small parameters, averages and norms for the tests of `covariance` and `hybrid`."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from protocol.covariance import packing
+from protocol.covariance.averages import Averages
+from protocol.covariance.params import CovarianceParams, HybridParams, covariance_params, hybrid_params
+from protocol.covariance.parts import second_part
+from protocol.params import Params, make_params
+
+STARS = (1.0, 5.0)
+
+
+def base(n_users: int, n_items: int, theta: float, stars: tuple[float, float] = STARS) -> Params:
+    params, _ = make_params(
+        scheme="covariance",
+        n_users=n_users,
+        n_items=n_items,
+        dim=1,
+        iterations=1,
+        rating_range=stars,
+        max_raters=n_users,
+        epsilon=theta,
+        ring_bits=64,
+    )
+    return params
+
+
+def of_size(n_users: int, n_items: int, theta: float = 1.0, **options: Any) -> CovarianceParams:
+    return covariance_params(base(n_users, n_items, theta), **options)
+
+
+def hybrid_of_size(n_users: int, n_items: int, epsilon: float = 1.0, **options: Any) -> HybridParams:
+    return hybrid_params(base(n_users, n_items, epsilon), **options)
+
+
+def known(params: CovarianceParams, item_means: np.ndarray, user_shrink: float = 20.0) -> Averages:
+    """Averages with these item means, all items covered."""
+    count = np.zeros(params.n_items)
+    return Averages(params.middle, np.asarray(item_means, float), count, np.arange(params.n_items), user_shrink)
+
+
+def norms(params: CovarianceParams, packed: np.ndarray) -> tuple[float, float]:
+    """(L1, L2) of the whole symmetric matrix: entries beside the diagonal stand twice in it."""
+    twice = np.full(len(packed), 2.0)
+    twice[packing.starts(params.items)] = 1.0
+    return float(np.abs(packed) @ twice), math.sqrt(float(packed**2 @ twice))
+
+
+def change(params: CovarianceParams, averages: Averages, items: np.ndarray, ratings: np.ndarray) -> np.ndarray:
+    """(Cov, Wgt) × (L1, L2): how far the sums move when the last of these ratings is added (per user: all of them)."""
+    after = second_part(params, averages, items, ratings)
+    few = params.per_user or len(items) == 1  # without any rating a user adds nothing
+    before = np.zeros_like(after) if few else second_part(params, averages, items[:-1], ratings[:-1])
+    half = packing.packed_length(params.items)
+    moved = after - before
+    return np.array([norms(params, moved[:half]), norms(params, moved[half:])])
