@@ -37,7 +37,8 @@ from sim.audit.empirical_statistics import (
 )
 
 Floats = npt.NDArray[np.float64]
-Kind = Literal["noise", "envelope", "shares", "mask"]  # what the bound of a row depends on
+# what the bound of a row depends on
+Kind = Literal["noise", "envelope", "shares", "others", "mask", "counts", "uniform"]
 
 STILL = 2.0**-20  # a learning rate at which nothing moves, and a sum can still be read from v in float64
 _CARRIED = ("wire", "factor_bits")  # settings of a run that its canary takes over, besides the scheme's own options
@@ -55,6 +56,8 @@ class Statistic:
     kind: Kind
     values: Floats
     releases: int = 1  # of the rating's gradient that it uses, the claim is made for each; 0: nothing may be told
+    claimed: float | None = None  # ε, where it is not that of the parameters; infinite: nothing is claimed
+    claimed_mu: float | None = None  # the claim is Gaussian noise: `claimed` is what this μ has at δ
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,15 @@ probability under one data set is at most e^ε times that under the neighbouring
 with the lower Clopper–Pearson limit of the first and the upper limit of the second, each at half of the error that is
 allowed. The line and the direction are chosen on the first half of the repetitions; the limits come from the second, so
 that choosing costs no confidence. A poor statistic gives a low bound, never a false one.
+
+A claim of Gaussian noise says more: that no test beats the one that tells N(0, 1) from N(μ, 1), at any rates. So
+
+    μ ≥ Φ⁻¹(P(S | one)) − Φ⁻¹(P(S | other)),
+
+from the same limits, and the ε at δ that this μ has stands beside the claimed one. (At a δ of 1e-5 the rates alone show
+nothing of the tail in which that ε lies; `at_delta` says what they show without the claim about the noise.) There the
+statistic is a log likelihood ratio and its line is 0, where both rates tell most of μ: nothing is left to be chosen, so
+all repetitions count.
 """
 
 from __future__ import annotations
@@ -18,6 +27,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 from scipy import stats
+from scipy.special import ndtr, ndtri
+
+from protocol.accounting import gaussian_epsilon
 
 THRESHOLDS = 100  # lines to choose from, at even steps of rank
 CAUTION = 10  # the line is chosen with so many times less error: a lucky tail of the first half does not repeat itself
@@ -34,6 +46,7 @@ class Bound:
     false_rate: float  # upper limit of P(S | other)
     event: str  # S, in words
     certifiable: float  # the bound if S always happened under one and never under the other
+    mu: float | None = None  # where Gaussian noise is claimed: `epsilon` is what this μ has at δ
 
 
 def lower_limit(hits: Counts, trials: int, error: float) -> Floats:
@@ -53,16 +66,29 @@ def lower_bound(
     """`statistic` is larger where the rating may be the greatest one; `greatest` says where it is."""
     half, error = len(statistic) // 2, (1 - confidence) / 2
     above, threshold = _choose(statistic[:half], greatest[:half], error / CAUTION)
-    hits_one, trials_one, hits_other, trials_other = _count(statistic[half:], greatest[half:], threshold, above)
-    true_rate = float(lower_limit(np.array(hits_one), trials_one, error))
-    false_rate = float(upper_limit(np.array(hits_other), trials_other, error))
+    true_rate, false_rate, trials = _rates(statistic[half:], greatest[half:], threshold, above, error)
     return Bound(
         epsilon=_log_ratio(true_rate, false_rate),
         at_delta=_log_ratio(true_rate - delta, false_rate),
         true_rate=true_rate,
         false_rate=false_rate,
         event=f"statistic {'≥' if above else '<'} {threshold:.6g}",
-        certifiable=certifiable(min(trials_one, trials_other), confidence),
+        certifiable=certifiable(trials, confidence),
+    )
+
+
+def gaussian_bound(ratio: Floats, greatest: npt.NDArray[np.bool_], confidence: float, delta: float) -> Bound:
+    """The same where the claim is Gaussian noise, of a log likelihood ratio."""
+    true_rate, false_rate, trials = _rates(ratio, greatest, 0.0, True, (1 - confidence) / 2)
+    mu = max(0.0, float(ndtri(true_rate) - ndtri(false_rate)))
+    return Bound(
+        epsilon=gaussian_epsilon(mu, delta),
+        at_delta=_log_ratio(true_rate - delta, false_rate),
+        true_rate=true_rate,
+        false_rate=false_rate,
+        event="statistic ≥ 0",
+        certifiable=gaussian_certifiable(trials, confidence, delta),
+        mu=mu,
     )
 
 
@@ -71,6 +97,17 @@ def certifiable(trials: int, confidence: float = 0.95) -> float:
     error = (1 - confidence) / 2
     always, never = np.array(trials), np.array(0)
     return _log_ratio(float(lower_limit(always, trials, error)), float(upper_limit(never, trials, error)))
+
+
+def gaussian_certifiable(trials: int, confidence: float, delta: float) -> float:
+    return gaussian_attainable(math.inf, trials, confidence, delta)
+
+
+def gaussian_attainable(mu: float, trials: int, confidence: float, delta: float) -> float:
+    """What Gaussian noise of exactly this μ would show, were the rates as expected: Φ(μ/2) and Φ(−μ/2)."""
+    error, hits = (1 - confidence) / 2, round(trials * float(ndtr(mu / 2)))
+    lower, upper = lower_limit(np.array(hits), trials, error), upper_limit(np.array(trials - hits), trials, error)
+    return gaussian_epsilon(max(0.0, float(ndtri(lower) - ndtri(upper))), delta)
 
 
 def attainable(epsilon: float, trials: int, confidence: float = 0.95) -> float:
@@ -105,10 +142,13 @@ def _choose(statistic: Floats, greatest: npt.NDArray[np.bool_], error: float) ->
     return above, float(lines[best_up if above else best_down])
 
 
-def _count(
-    statistic: Floats, greatest: npt.NDArray[np.bool_], threshold: float, above: bool
-) -> tuple[int, int, int, int]:
-    """(hits, trials) of S under the data set for which it speaks, then under the other."""
+def _rates(
+    statistic: Floats, greatest: npt.NDArray[np.bool_], threshold: float, above: bool, error: float
+) -> tuple[float, float, int]:
+    """(lower limit of P(S | one), upper limit of P(S | other), trials of the rarer); S speaks for one."""
     inside = statistic >= threshold if above else statistic < threshold
     one = greatest if above else ~greatest
-    return int(inside[one].sum()), int(one.sum()), int(inside[~one].sum()), int((~one).sum())
+    trials_one, trials_other = int(one.sum()), int((~one).sum())
+    true_rate = float(lower_limit(inside[one].sum(), trials_one, error))
+    false_rate = float(upper_limit(inside[~one].sum(), trials_other, error))
+    return true_rate, false_rate, min(trials_one, trials_other)

@@ -8,8 +8,9 @@ import concurrent.futures
 import multiprocessing
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -43,6 +44,8 @@ _COLUMNS = (
 )
 
 Floats = npt.NDArray[np.float64]
+Posed = TypeVar("Posed")  # a problem
+Part = TypeVar("Part")  # what is noted of some of its repetitions
 
 
 @dataclass(frozen=True)
@@ -168,25 +171,33 @@ Work = tuple[Problem, bytes, int]  # a problem, the seed of its tapes, how many 
 
 
 def repeat(work: Sequence[Work], workers: int | None = None) -> list[Observed]:
-    """Of each problem so many repetitions, half with either rating; the same for any number of workers.
+    """Of each problem so many repetitions, half with either rating; the same for any number of workers."""
+    return [_joined(parts) for parts in spread(play_chunk, [cut(*one) for one in work], workers)]
+
+
+def spread(
+    play: Callable[[Posed, bytes, int, int], Part],
+    work: Sequence[Sequence[tuple[Posed, bytes, int, int]]],
+    workers: int | None,
+) -> list[list[Part]]:
+    """`play` for every chunk of every problem, by several processes where that saves time.
 
     Worker processes start afresh, so that none inherits threads or sockets.
     """
     workers = (os.cpu_count() or 1) if workers is None else workers
-    if workers <= 1 or sum(repetitions for _, _, repetitions in work) < WORTH_A_PROCESS:
-        return [_joined([play_chunk(*chunk) for chunk in _chunks(one)]) for one in work]
+    if workers <= 1 or sum(count for chunks in work for _, _, _, count in chunks) < WORTH_A_PROCESS:
+        return [[play(*chunk) for chunk in chunks] for chunks in work]
     context = multiprocessing.get_context("spawn")
     with concurrent.futures.ProcessPoolExecutor(workers, mp_context=context) as pool:
-        futures = [[pool.submit(play_chunk, *chunk) for chunk in _chunks(one)] for one in work]
+        futures = [[pool.submit(play, *chunk) for chunk in chunks] for chunks in work]
         try:
-            return [_joined([future.result() for future in those]) for those in futures]
+            return [[future.result() for future in those] for those in futures]
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
 
 
-def _chunks(work: Work) -> list[tuple[Problem, bytes, int, int]]:
-    problem, seed, repetitions = work
+def cut(problem: Posed, seed: bytes, repetitions: int) -> list[tuple[Posed, bytes, int, int]]:
     return [(problem, seed, first, min(CHUNK, repetitions - first)) for first in range(0, repetitions, CHUNK)]
 
 

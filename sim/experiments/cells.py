@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from protocol.params import require
 from protocol.roles import FactorizingUser, user_name
 from protocol.schemes import find_scheme
 from sim.baseline import plain_accuracy
@@ -55,7 +56,9 @@ def key_of(described: dict[str, Any]) -> str:
 
 
 def takes_epsilon(scheme: str) -> bool:
-    return "epsilon" in find_scheme(scheme).flags
+    made = find_scheme(scheme)
+    require(made.factorizes, f"{scheme} has no dimension to put into a grid: use keyhole compare, or --table.")
+    return "epsilon" in made.flags
 
 
 def run_cell(cell: Cell) -> dict[str, Any]:
