@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from protocol.roles import RECOMMENDER, user_index, user_name
+from protocol.schemes import find_scheme
 from sim.api import run as run_with
 from sim.audit.exhibits import Exhibits
 from sim.audit.findings import Finding
@@ -29,7 +30,8 @@ def audited(folder: Path, ratings: Sequence[Mapping[int, float]], scheme: str = 
 
 def made(folder: Path, scheme: str, **flags: Any) -> Case:
     """Twenty iterations on the demo data, in this process."""
-    settings = {"data": "demo", "iterations": 20, "seed": 1, "transport": "inprocess", **flags}
+    steps = {"iterations": 20} if find_scheme(scheme).factorizes else {}
+    settings = {"data": "demo", **steps, "seed": 1, "transport": "inprocess", **flags}
     run_with(scheme=scheme, out=folder, **settings)
     return open_case(folder)
 

@@ -84,7 +84,7 @@ class Covariance(Scheme):
         "θ-differential privacy with Laplace noise, (ε, δ) with ε = Σ θ_i √(2 ln(2/δ_i)) with Gaussian noise, for one "
         "rating or (unit_of=user) all of a user's. A user's own average is never published."
     )
-    known_weaknesses: ClassVar[tuple[str, ...]] = ("support",)
+    known_weaknesses: ClassVar[tuple[str, ...]] = ("support", "composition")
     leakage: ClassVar[tuple[Leak, ...]] = (
         Leak("recommender", "GradedRatings", "items", "which items each user rated"),
         Leak("recommender", "GradedRatings", "grades", "every rating, as it is"),

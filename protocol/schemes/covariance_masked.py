@@ -79,7 +79,7 @@ class CovarianceMasked(Scheme):
         "numbers. All noise is added by users in shares. What is published has the (ε, δ) that the budget θ buys; "
         "of k colluding users with a server it keeps the noise of the others."
     )
-    known_weaknesses = ("support", "single-contributor", "known-shares", "unmasking", "released-sums")
+    known_weaknesses = ("support", "single-contributor", "known-shares", "unmasking")
     leakage: ClassVar[tuple[Leak, ...]] = (
         Leak("recommender", "Join", "items", "sparse form: which items each user rated; dense form: nothing"),
         Leak("recommender", "PartTotal", "iteration", "the number of the round"),

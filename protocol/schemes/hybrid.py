@@ -44,7 +44,7 @@ class Hybrid(Covariance):
         "Every rating leaves its user with uniform noise on [−γ, γ], claimed to hide it from the recommender. The "
         "averages and covariances that are published carry Laplace noise, claimed to give ε-differential privacy."
     )
-    known_weaknesses: ClassVar[tuple[str, ...]] = ("support", "rating-inference")
+    known_weaknesses: ClassVar[tuple[str, ...]] = ("support", "uniform-noise")
     leakage: ClassVar[tuple[Leak, ...]] = (
         Leak("recommender", "PerturbedRatings", "items", "which items each user rated"),
         Leak("recommender", "PerturbedRatings", "values", "every rating within ±γ"),

@@ -114,19 +114,23 @@ def _diluted(dilution: dict[str, Any]) -> Finding:
 
 
 def noise_finding(
-    result: dict[str, Any] | None, thin: list[tuple[int, int, float]], group: str, how: str = GUESSED
+    result: dict[str, Any] | None,
+    thin: list[tuple[int, int, float]],
+    group: str,
+    how: str = GUESSED,
+    law: str = "Lemma 1",
 ) -> list[Finding]:
-    """`thin` are sums whose shares cannot add up to Lemma 1, by the floors that were told."""
+    """`thin` are sums whose shares cannot add up to Lemma 1, by the floors that were told; `law` asks for the noise."""
     if result is None and not thin:
         return []
     missing = bool(thin) or (result is not None and result["missing"])
     return [
         Finding(
             "missing-noise",
-            _noise_title(result, thin) if missing else _found_nothing(result),
+            _noise_title(result, thin, law) if missing else _found_nothing(result),
             (RECOMMENDER,),
             "break" if missing else "info",
-            claimed="at least the scale of Lemma 1",
+            claimed=f"at least the scale of {law}",
             measured=None if result is None else {name: result["least"][name] for name in ("cell", "ratio", "p")},
             chance="half of the values within the median size, at most",
             confidence=_noise_confidence(result),
@@ -135,11 +139,11 @@ def noise_finding(
     ]
 
 
-def _noise_title(result: dict[str, Any] | None, thin: list[tuple[int, int, float]]) -> str:
+def _noise_title(result: dict[str, Any] | None, thin: list[tuple[int, int, float]], law: str) -> str:
     if thin:
         return f"{len(thin)} sums were released with less noise than Lemma 1: too few contributors for their shares."
     assert result is not None
-    return f"The noise is at most {result['least']['ratio']:.2g} of what Lemma 1 asks for."
+    return f"The noise is at most {result['least']['ratio']:.2g} of what {law} asks for."
 
 
 def _found_nothing(result: dict[str, Any] | None) -> str:

@@ -8,15 +8,19 @@ from typing import Any
 import numpy as np
 
 from protocol.accounting import advanced_composition, basic_composition, tight_laplace
+from protocol.covariance.params import CovarianceParams
 from protocol.factors import Matrix
 from protocol.messages import Join, NoisyGradient
 from protocol.roles import RECOMMENDER, user_index, user_name
 from protocol.schemes.base import DELTA
+from protocol.schemes.collecting import CollectingParams
 from protocol.schemes.direct import DirectParams, DirectRecommender
 from protocol.schemes.dynamic_recommender import DynamicRecommender
 from protocol.schemes.masked import MaskedRecommender
 from protocol.schemes.trusted import RatingBook, TrustedRecommender
 from protocol.tape import exponential
+from sim.audit.account_collection import account_collection
+from sim.audit.account_covariance import account_covariance
 from sim.audit.account_findings import dilution_of, findings_of_envelopes, no_claim, noise_finding
 from sim.audit.account_ledger import Ledger
 from sim.audit.account_noise import LAPLACE_MEDIAN, NORMAL_MEDIAN, NoiseTest
@@ -37,6 +41,10 @@ def account(case: Case) -> Accounted:
     head = {"unit": scheme.unit, "claimed": case.config.epsilon, "delta": DELTA}
     if not case.path(RECOMMENDER).is_file():
         return {**head, "method": "the recommender kept no view, so nothing can be accounted: see --views"}, []
+    if isinstance(params, CovarianceParams):
+        return account_covariance(case, head)
+    if isinstance(params, CollectingParams):
+        return account_collection(case, head)
     reading = Reading(case)
     role = reading.role
     if isinstance(role, MaskedRecommender) and not math.isinf(params.epsilon):

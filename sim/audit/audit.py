@@ -10,12 +10,16 @@ from pathlib import Path
 from typing import Any
 
 from protocol.errors import BadInput
+from protocol.messages import MaskedPart
+from protocol.roles import THIRD_PARTY
 from protocol.schemes import SCHEMES
+from protocol.schemes.collecting import CollectingParams
 from protocol.view import Broken
 from sim.audit import account_noise, accounting, empirical, indistinguishable, inventory, sensitivity, statistics
 from sim.audit import coalitions as choosing
 from sim.audit.algebra import solve as algebra
 from sim.audit.attacks import attack, scoring
+from sim.audit.exhibits import Exhibits
 from sim.audit.findings import Finding, verdict
 from sim.audit.verdict import verdict_rows
 from sim.evidence import Case, at_rest, open_case
@@ -23,10 +27,11 @@ from sim.evidence import Case, at_rest, open_case
 QUESTIONS = ("inventory", "algebra", "attacks", "accounting", "empirical", "statistics")
 WITHOUT_USERS = {"inventory", "accounting", "empirical"}
 REPETITIONS = 8_000
+MOST_NUMBERS = 2_000_000  # in whole vectors that the algebra follows: a minute or two
 # how likely a correct run is called beyond its claims, at most: exact answers never err, each test has a level
 FALSE_ALARMS = {
     "attacks": scoring.LEVEL,
-    "accounting": account_noise.FALSE_ALARM,
+    "accounting": 2 * account_noise.FALSE_ALARM,  # the noise of sums, and what users do to their ratings
     "empirical": 1 - empirical.CONFIDENCE,
     "statistics": statistics.LEVEL + indistinguishable.LEVEL,
 }
@@ -139,10 +144,27 @@ def _document(docket: Docket, answers: dict[str, Any], seconds: dict[str, float]
 # --- the questions ---------------------------------------------------------------------------------------------------
 
 
-def _ask_algebra(docket: Docket) -> list[dict[str, Any]]:
+def _ask_algebra(docket: Docket) -> list[dict[str, Any]] | None:
+    numbers = numbers_of(docket.case)
+    if numbers > MOST_NUMBERS:
+        docket.unanswered["algebra"] = (
+            f"Users of this run sent {numbers} numbers, and the algebra follows {MOST_NUMBERS} at most: run it with "
+            "fewer users or items to have it answered."
+        )
+        return None
     docket.solved = algebra.solve(docket.case, docket.extra, docket.colluders)
     docket.findings += algebra.findings(docket.case, docket.solved)
     return [algebra.row(one) for one in docket.solved]
+
+
+def numbers_of(case: Case) -> int:
+    """That users send in a scheme with whole vectors; in others they send a few for each rating (here 0)."""
+    params, scheme, party = case.card.params, case.card.scheme, THIRD_PARTY
+    if isinstance(params, CollectingParams):
+        return params.cells
+    if MaskedPart not in scheme.messages or not case.path(party).is_file():
+        return 0
+    return sum(len(seen.message.values) for seen in Exhibits(case, (party,)).received(party, MaskedPart.__name__))
 
 
 def _ask_inventory(docket: Docket) -> Any:

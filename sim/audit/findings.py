@@ -28,6 +28,8 @@ IDS = frozenset(
         "mask-uniformity",
         "rating-inference",
         "membership",
+        "uniform-noise",
+        "sensitivity",
     }
 )
 

@@ -155,7 +155,9 @@ def compare(case: Case) -> tuple[dict[str, Any], list[Finding]]:
     """Each server alone; a finding `unmasking` for each secret: a break where the real view helps."""
     glimpses = _glimpses(case)
     document: dict[str, Any] = {"level": LEVEL, "comparisons": [], "notes": []}
-    if not glimpses:
+    if not case.card.scheme.factorizes:
+        document["notes"].append("The comparison guesses at gradients, and this scheme has none.")
+    elif not glimpses:
         document["notes"].append("No server that keeps a view receives masked values: there is nothing to compare.")
     rng = np.random.default_rng(list(case.card.run_id))
     level = LEVEL / max(1, 2 * len(glimpses))  # two secrets each
@@ -176,6 +178,8 @@ def compare(case: Case) -> tuple[dict[str, Any], list[Finding]]:
 def _glimpses(case: Case) -> dict[str, Callable[[], Glimpse]]:
     """By server, how to look: at values that are declared uniform and come in iterations, or at masked totals."""
     scheme = case.card.scheme
+    if not scheme.factorizes:  # no gradients, and so none of the secrets that are guessed here
+        return {}
     names = {cls.__name__: {name for name, _ in field_kinds(cls)} for cls in scheme.messages}
     in_iterations = {kind for kind, fields in names.items() if {"iteration", "items"} <= fields}
     looks: dict[str, Callable[[], Glimpse]] = {}

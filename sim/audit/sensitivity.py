@@ -1,5 +1,6 @@
 """Neighbouring data: one rating goes to the other end of the scale, and what the proofs hold fixed moves with it.
 
+* `covariance` and its kin: sums are published, and `sensitivity_sums.py` says how far one record moves them.
 * `trusted`: U is trained on the ratings. The loss is |log p(V | ratings) − log p(V | one rating flipped)|, each with
   the U that training gives; the proof bounds it by ε for a fixed U. For the V of this run, which T steps led to, and
   for the exact minimiser of (6) with the same η, whose loss is much larger: where an item has fewer raters than V has
@@ -19,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
+from protocol.covariance.params import CovarianceParams
 from protocol.errors import Rejected
 from protocol.factors import Matrix
 from protocol.params import Params
@@ -28,6 +30,7 @@ from protocol.schemes.trusted import RatingBook, Trusted, objective_noise, train
 from sim.audit.account_trusted import NoiseMap, Publication, read_publication
 from sim.audit.exhibits import Exhibits
 from sim.audit.findings import Finding
+from sim.audit.sensitivity_sums import sums_moved
 from sim.evidence import Case
 
 FLIPS = 300  # of users' roles
@@ -43,6 +46,10 @@ def sensitivity(case: Case, sample: int | None = None) -> Audited:
     params = case.card.params
     draw = np.random.default_rng([*case.card.run_id, *b"sensitivity"])
     if math.isinf(params.epsilon):
+        return {}, []
+    if isinstance(params, CovarianceParams):
+        return sums_moved(case, FLIPS if sample is None else sample, draw)
+    if not case.card.scheme.factorizes:  # no sum is made of anybody's numbers before they are noisy
         return {}, []
     if isinstance(case.card.scheme, Trusted):
         return _moving(case, sample, draw)

@@ -106,7 +106,8 @@ def in_short(row: dict[str, Any]) -> str:
         "noisy-individual": f"noisy {row['of']}s of {whose}",
         "exact-individual": f"exact {row['of']}s of {whose}",
     }[level]
-    items = f"{row['items']} item{'s' if row['items'] != 1 else ''}"
+    place = "place" if row["of"] == "part" else "item"
+    items = f"{row['items']} {place}{'s' if row['items'] != 1 else ''}"
     return words + (f", {items} of one contributor" if row["items"] else "")
 
 
@@ -142,7 +143,7 @@ def _word(finding: dict[str, Any], known: list[str]) -> str:
 
 def _show_in_full(finding: dict[str, Any], known: list[str]) -> None:
     """A paragraph: columns would be too narrow for sentences."""
-    style, by = _STYLES[finding["severity"]], " + ".join(finding["coalition"]) or "whoever sees item factors"
+    style, by = _STYLES[finding["severity"]], " + ".join(finding["coalition"]) or "whoever sees what is published"
     out.print(f"[{style}]{_word(finding, known)}[/] [bold]{finding['id']}[/] ({escape(by)})")
     for name in ("title", "confidence", "evidence"):
         if finding[name]:
@@ -152,7 +153,10 @@ def _show_in_full(finding: dict[str, Any], known: list[str]) -> None:
 
 def _show_accounting(accounting: dict[str, Any]) -> None:
     claimed = accounting.get("claimed")
-    if claimed is None or "one_release" not in accounting or math.isinf(claimed):
+    if claimed is None or math.isinf(claimed):
+        return
+    if "one_release" not in accounting:
+        _show_composed(accounting)
         return
     table = plain_table(
         f"ε of a rating's value, claimed {figure(claimed)} per release (at δ = {accounting['delta']:g})",
@@ -174,6 +178,25 @@ def _show_accounting(accounting: dict[str, Any]) -> None:
     out.print(table)
 
 
+_COMPOSED = {  # figures of `composed` that a person should see
+    "claimed": "what the budget says",
+    "published_formula": "by the paper's formula",
+    "tight": "accounted",
+    "vector": "of a whole vector",
+    "two_users_most": "between the two users with the most ratings",
+}
+
+
+def _show_composed(accounting: dict[str, Any]) -> None:
+    """Of a scheme in which nothing is released again and again."""
+    composed = accounting.get("composed", {})
+    if "theta" not in composed and "vector" not in composed:
+        return
+    parts = [f"{words} {figure(composed[key])}" for key, words in _COMPOSED.items() if composed.get(key) is not None]
+    at = f" (at δ = {composed['delta']:g})" if composed.get("delta") else ""
+    out.print(f"ε per {accounting['unit']}{at}: {', '.join(parts)}.", markup=False)
+
+
 def _show_empirical(empirical: dict[str, Any], everything: bool) -> None:
     if not empirical["rows"]:
         out.print(f"No canary was run: {empirical.get('note', 'nothing is claimed')}", markup=False)
@@ -181,13 +204,13 @@ def _show_empirical(empirical: dict[str, Any], everything: bool) -> None:
     together, runs = f"{100 * empirical['confidence']:g} %", empirical["repetitions_in_all"]
     title = (
         f"ε measured on a canary: lower bounds at 95 % (each row alone) and at {together} (all rows together) "
-        f"({runs} runs of the roles, {empirical['repetitions_per_second']:.0f} per second)"
+        f"({runs} repetitions, {empirical['repetitions_per_second']:.0f} per second)"
     )
     table = plain_table(title, "who", "from", "ε ≥, alone", "ε ≥, jointly", "claimed", "could show")
     for row in empirical["rows"]:
         if not everything and row["arm"] != "release" and not row["exceeds"]:
             continue
-        who = "+".join(row["coalition"]) or "whoever sees item factors"
+        who = "+".join(row["coalition"]) or "whoever sees what is published"
         bound = f"[bold]{row['lower_bound']:.2f}[/]" if row["exceeds"] else f"{row['lower_bound']:.2f}"
         most = number(row["certifiable_95"], 1)
         words = f"{row['statistic']} ({row['arm']})"

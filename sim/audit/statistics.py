@@ -235,7 +235,9 @@ def _collect(case: Case, leak: Leak) -> Sample:
     sample = Sample(case.card.setting.ring)
     for seen in Exhibits(case, (leak.receiver,)).received(leak.receiver, leak.kind):
         values = getattr(seen.message, leak.field)
-        items = getattr(seen.message, "items", np.arange(len(values), dtype=np.uint32))
+        items = getattr(seen.message, "items", None)
+        if items is None or len(items) != len(values):  # rows that no item names: by their place
+            items = np.arange(len(values), dtype=np.uint32)
         sample.add(seen.sender, _round(seen.message), items, values)
     return sample
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from protocol.codec import field_kinds
+from protocol.covariance.params import CovarianceParams, HybridParams
 from protocol.roles import role_of, user_index
 from protocol.schemes import Scheme
 from protocol.schemes.base import LEVELS
@@ -18,12 +19,13 @@ from sim.evidence import Case
 FEW = 10  # ratings from which no figure is made
 MOST_MEASURED = 2  # figures in a row; the findings have all
 
-_NUMBERS = ("ring", "floats", "factors", "reals")  # how fields travel that have values in them
+_NUMBERS = ("ring", "floats", "factors", "reals", "grades", "digits")  # how fields travel that have values in them
 _WEIGHT = {"break": 0, "weak": 1, "info": 2}
 # what says most about a coalition stands first
 _ORDER = (
     "difference-attack",
     "unmasking",
+    "uniform-noise",
     "rating-inference",
     "missing-noise",
     "known-envelope",
@@ -80,9 +82,19 @@ def permitted(scheme: Scheme, members: Sequence[str]) -> str | None:
 
 def claimed(case: Case, members: Sequence[str]) -> str:
     level = permitted(case.card.scheme, members)
-    epsilon = case.card.params.epsilon
-    noise = "" if math.isinf(epsilon) else f", ε = {epsilon:g} per release"
+    noise = f", {promise}" if (promise := promised(case)) else ""
     return "that these do not collude" if level is None else f"{level} at most{noise}"
+
+
+def promised(case: Case) -> str:
+    """ε, or the budget θ, in the unit that the scheme means."""
+    params, scheme = case.card.params, case.card.scheme
+    if math.isinf(params.epsilon):
+        return ""
+    if isinstance(params, CovarianceParams):
+        name = "ε" if isinstance(params, HybridParams) else "θ"
+        return f"{name} = {params.epsilon:g} of all that is published, for a {params.unit_of} added or removed"
+    return f"ε = {params.epsilon:g} per {'release' if scheme.factorizes else scheme.unit}"
 
 
 def _is_declared(case: Case, solved: Solved, findings: Sequence[Finding]) -> bool:
@@ -119,6 +131,7 @@ def in_words(finding: Finding) -> str | None:
         if found["ratings"] < FEW:
             return None
         how = "difference of uploads" if finding.id == "difference-attack" else "one gradient each"
+        how = found.get("from", how)
         better = "chance" if found["accuracy"] > chance["accuracy"] else "no better than chance,"
         return f"{how}: {found['accuracy']:.0%} of {found['ratings']} ratings, {better} {chance['accuracy']:.0%}"
     if "max_error_ring_units" in found and found.get("rows_exact", found.get("sums_exact")):

@@ -49,6 +49,11 @@ class Answer:
     what: str  # the numbers that the users' rows are made of, such as gradient
     clear: tuple[str, ...]  # users whose numbers a member received without any form
 
+    @property
+    def place(self) -> str:
+        """What a number belongs to: a part has places of a long vector, anything else has items."""
+        return "place" if self.what == "part" else "item"
+
 
 def grade(library: Library, members: tuple[str, ...], thinned: bool = False, explain: bool = True) -> Answer:
     """`thinned`: for one user alone; only `determines` and the sums of one contributor are then meant. Without
@@ -63,7 +68,7 @@ def grade(library: Library, members: tuple[str, ...], thinned: bool = False, exp
     sole, sole_exact = sole_rows(noisy, table, library), sole_rows(exact, table, library)
     single_items, single_sums = _singles(noisy, sole, table)
     level, source = 0, noisy
-    if (noisy.owners >= 2).any() or (not library.follows and any(one.published for one in heard)):
+    if (noisy.owners >= 2).any() or any(one.model or (one.published and not library.follows) for one in heard):
         level = 1
     if ((noisy.owners == 1) & ~sole).any():
         level = 2

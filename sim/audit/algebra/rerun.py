@@ -6,8 +6,9 @@ word, the frame that its receiver's view holds. What comes out is what every par
 
 from __future__ import annotations
 
+import math
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,6 +36,7 @@ class Heard:
     keys: set[bytes] = field(default_factory=set)  # received, sent or drawn from
     clear: set[str] = field(default_factory=set)  # whose reals it received without a form: taken as known exactly
     published: bool = False  # reals without a form came from a server: envelopes, or a model
+    model: bool = False  # of these, what a scheme without factors publishes: made of everybody's data
     sightings: list[tuple[int, Nodes]] = field(default_factory=list)  # (t, items): it was told v_j(t) of these
 
 
@@ -62,7 +64,7 @@ class Actor:
         params = case.card.params
         self.party = party
         self.ring = SymbolicRing(params.ring_bits, arena, party)
-        self.reals = SymbolicReals(arena, party)
+        self.reals = SymbolicReals(arena, party, _has_atom(case))
         self.records = _whole(Exhibits(case, (party,)).records(party))
         self.pending: Record | None = None
         self.heard = Heard()
@@ -138,15 +140,18 @@ class Rerun:
 
     def _hear(self, actor: Actor, record: Record, sender: str, message: Message) -> Effects:
         """What a party refuses, it has seen all the same."""
+        before = len(actor.heard.nodes)
         self._note(actor, sender, message)
         if record.type == REJECTED:
             return []
         recorded = self._recorded(actor, record)
         if type(recorded) is not type(message) or not _same(recorded, message, self._fields[type(message)]):
             raise Broken(f"record {record.number} of {actor.party} is not what the role of {sender} sends; see replay")
-        return self._do(actor, actor.role.receive, sender, message)
+        arrived = actor.heard.nodes[before:] if sender not in self._case.card.scheme.servers else []
+        return self._do(actor, actor.role.receive, sender, message, arrived=arrived)
 
-    def _do(self, actor: Actor, act: Callable[..., Effects], *given: Any) -> Effects:
+    def _do(self, actor: Actor, act: Callable[..., Effects], *given: Any, arrived: Sequence[Nodes] = ()) -> Effects:
+        """`arrived`: what came from one user. Who opens just that has read a message and made no sum."""
         actor.ring.opened = actor.reals.opened = None
         before = actor.role.iteration
         effects: Effects
@@ -156,7 +161,7 @@ class Rerun:
             effects = []
         opened = actor.ring.opened if actor.ring.opened is not None else actor.reals.opened
         moved = getattr(actor.role, "last_moved", None)
-        if opened is not None:
+        if opened is not None and not any(np.array_equal(opened, nodes) for nodes in arrived):
             items = np.full(len(opened), -1) if moved is None or len(moved) != len(opened) else moved.astype(np.int64)
             self._releases.append(Released(actor.party, before, items, opened))
         return effects
@@ -186,9 +191,10 @@ class Rerun:
                 heard.nodes.append(value.nodes)
             elif kind == "factors" and (told := self._told(actor, sender, message, len(value))) is not None:
                 heard.sightings.append((iteration_of(message), told))
-            elif kind in ("ring", "floats", "reals", "factors") and len(value):
+            elif kind in ("ring", "floats", "reals", "factors", "grades", "digits") and len(value):
                 if sender in self._case.card.scheme.servers:
                     heard.published = True
+                    heard.model |= kind == "floats" and not self._case.card.scheme.factorizes
                 else:
                     heard.clear.add(sender)
 
@@ -198,6 +204,12 @@ class Rerun:
         named = [getattr(message, name) for name, kind in self._fields[type(message)] if kind == "items"]
         candidates = [*named, every, actor.items, self._actors[sender].items]
         return next((items.astype(np.int64) for items in candidates if len(items) == rows), None)
+
+
+def _has_atom(case: Case) -> bool:
+    """A level that stays what it is was randomized all the same: no change at all is no sign of missing noise."""
+    digits = any(kind == "digits" for message in case.card.scheme.messages for _, kind in field_kinds(message))
+    return digits and not math.isinf(case.card.params.epsilon)
 
 
 def _whole(records: Iterator[Record]) -> Iterator[Record]:

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from protocol.covariance.params import HybridParams
+from protocol.params import Params
 from protocol.roles import role_of, user_name
 from protocol.schemes.base import LEVELS
 from protocol.view import Broken
@@ -83,7 +85,7 @@ def detail(solved: Solved) -> str:
         words = f"what {_users(len(answer.clear))} sent in the clear"
     if answer.single_contributor_sums:
         sums, items = answer.single_contributor_sums, answer.single_items
-        words += f"; besides {sums} sum{_s(sums)} of {items} item{_s(items)} with one contributor"
+        words += f"; besides {sums} sum{_s(sums)} of {items} {answer.place}{_s(items)} with one contributor"
     if answer.uneven:
         words += f"; of {answer.uneven} rows the low bits only, through masks with even coefficients"
     if answer.undecided:
@@ -125,7 +127,7 @@ def findings(case: Case, solved: Sequence[Solved]) -> list[Finding]:
 def _of_one(case: Case, solved: Solved) -> list[Finding]:
     answer, scheme = solved.answer, case.card.scheme
     found = []
-    protects = not math.isinf(case.card.params.epsilon)
+    protects = is_randomized(case.card.params)
     if answer.exact_sums and protects:
         title = "Sums of several users, or differences of them, can be had without any of the claimed noise."
         found.append(_finding("missing-noise", title, solved, "break", f"ε = {case.card.params.epsilon:g}"))
@@ -151,6 +153,11 @@ def _of_one(case: Case, solved: Solved) -> list[Finding]:
     return found
 
 
+def is_randomized(params: Params) -> bool:
+    """Is there noise before anything is received or opened? (In `hybrid` it is the perturbation, not ε.)"""
+    return params.gamma > 0 if isinstance(params, HybridParams) else not math.isinf(params.epsilon)
+
+
 def _too_little(case: Case, solved: Solved) -> bool:
     """A server, who has no share of the noise, is left with less than the whole of some kind in a sum."""
     answer, server = solved.answer, solved.members[0] in case.card.scheme.servers
@@ -162,7 +169,7 @@ def _too_little(case: Case, solved: Solved) -> bool:
 def _beyond(case: Case, solved: Solved, roles: set[str], allowed: str) -> Finding:
     """More than the scheme permits the members' roles. That roles do not collude is what the schemes assume."""
     servers = roles & set(case.card.scheme.servers)
-    if solved.answer.determines == "exact-individual" and not math.isinf(case.card.params.epsilon):
+    if solved.answer.determines == "exact-individual" and is_randomized(case.card.params):
         title = "One user's numbers, or their differences, can be had without noise."
         return _finding("difference-attack", title, solved, "break", allowed)
     if servers and len(solved.members) == 1:

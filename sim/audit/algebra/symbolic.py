@@ -105,15 +105,17 @@ class SymbolicRing(Ring):
 class SymbolicReals(Reals):
     """The same for values that travel as floats: what is rounded away is not followed."""
 
-    __slots__ = ("_arena", "_owner", "opened")
+    __slots__ = ("_arena", "_has_atom", "_owner", "opened")
 
-    def __init__(self, arena: Arena, owner: str) -> None:
+    def __init__(self, arena: Arena, owner: str, has_atom: bool = False) -> None:
+        """`has_atom`: noise is 0 with a probability of its own, and zeros do not say that there is none."""
         self._arena = arena
         self._owner = owner
+        self._has_atom = has_atom
         self.opened: Nodes | None = None
 
     def mark(self, values: Any, label: Label) -> Any:
-        return Rows(values, entered(self._arena, self._owner, values, label))
+        return Rows(values, entered(self._arena, self._owner, values, label, self._has_atom))
 
     def add(self, first: Any, *others: Any) -> Any:
         terms = [followed(rows) for rows in (first, *others)]
@@ -141,13 +143,15 @@ class SymbolicReals(Reals):
         return super().open(rows.values)
 
 
-def entered(arena: Arena, owner: str, numbers: npt.NDArray[Any], label: Label | None) -> Nodes:
+def entered(
+    arena: Arena, owner: str, numbers: npt.NDArray[Any], label: Label | None, has_atom: bool = False
+) -> Nodes:
     """Fresh symbols; of noise it is noted if all of it is zero, as when it is switched off (ε = ∞)."""
     if label is None:
         raise BadInput(f"This scheme encodes a number without saying what it is: {_HOW}.")
     if label.weights is None:
         return arena.symbols(owner, label, VALUE)
-    return arena.symbols(owner, label, NOISE, numbers.size if everywhere(numbers == 0) else 0)
+    return arena.symbols(owner, label, NOISE, numbers.size if everywhere(numbers == 0) and not has_atom else 0)
 
 
 def combined(arena: Arena, plus: list[Rows], minus: Sequence[Rows] = ()) -> Nodes:

@@ -11,6 +11,8 @@ from sim.audit.attacks.guessing import attack_difference
 from sim.audit.attacks.inference import attack_inference
 from sim.audit.attacks.isolating import attack_by_users, attack_with_recommender
 from sim.audit.attacks.membership import attack_counts, attack_presence
+from sim.audit.attacks.parts import attack_parts
+from sim.audit.attacks.perturbed import attack_perturbed
 from sim.audit.attacks.scene import Scene, Truth, iterations_attacked
 from sim.audit.attacks.single import attack_single
 from sim.audit.attacks.support import attack_support
@@ -44,8 +46,12 @@ def attack(case: Case, coalitions: Sequence[tuple[str, ...]]) -> list[Finding]:
 def _applicable(scene: Scene, apart: frozenset[str]) -> Iterator[Attack]:
     """What one server does alone is left to it where it is a coalition of its own; `apart` are those that are not."""
     both = scene.has_recommender and scene.has_third_party
-    if {RECOMMENDER, THIRD_PARTY} & apart:
+    if {RECOMMENDER, THIRD_PARTY} & apart and not scene.invents:
         yield attack_support
+    if RECOMMENDER in apart and scene.randomizes:
+        yield attack_perturbed
+    if both:
+        yield attack_parts
     if not (scene.masks or scene.uploads_openly):  # `trusted` shows the recommender every rating: the inventory says so
         return
     if RECOMMENDER in apart:

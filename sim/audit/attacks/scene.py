@@ -8,9 +8,11 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from protocol.covariance.params import HybridParams
 from protocol.params import Params
 from protocol.ring import Ids, Ring, RingArray
 from protocol.roles import RECOMMENDER, THIRD_PARTY, UserInput, user_index, user_name
+from protocol.schemes.collecting import CollectingParams
 from protocol.schemes.direct import Direct
 from protocol.schemes.dynamic import Dynamic
 from protocol.schemes.masked import Masked
@@ -96,6 +98,8 @@ class Scene:
         scheme = case.card.scheme
         self.masks, self.commits = isinstance(scheme, Masked), isinstance(scheme, Dynamic)
         self.uploads_openly = isinstance(scheme, (Direct, Plain))
+        self.randomizes = isinstance(self.params, (HybridParams, CollectingParams))  # users do, each rating once
+        self.invents = isinstance(self.params, CollectingParams)  # and say of some items that they rated them
 
     @property
     def ring(self) -> Ring:

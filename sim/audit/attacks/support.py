@@ -20,6 +20,12 @@ from sim.audit.attacks.scoring import CONFIDENCE, generator
 from sim.audit.findings import Finding
 from sim.data import NAMED, find
 
+# by server: the messages in which users name what they rated
+_NAMING = {
+    RECOMMENDER: ("Join", "RatingsHandover", "GradedRatings", "PerturbedRatings"),
+    THIRD_PARTY: ("MaskedGradient", "MaskedPart"),
+}
+
 FOLDS = 5
 RIDGE = 0.3
 FEWEST_PEOPLE = 50
@@ -31,7 +37,7 @@ Flags = npt.NDArray[np.bool_]
 
 def supports_seen(scene: Scene, server: str) -> dict[int, set[int]]:
     """From the items that users name: to the recommender when they join, to the third party with every upload."""
-    kinds = ("Join", "RatingsHandover") if server == RECOMMENDER else ("MaskedGradient",)
+    kinds = _NAMING[server]
     seen: dict[int, set[int]] = {}
     for found in scene.exhibits.received(server, *kinds):
         user = user_index(found.sender)

@@ -1,0 +1,144 @@
+"""The laws by which users randomize their ratings, as whoever receives the answers knows them.
+
+For every answer the density under each entry: column 0 is an entry that is missing, the others are the values of the
+rating scale. An answer is a number, or NaN where nothing came ("?", or not sent). `space` is a list of answers with
+widths, so that Σ width · f(density at the answer) is the integral of f over all answers: from it follows what the best
+guess gets on average, which no attack on these answers can exceed but by chance.
+"""
+
+from __future__ import annotations
+
+import itertools
+from abc import ABC, abstractmethod
+
+import numpy as np
+import numpy.typing as npt
+
+from protocol.collection.grid import Grid
+from protocol.collection.mechanisms import ModifiedLaplace, RandomizedResponse
+
+Floats = npt.NDArray[np.float64]
+
+FLOAT32 = 1e-6  # of the largest number: more than what rounding on the way moves it
+_TAIL = 40.0  # scales of Laplace noise beyond which nothing is left
+_STEPS = 4000  # of the integral, between two neighbouring centres and on each side
+
+
+class Channel(ABC):
+    scale: Floats  # the values that ratings take
+
+    @abstractmethod
+    def density(self, answers: Floats) -> Floats:
+        """One row for each answer: of an entry that is missing, then of each value of the scale."""
+
+    @abstractmethod
+    def at_face_value(self, answers: Floats) -> tuple[npt.NDArray[np.bool_], Floats]:
+        """(is it rated, the rating) as if nothing had been randomized."""
+
+    @abstractmethod
+    def space(self) -> tuple[Floats, Floats]:
+        """(answers, widths)"""
+
+    def best_rating(self, answers: Floats, prior: Floats) -> Floats:
+        """The most probable rating, given that there is one."""
+        return np.asarray(self.scale[np.argmax(self.density(answers)[:, 1:] * prior, axis=1)])
+
+    def is_rated(self, answers: Floats, prior: Floats, base_rate: float) -> npt.NDArray[np.bool_]:
+        """Is it more probable that there is a rating than that there is none?"""
+        density = self.density(answers)
+        rated: npt.NDArray[np.bool_] = base_rate * (density[:, 1:] @ prior) > (1 - base_rate) * density[:, 0]
+        return rated
+
+    def rating_rate(self, prior: Floats) -> float:
+        """How often the best guess of a rating is right: Σ_z max_r p(r) P(z | r)."""
+        answers, widths = self.space()
+        return float(widths @ (self.density(answers)[:, 1:] * prior).max(axis=1))
+
+    def presence_rate(self, prior: Floats, base_rate: float) -> float:
+        """How often the best guess of "rated or not" is right."""
+        answers, widths = self.space()
+        density = self.density(answers)
+        both = np.stack([base_rate * (density[:, 1:] @ prior), (1 - base_rate) * density[:, 0]])
+        return float(widths @ both.max(axis=0))
+
+
+class UniformNoise(Channel):
+    """r + U[−γ, γ]; what is not rated is not sent."""
+
+    def __init__(self, scale: Floats, gamma: float) -> None:
+        self.scale = scale
+        self.gamma = gamma
+        self._slack = FLOAT32 * max(1.0, float(np.abs(scale).max()) + gamma)
+
+    def density(self, answers: Floats) -> Floats:
+        found = np.zeros((len(answers), len(self.scale) + 1))
+        found[np.isnan(answers), 0] = 1.0
+        found[:, 1:] = self.possible(answers, answers) / (2 * self.gamma)
+        return found
+
+    def at_face_value(self, answers: Floats) -> tuple[npt.NDArray[np.bool_], Floats]:
+        return ~np.isnan(answers), _nearest(self.scale, self.scale, answers)
+
+    def possible(self, least: Floats, most: Floats) -> npt.NDArray[np.bool_]:
+        """Which ratings can have led to answers from `least` to `most`."""
+        low, high = most[:, None] - self.gamma - self._slack, least[:, None] + self.gamma + self._slack
+        return np.asarray((self.scale >= low) & (self.scale <= high))
+
+    def space(self) -> tuple[Floats, Floats]:
+        ends = np.unique(np.concatenate([self.scale - self.gamma, self.scale + self.gamma]))
+        return np.append((ends[1:] + ends[:-1]) / 2, np.nan), np.append(np.diff(ends), 1.0)
+
+
+class LaplaceEntries(Channel):
+    """The modified Laplace mechanism, on the scale from −1 to 1."""
+
+    def __init__(self, scale: Floats, law: ModifiedLaplace, grid: Grid) -> None:
+        self.scale = scale
+        self._law = law
+        self._centres = np.append(0.0, grid.scaled(scale))
+
+    def density(self, answers: Floats) -> Floats:
+        law = self._law
+        came = np.append(law.flip, np.full(len(self.scale), law.keep))
+        sizes = np.abs(answers[:, None] - self._centres) / law.scale
+        found: Floats = np.where(np.isnan(sizes), 1 - came, came * np.exp(-sizes) / (2 * law.scale))
+        return found
+
+    def at_face_value(self, answers: Floats) -> tuple[npt.NDArray[np.bool_], Floats]:
+        return ~np.isnan(answers), _nearest(self.scale, self._centres[1:], answers)
+
+    def space(self) -> tuple[Floats, Floats]:
+        """By the trapezoid rule, piece by piece: the densities have corners at the centres."""
+        reach = _TAIL * self._law.scale
+        corners = np.unique(self._centres)
+        corners = np.concatenate([[corners[0] - reach], corners, [corners[-1] + reach]])
+        pieces = [np.linspace(low, high, _STEPS) for low, high in itertools.pairwise(corners.tolist())]
+        places = np.unique(np.concatenate(pieces))
+        gaps = np.diff(places)
+        widths = (np.append(gaps, 0.0) + np.append(0.0, gaps)) / 2
+        return np.append(places, np.nan), np.append(widths, 1.0)
+
+
+class ResponseEntries(Channel):
+    """Randomized response over the levels, 0 for missing."""
+
+    def __init__(self, scale: Floats, law: RandomizedResponse, grid: Grid) -> None:
+        self.scale = scale
+        self._law = law
+        self._levels = np.append(0, grid.level_of(scale))
+
+    def density(self, answers: Floats) -> Floats:
+        found: Floats = np.where(answers[:, None] == self._levels, self._law.keep, self._law.other)
+        return found
+
+    def at_face_value(self, answers: Floats) -> tuple[npt.NDArray[np.bool_], Floats]:
+        return np.asarray(answers > 0), _nearest(self.scale, self._levels[1:].astype(np.float64), answers)
+
+    def space(self) -> tuple[Floats, Floats]:
+        answers = np.arange(self._law.levels + 1.0)
+        return answers, np.ones(len(answers))
+
+
+def _nearest(scale: Floats, centres: Floats, answers: Floats) -> Floats:
+    """Of each answer the value whose centre is nearest; where there is no answer, any."""
+    return np.asarray(scale[np.argmin(np.abs(np.nan_to_num(answers)[:, None] - centres), axis=1)])
