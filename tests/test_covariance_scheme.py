@@ -18,9 +18,9 @@ from protocol.covariance.model import measured, predictions
 from protocol.covariance.totals import Book
 from protocol.errors import BadInput, Reason, Rejected
 from protocol.messages import FactorModel, GradedRatings, NeighbourModel, RatingsHandover
-from protocol.roles import Done
+from protocol.roles import Done, Send
 from protocol.schemes import find_scheme
-from protocol.schemes.covariance import MOST_FACTOR, Covariance
+from protocol.schemes.covariance import MOST_FACTOR, Covariance, Publication
 from protocol.tape import Tape
 from sim.bandwidth import bandwidth
 from sim.config import RunConfig
@@ -86,6 +86,23 @@ def test_nothing_that_a_user_is_sent_depends_on_its_own_average(tmp_path):
     play(card, seats, tmp_path, users)
     told = [received(card, tmp_path, user)[-1][1] for user in users]
     assert len({tuple(getattr(one, field.name).tobytes() for field in dataclasses.fields(one)) for one in told}) == 1
+
+
+def test_a_publication_is_a_sequence_that_makes_each_message_when_it_is_asked_for():
+    made: list[int] = []
+
+    def make(items: Any) -> Any:
+        made.append(int(items[0]))
+        return items
+
+    whole = Publication([("user:0", u32(7)), ("user:1", u32(8))], make, Done())
+    assert len(whole) == 3 and made == []
+    assert whole[2] == whole[-1] == Done() and made == []
+    rest = whole[1:]
+    assert len(rest) == 2 and rest[0].to == "user:1" and made == [8]
+    assert [type(effect) for effect in whole] == [Send, Send, Done] and made == [8, 7, 8]
+    with pytest.raises(IndexError):
+        whole[3]
 
 
 # --- refusals --------------------------------------------------------------------------------------------------------

@@ -67,13 +67,14 @@ def neighbourhood(
     own, inside = covered_places(covered, items)
     places, size = np.flatnonzero(inside), len(items)
     rows = np.arange(len(covered)) if rows is None else rows
-    weights, towards = np.full((len(rows), size), -np.inf), np.zeros((len(rows), size))
-    weights[:, places] = similarity.weights[np.ix_(rows, own)]
-    towards[:, places] = similarity.covariances[np.ix_(rows, own)]
-    among = np.zeros((size, size))
+    weights, among = np.full((len(rows), size), -np.inf), np.zeros((size, size))
+    weights[:, places] = similarity.weights[own].T[rows]  # symmetric: rows are read faster than columns
     among[np.ix_(places, places)] = similarity.covariances[np.ix_(own, own)]
     nearest = largest(weights, count)
-    return Neighbourhood(packing.pack(among), nearest, np.take_along_axis(towards, nearest, axis=1))
+    where = np.zeros(size, np.int64)
+    where[places] = own
+    towards = np.where(inside[nearest], similarity.covariances[rows[:, None], where[nearest]], 0.0)
+    return Neighbourhood(packing.pack(among), nearest, towards)
 
 
 def largest(weights: Floats, count: int) -> Ints:

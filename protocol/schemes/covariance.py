@@ -12,9 +12,10 @@ that is published.
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Iterator
-from typing import Any, ClassVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, ClassVar, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -60,6 +61,7 @@ from protocol.schemes.base import DELTA, Leak, Scheme, Setting, Shape
 from protocol.tape import Tape
 
 Floats = npt.NDArray[np.float64]
+Ids = npt.NDArray[np.uint32]
 Rows = npt.NDArray[np.float32]  # a column of numbers, as it travels
 
 MOST_FACTOR = 1e6  # stars: an honest factor is below √(rank) B, a covariance below B²
@@ -255,7 +257,7 @@ class HandingUser(PredictingUser):
     def _bounded(self, rows: Rows, power: int) -> bool:
         return everywhere(np.abs(rows) <= MOST_FACTOR * self.params.unit**power)
 
-    def predict(self, items: npt.NDArray[np.uint32]) -> Floats:
+    def predict(self, items: Ids) -> Floats:
         published, params = self._published, self.params
         assert published is not None
         means, covered = flat(published.averages), published.covered.astype(np.int64)
@@ -296,7 +298,7 @@ class CovarianceRecommender(LeadingRecommender):
         self.handed[user] = UserInput(items, opened)
         return self._publish() if len(self.handed) == params.n_users else []
 
-    def opened(self, message: Message) -> tuple[npt.NDArray[np.uint32], Floats]:
+    def opened(self, message: Message) -> tuple[Ids, Floats]:
         """(items, ratings) of a user's message, or `Rejected`."""
         params, step = self.params, self.params.rating_step
         handed = expect(message, GradedRatings if step else RatingsHandover)
@@ -312,18 +314,19 @@ class CovarianceRecommender(LeadingRecommender):
         self.iteration = self.params.iterations
         self.last_invited = self.last_contributors = tuple(self.handed)
         self._figures = figures_of(self.params, model, book)
-        published = self._factors(model) if model.factors is not None else None
-        sends = [
-            Send(user_name(user), published or self._neighbours(model, own.items)) for user, own in self.handed.items()
-        ]
-        return [*sends, Done(model.matrix())]
+        done = Done(model.matrix())
+        if model.factors is not None:
+            published = self._factors(model)
+            return [*(Send(user_name(user), published) for user in self.handed), done]
+        users = [(user_name(user), own.items) for user, own in self.handed.items()]
+        return Publication(users, functools.partial(self._neighbours, model), done)
 
     def _factors(self, model: Model) -> FactorModel:
         assert model.factors is not None
         covered = model.averages.covered.astype(np.uint32)
         return FactorModel(column(model.averages.item_means), covered, column(model.factors))
 
-    def _neighbours(self, model: Model, items: npt.NDArray[np.uint32]) -> NeighbourModel:
+    def _neighbours(self, model: Model, items: Ids) -> NeighbourModel:
         averages = model.averages
         around = neighbourhood(model.similarity, averages.covered, items, self.params.neighbours)
         return NeighbourModel(
@@ -337,6 +340,32 @@ class CovarianceRecommender(LeadingRecommender):
 
     def figures(self) -> Facts:
         return self._figures
+
+
+class Publication(Sequence[Send | Done]):
+    """A message of its own for each user, made when it leaves: those of a crowd, all at once, would take gigabytes."""
+
+    def __init__(
+        self, users: Sequence[tuple[str, Ids]], make: Callable[[Ids], Message], done: Done, places: range | None = None
+    ) -> None:
+        self._users, self._make, self._done = users, make, done
+        self._places = range(len(users) + 1) if places is None else places
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    @overload
+    def __getitem__(self, place: int) -> Send | Done: ...
+    @overload
+    def __getitem__(self, place: slice) -> Publication: ...
+    def __getitem__(self, place: int | slice) -> Send | Done | Publication:
+        if isinstance(place, slice):
+            return Publication(self._users, self._make, self._done, self._places[place])
+        at = self._places[place]
+        if at == len(self._users):
+            return self._done
+        user, items = self._users[at]
+        return Send(user, self._make(items))
 
 
 def figures_of(params: CovarianceParams, model: Model, book: Book) -> Facts:
