@@ -11,13 +11,16 @@ from scipy import stats
 from support import small_run
 from support_runs import play
 
+from protocol.covariance import packing
 from protocol.covariance.averages import averages_of
 from protocol.covariance.model import model_of
 from protocol.covariance.noise import round_length, scales_for
+from protocol.covariance.parts import second_part
+from protocol.covariance.sensitivity import covariance_sensitivity
 from protocol.covariance.shares import noise_share, reach_of
 from protocol.covariance.totals import Book, first_total, second_total
 from protocol.errors import BadInput, Rejected
-from protocol.messages import Join, MaskedPart, OpenPairs, PartTotal
+from protocol.messages import Join, MaskedPart, MaskWelcome, OpenPairs, PartTotal
 from protocol.roles import Role
 from protocol.schemes.covariance_masked import CovarianceMasked
 from protocol.schemes.covariance_masked_roles import MaskedCovarianceRecommender, PartHolder, places_of
@@ -25,6 +28,7 @@ from protocol.tape import Tape
 from sim.api import bandwidth, replay, verify
 from sim.config import RunConfig
 from sim.inprocess import InProcess
+from sim.plan import make_plan
 from sim.run import run
 
 FORMS = ("dense", "sparse")
@@ -229,3 +233,81 @@ def test_every_order_of_arrival_gives_the_same_sums():
     card, seats = small_run("covariance-masked", form="sparse", n_users=6)
     results = [play(card, seats, order=order).outcome.item_factors for order in (None, 1, 2, 3, 4)]
     assert all(np.array_equal(results[0], other) for other in results[1:])
+
+
+# --- rounding --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("noise", NOISES)
+def test_the_sensitivity_covers_what_rounding_adds(noise):
+    """Each of many equal weights is rounded by itself: with few fraction bits the exact bound would be exceeded."""
+    everything = dict.fromkeys(range(40), 3.0)
+    card, _ = small_run("covariance-masked", n_items=40, ratings=[everything] * 4, noise=noise, epsilon=1.0)
+    coarse = dataclasses.replace(card.params, fraction_bits=8)
+    exact = dataclasses.replace(card.params, fraction_bits=50)
+    averages = averages_of(coarse, np.zeros(82))
+    size = 1 if noise == "laplace" else 2
+    worst = 0.0
+    for rated in range(1, 40):
+        encoded = []
+        for count in (rated, rated + 1):
+            items = np.arange(count, dtype=np.uint32)
+            part = second_part(coarse, averages, items, np.full(count, 3.0))
+            weights = unpack(np.rint(part * 2**8) / 2**8, 2 * 40 * 41 // 2, 40)
+            encoded.append(weights)
+        worst = max(worst, float((np.abs(encoded[1] - encoded[0]) ** size).sum() ** (1 / size)))
+    assert worst <= covariance_sensitivity(coarse, 0.0).count
+    if noise == "laplace":
+        assert worst > covariance_sensitivity(exact, 0.0).count, "what the exact bound would have missed"
+
+
+def unpack(part, length, size):
+    return packing.unpack(part[length // 2 : length], size)
+
+
+def test_coarse_rounding_takes_a_wider_ring_and_says_so():
+    ratings = [dict.fromkeys(range(60), 3.0)] * 4
+    card, _ = small_run("covariance-masked", n_items=60, ratings=ratings, noise="laplace", epsilon=1e-3)
+    assert card.params.ring_bits == 64
+    plan = make_plan(RunConfig(scheme="covariance-masked", seed=1, epsilon=1e-3, options={"noise": "laplace"}))
+    assert any("64" in note for note in plan.notes)
+
+
+@pytest.mark.parametrize("noise", NOISES)
+def test_what_nobody_rated_cannot_be_told_by_its_digits(noise):
+    lonely = [{0: 5.0, 1: 1.0}, {2: 4.0}, {2: 3.0, 3: 2.0}]
+    card, seats = small_run("covariance-masked", n_items=6, ratings=lonely, form="sparse", epsilon=1.0, noise=noise)
+    made = play(dataclasses.replace(card, scheme=Listened()), seats)
+    for iteration, sums in enumerate(made.parties["recommender"].role.sums):
+        units = sums * 2.0 ** card.params.fraction_bits_of(iteration)
+        assert np.array_equal(units, np.rint(units))
+
+
+@pytest.mark.parametrize("settings", [{"epsilon": 1e-5}, {"rating_range": (0.0, 10000.0)}])
+def test_neighbours_of_any_size_are_accepted(tmp_path, settings):
+    config = RunConfig(
+        scheme="covariance-masked", users=5, transport="inprocess", seed=1, options={"predictor": "knn"}, **settings
+    )
+    assert run(config, out=tmp_path / "run")["completed"]
+
+
+def test_a_count_above_all_users_is_refused_and_printed_forms_are_warned_of():
+    card, seats = small_run("covariance-masked", form="sparse")
+    user = next(seat for seat in seats if seat.inputs is not None)
+    role = card.scheme.make_role(user.party, card.setting, Tape(user.tape_seed), user.inputs)
+    role.start()
+    many = np.full(len(user.inputs.items), 5, np.uint32)
+    assert refused(role, "recommender", MaskWelcome(bytes(32), many)) == "OUT_OF_RANGE"
+    plan = make_plan(RunConfig(scheme="covariance-masked", seed=1, options={"joint": False}))
+    assert any("joint=false" in note for note in plan.notes)
+    with pytest.raises(BadInput, match="whole number"):
+        make_plan(RunConfig(scheme="covariance-masked", seed=1, options={"items": 2.5}))
+
+
+def test_the_account_has_the_unit_and_the_delta_of_its_noise():
+    for unit in ("rating", "user"):
+        for noise, delta in (("gaussian", 1e-5), ("laplace", 0.0)):
+            card, seats = small_run("covariance-masked", unit_of=unit, noise=noise)
+            found = card.scheme.account(card.params, Tape(seats[0].tape_seed), None)
+            assert found["unit"] == f"{unit} added or removed" and found["delta"] == delta
+            assert found["claimed"] == 8.0 and found["epsilon"] > 0

@@ -97,6 +97,11 @@ class CovarianceParams(Params):
         return 0.0
 
     @property
+    def resolutions(self) -> tuple[float, float]:
+        """In round 1 and in round 2: what a part is rounded to before it is summed."""
+        return 0.0, 0.0
+
+    @property
     def gaussian(self) -> bool:
         return self.noise == "gaussian"
 
@@ -150,5 +155,5 @@ def _checked(base: Params, chosen: dict[str, Any]) -> dict[str, Any]:
     for name in ("rank", "neighbours"):
         require(chosen[name] >= 1, f"{name} must be 1 or more, not {chosen[name]}.")
     items, rank = chosen.pop("items"), chosen.pop("rank")
-    require(items >= 0, f"items must be 0 (all) or more, not {items}.")
+    require(type(items) is int and items >= 0, f"items must be a whole number, 0 (all) or more, not {items}.")
     return {**chosen, "clamp": clamp, "most_items": items or base.n_items, "most_rank": rank}

@@ -57,11 +57,22 @@ def alpha(params: CovarianceParams, spread: float) -> float:
 
 def sum_sensitivity(params: CovarianceParams) -> Pair:
     """Of G, and of the item sums: both have the same."""
-    return Pair(params.rating_span / 2 + params.perturbation, 1.0)
+    slack = rounded(params, 1, params.n_items if params.per_user else 1)
+    return Pair(params.rating_span / 2 + params.perturbation + slack, 1.0 + slack)
+
+
+def rounded(params: CovarianceParams, round_: int, entries: int) -> float:
+    """How much farther a record moves so many entries, in the norm that counts, because each of them is rounded."""
+    return params.resolutions[round_ - 1] * (math.sqrt(entries) if params.gaussian else entries)
 
 
 def covariance_sensitivity(params: CovarianceParams, spread: float) -> Pair:
     """L2 for Gaussian noise (there α is taken at its largest), L1 for Laplace noise."""
+    exact, slack = _exact_sensitivity(params, spread), rounded(params, 2, params.items**2)
+    return Pair(exact.total + slack, exact.count + slack)
+
+
+def _exact_sensitivity(params: CovarianceParams, spread: float) -> Pair:
     clamp = params.clamp
     if params.per_user:
         return Pair(clamp**2, 1.0)

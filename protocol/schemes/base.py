@@ -21,7 +21,7 @@ from protocol.course import Course
 from protocol.framing import ANSWERING_BYTES, DIALLING_BYTES, HANDSHAKE, Flow
 from protocol.messages import SETUP
 from protocol.packing import Packing
-from protocol.params import Params, make_params
+from protocol.params import Params, make_params, require
 from protocol.reals import Reals
 from protocol.ring import Ring
 from protocol.roles import RECOMMENDER, THIRD_PARTY, Role, UserInput
@@ -33,6 +33,7 @@ Mask = npt.NDArray[np.bool_]
 # what a party can be able to work out of other users' numbers; a role that a scheme does not name may do the first
 LEVELS = ("nothing", "aggregate", "noisy-individual", "exact-individual")
 
+LEAST_EPSILON = 1e-9  # of schemes whose noise needs no ring
 DELTA = 1e-5  # at which every accounted ε is stated
 
 
@@ -100,7 +101,11 @@ class Scheme(ABC):
 
     def make_params(self, shape: Shape, **settings: Any) -> tuple[Params, list[str]]:
         """The parameters of a run, and sentences for the person; `BadInput` where they cannot be."""
-        return make_params(
+        epsilon = settings.get("epsilon", math.inf)
+        if not self.factorizes:  # no sum of gradients has to fit into a ring
+            require(epsilon >= LEAST_EPSILON, f"--epsilon must be at least {LEAST_EPSILON:g}, not {epsilon:g}.")
+            settings["epsilon"] = math.inf
+        made, notes = make_params(
             scheme=self.name,
             n_users=shape.n_users,
             n_items=shape.n_items,
@@ -109,6 +114,7 @@ class Scheme(ABC):
             max_raters=shape.max_raters if self.factorizes else shape.n_users,
             **settings,
         )
+        return dataclasses.replace(made, epsilon=float(epsilon)), notes
 
     @abstractmethod
     def make_role(self, party: str, setting: Setting, tape: Tape, inputs: UserInput | None) -> Role: ...

@@ -115,7 +115,7 @@ class Collecting(Scheme):
         return made, [*notes, *self.warnings(made)]
 
     def step_of(self, shape: Shape) -> float:
-        return shape.step or 0.0
+        return 0.0  # none is needed
 
     def warnings(self, params: CollectingParams) -> list[str]:
         return []
@@ -257,8 +257,8 @@ def _seen(params: CollectingParams, collected: Collected) -> Facts:
     bound, arrived = collected.bound, int(collected.known.nnz)
     words = (
         f"Theorem 3: with probability {1 - params.gamma:g} the collected ratings are within {bound:.4g} of the true "
-        f"ones where they arrived, if ρ0 = {params.rho0:g} holds; the value expected from ρ0 and the mean "
-        f"Θ² = {params.theta_square:g} is {collected.radius:.4g}."
+        f"ones where they arrived, if ρ0 = {params.rho0:g} holds and as many were rated as is estimated; the value "
+        f"expected from ρ0 and the mean Θ² = {params.theta_square:g} is {collected.radius:.4g}."
     )
     return {
         "recovery": params.recovery,
@@ -274,7 +274,8 @@ def _words(figures: Facts) -> list[str]:
     if figures["zero"]:
         return [
             f"M = 0: ρ = {figures['rho']:.4g} is not below ‖Z‖ = {figures['known_norm']:.4g}, so that (4) asks for "
-            "nothing and every prediction is the middle of the scale. Take a larger --epsilon, or --set recovery=means."
+            "nothing and every prediction is the middle of the scale. Set rho0 or rho lower, take a larger --epsilon, "
+            "or --set recovery=means."
         ]
     met = "" if figures["met"] else " The constraint is NOT met: ρ is smaller than this solver reaches."
     return [

@@ -12,6 +12,7 @@ that is published.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -185,7 +186,9 @@ def warnings(params: CovarianceParams) -> list[str]:
     notes = []
     if not params.joint:
         notes.append("joint=false: a sum and its count each spend the whole budget of their measurement, as printed.")
-    if params.printed_bound and not params.gaussian and not params.per_user:
+    honest = dataclasses.replace(params, printed_bound=False)
+    used, needed = (covariance_sensitivity(one, params.rating_span).total for one in (params, honest))
+    if used < needed:
         notes.append("printed_bound=true: the noise of the covariance follows the printed bound, which is too small.")
     return notes
 

@@ -33,9 +33,10 @@ from protocol.covariance import packing
 from protocol.covariance.noise import round_length
 from protocol.covariance.params import OPTIONS, CovarianceParams, covariance_params
 from protocol.covariance.parts import largest_entries
-from protocol.covariance.sensitivity import gaussian_mu, published_epsilon, whole_epsilon
+from protocol.covariance.sensitivity import covariance_sensitivity, gaussian_mu, rounded
 from protocol.covariance.shares import reach_of
-from protocol.fixedpoint import LEAST_FRACTION_BITS, WRAP_PROBABILITY, most_fraction_bits
+from protocol.errors import BadInput
+from protocol.fixedpoint import LEAST_FRACTION_BITS, MOST_FRACTION_BITS, WRAP_PROBABILITY, most_fraction_bits
 from protocol.framing import HELLO_FRAME, Amount, Flow, Sizes, frame_size, uint_size
 from protocol.messages import (
     SETUP,
@@ -52,9 +53,11 @@ from protocol.messages import (
 from protocol.params import Params, require
 from protocol.roles import RECOMMENDER, THIRD_PARTY, Role, UserInput, role_of
 from protocol.schemes.base import DELTA, Leak, Scheme, Setting, Shape
+from protocol.schemes.covariance import Covariance, account, warnings
 from protocol.tape import Tape
 
 DENSE, SPARSE = FORMS = ("dense", "sparse")
+MOST_SLACK = 0.05  # of a sensitivity, that rounding may add before a wider ring is taken
 FEW_ITEMS = 200  # covered by default where all pairs travel: of all items that would be megabytes for each user
 
 
@@ -68,6 +71,11 @@ class MaskedCovarianceParams(CovarianceParams):
     def fraction_bits_of(self, iteration: int) -> int:
         return self.fraction_bits if iteration else self.first_fraction_bits
 
+    @property
+    def resolutions(self) -> tuple[float, float]:
+        """Each entry is rounded by itself, so that a record moves the rounded part farther: the noise covers that."""
+        return 2.0**-self.first_fraction_bits, 2.0**-self.fraction_bits
+
 
 class CovarianceMasked(Scheme):
     name = "covariance-masked"
@@ -76,22 +84,23 @@ class CovarianceMasked(Scheme):
     unit = "rating added or removed, or a user (unit_of)"
     claims = (
         "No server alone learns a rating: the recommender sees noisy sums over all users, the third party uniform "
-        "numbers. All noise is added by users in shares. What is published has the (ε, δ) that the budget θ buys; "
-        "of k colluding users with a server it keeps the noise of the others."
+        "numbers. Users add the noise in shares (in the sparse form the recommender where nobody adds). What is "
+        "published has the (ε, δ) that the budget θ buys; against k colluding users it keeps the noise of the others. "
+        "In the sparse form supports are open, and θ does not hold towards users, who are told exact numbers of raters."
     )
     known_weaknesses = ("support", "single-contributor", "known-shares", "unmasking")
     leakage: ClassVar[tuple[Leak, ...]] = (
         Leak("recommender", "Join", "items", "sparse form: which items each user rated; dense form: nothing"),
-        Leak("recommender", "PartTotal", "iteration", "the number of the round"),
+        Leak("recommender", "PartTotal", "iteration", "the number of the iteration"),
         Leak("recommender", "PartTotal", "values", "the noisy sums over all users, once unmasked"),
-        Leak("third_party", "MaskedPart", "iteration", "the number of the round"),
+        Leak("third_party", "MaskedPart", "iteration", "the number of the iteration"),
         Leak("third_party", "MaskedPart", "items", "sparse form: which items each user rated; dense form: nothing"),
         Leak("third_party", "MaskedPart", "values", "uniform ring elements", uniform=True),
-        Leak("third_party", "OpenPairs", "iteration", "the number of the round"),
+        Leak("third_party", "OpenPairs", "iteration", "the number of the iteration"),
         Leak("third_party", "OpenPairs", "covered", "which items have the largest noisy counts"),
         Leak("user", "MaskWelcome", "mask_key", "its own masks"),
         Leak("user", "MaskWelcome", "counts", "sparse form: how many users rated each of its items"),
-        Leak("user", "PublishedAverages", "iteration", "the number of the round"),
+        Leak("user", "PublishedAverages", "iteration", "the number of the iteration"),
         Leak("user", "PublishedAverages", "averages", "the published, noisy item averages"),
         Leak("user", "PublishedAverages", "covered", "which items have the largest noisy counts"),
         Leak("user", "PublishedAverages", "counts", "sparse form: how many users rated both items of its pairs"),
@@ -133,10 +142,11 @@ class CovarianceMasked(Scheme):
             few = form == DENSE or settings.get("predictor") == "knn"
             items = min(FEW_ITEMS, shape.n_items) if few else 0
         chosen = {name: settings.pop(name) for name in OPTIONS if name in settings}
-        base, _ = super().make_params(shape, ring_bits=64, **settings)
+        base, notes = super().make_params(shape, ring_bits=64, **settings)
         trusted = covariance_params(base, shape.step, items=items, **chosen)
         params = MaskedCovarianceParams(**dataclasses.asdict(trusted), form=form, first_fraction_bits=0)
-        return with_ring(params, ring_bits)
+        made, ring_notes = with_ring(params, ring_bits)
+        return made, [*notes, *warnings(made), *ring_notes]
 
     def make_role(self, party: str, setting: Setting, tape: Tape, inputs: UserInput | None) -> Role:
         from protocol.schemes import covariance_masked_roles as roles
@@ -157,8 +167,6 @@ class CovarianceMasked(Scheme):
     def unprotected(self, params: Params) -> tuple[Scheme, Params]:
         """What a trusted recommender would make of it without noise."""
         assert isinstance(params, MaskedCovarianceParams)
-        from protocol.schemes.covariance import Covariance  # not needed by any role
-
         values = {field.name: getattr(params, field.name) for field in dataclasses.fields(CovarianceParams)}
         return Covariance(), CovarianceParams(**values | {"scheme": Covariance.name, "epsilon": math.inf})
 
@@ -204,36 +212,55 @@ class CovarianceMasked(Scheme):
         from protocol.accounting import gaussian_epsilon  # not needed by any role
 
         assert isinstance(params, MaskedCovarianceParams)
+        found = account(params)
         if math.isinf(params.epsilon):
-            words = "no noise (θ = ∞), so nothing bounds what is released"
-            return {"epsilon": math.inf, "delta": DELTA, "method": words}
-        whose = "all users" if params.form == DENSE else "all who rated an item or a pair of items"
-        account = {
-            "epsilon": whole_epsilon(params, DELTA),
-            "delta": DELTA,
-            "method": "all noisy sums together, by the corrected sensitivities, to whoever knows no share of the "
-            f"noise of {whose}",
-            "published": published_epsilon(params, DELTA),
-        }
+            return found
+        whose = "of all users" if params.form == DENSE else "of those who rated an item or a pair"
+        towards = "" if params.form == DENSE else "; not towards users, who are told exact numbers of raters"
+        found["method"] = (
+            f"all noisy sums together, for one {params.unit_of} added or removed, rounding included, to whoever knows "
+            f"no share of the noise {whose}{towards}"
+        )
         if params.gaussian and params.form == DENSE:  # who knows k of n shares faces (n − k)/n of the variance
-            account["half_of_users_collude"] = gaussian_epsilon(gaussian_mu(params) * math.sqrt(2), DELTA)
-        return account
+            found["half_of_users_collude"] = gaussian_epsilon(gaussian_mu(params) * math.sqrt(2), DELTA)
+        return found
 
 
 def with_ring(params: MaskedCovarianceParams, ring_bits: int | None) -> tuple[MaskedCovarianceParams, list[str]]:
-    """With the fewest ring bits (or those asked for) in which no sum wraps, and as many fraction bits as they leave."""
+    """With as few ring bits as do (or those asked for), and as many fraction bits as they leave.
+
+    They do if no sum wraps, and if rounding moves a sum little farther than the record itself.
+    """
     for bits in (32, 64) if ring_bits is None else (ring_bits,):
-        first, second = (_fraction_bits(params, bits, iteration) for iteration in (0, 1))
-        if min(first, second) >= LEAST_FRACTION_BITS:
-            note = f"A sum could wrap mod 2^32 with {LEAST_FRACTION_BITS} fraction bits, so this run uses 64 ring bits."
-            chosen = dataclasses.replace(params, ring_bits=bits, fraction_bits=second, first_fraction_bits=first)
-            return chosen, [note] if bits == 64 and ring_bits is None else []
+        chosen = _fitted(params, bits)
+        if chosen is None or (ring_bits is None and bits == 32 and not _is_fine(chosen)):
+            continue
+        note = "32 ring bits would wrap, or leave too few fraction bits, so this run uses 64."
+        return chosen, [note] if bits == 64 and ring_bits is None else []
     words = f"A sum of {params.n_users} users could wrap mod 2^{bits} with {LEAST_FRACTION_BITS} fraction bits"
-    require(False, f"{words}: raise epsilon, or use a wider ring (--ring-bits).")
-    raise AssertionError
+    raise BadInput(f"{words}: raise epsilon, or use a wider ring (--ring-bits).")
 
 
-def _fraction_bits(params: MaskedCovarianceParams, bits: int, iteration: int) -> int:
+def _fitted(params: MaskedCovarianceParams, bits: int) -> MaskedCovarianceParams | None:
+    """The most fraction bits of both rounds: what is rounded more coarsely needs more noise, which needs more room."""
+    fitted = dataclasses.replace(params, ring_bits=bits)
+    for field, iteration in (("first_fraction_bits", 0), ("fraction_bits", 1)):
+        for number in range(MOST_FRACTION_BITS, LEAST_FRACTION_BITS - 1, -1):
+            changes: dict[str, Any] = {field: number}
+            fitted = dataclasses.replace(fitted, **changes)
+            if _room(fitted, bits, iteration) >= number:
+                break
+        else:
+            return None
+    return fitted
+
+
+def _is_fine(params: MaskedCovarianceParams) -> bool:
+    slack = rounded(params, 2, params.items**2)
+    return slack <= MOST_SLACK * covariance_sensitivity(params, 0.0).count
+
+
+def _room(params: MaskedCovarianceParams, bits: int, iteration: int) -> int:
     """Σ parts + noise ≤ n · largest part + q; each user rounds twice, as the bound of `fixedpoint` allows for."""
     largest = largest_entries(params)[iteration]
     reach = 0.0 if math.isinf(params.epsilon) else reach_of(params, iteration + 1, WRAP_PROBABILITY / 2)

@@ -49,6 +49,7 @@ from protocol.roles import (
     user_name,
 )
 from protocol.schemes.base import Setting
+from protocol.schemes.covariance import MOST_FACTOR
 from protocol.schemes.covariance_masked import SPARSE, MaskedCovarianceParams
 from protocol.tape import Tape
 
@@ -57,7 +58,6 @@ Ints = npt.NDArray[np.int64]
 
 NOTHING = np.zeros(0, np.uint32)
 NO_ROWS = np.zeros((0, 1), np.float32)
-LARGEST = 1e6  # of a published factor, covariance or weight: beyond it something is broken
 
 
 def params_of(setting: Setting) -> MaskedCovarianceParams:
@@ -122,7 +122,8 @@ class MaskedCovarianceUser(PredictingUser):
     def _first(self, welcome: MaskWelcome) -> Effects:
         require(not self.mask_key, Reason.WRONG_KIND)
         require(len(welcome.counts) == len(self._named()), Reason.WRONG_LENGTH)
-        require(everywhere(welcome.counts >= 1), Reason.OUT_OF_RANGE)
+        counts = welcome.counts
+        require(everywhere((counts >= 1) & (counts <= self.params.n_users)), Reason.OUT_OF_RANGE)
         self.mask_key = welcome.mask_key
         self.iteration = 0
         part = first_sparse(self.params, self.inputs.items, self.inputs.ratings)
@@ -177,13 +178,14 @@ class MaskedCovarianceUser(PredictingUser):
         require(isinstance(published, kind), Reason.WRONG_KIND)
         noise = relative_noise(params, noise_scale_of(params, self.averages))
         if isinstance(published, CovarianceFactors):
-            rows = _checked(published.factors, params.items * params.rank)
+            rows = _checked(published.factors, params.items * params.rank, MOST_FACTOR * params.unit)
             nothing, factors = np.zeros((0, 0)), rows.reshape(params.items, params.rank)
             self.model = Model(self.averages, Similarity(nothing, nothing, noise), factors)
         else:
             triangle = packing.packed_length(params.items)
-            both = (_checked(rows, triangle) for rows in (published.covariances, published.weights))
-            covariances, weights = (packing.unpack(rows, params.items) for rows in both)
+            largest = params.clamp**2 * (1 + 1e-6)  # float32
+            covariances = packing.unpack(_checked(published.covariances, triangle, largest), params.items)
+            weights = packing.unpack(_checked(published.weights, triangle, np.inf), params.items)
             self.model = Model(self.averages, Similarity(covariances, weights, noise), None)
         self.iteration = params.iterations
         return [Done()]
@@ -193,9 +195,9 @@ class MaskedCovarianceUser(PredictingUser):
         return predictions(self.params, self.model, self.inputs.items, self.inputs.ratings, items)
 
 
-def _checked(rows: npt.NDArray[np.float32], count: int) -> Floats:
+def _checked(rows: npt.NDArray[np.float32], count: int, largest: float) -> Floats:
     require(len(rows) == count, Reason.WRONG_LENGTH)
-    require(everywhere(np.abs(rows) <= LARGEST), Reason.OUT_OF_RANGE)
+    require(everywhere(np.abs(rows) <= largest), Reason.OUT_OF_RANGE)
     return rows[:, 0].astype(np.float64)
 
 
@@ -239,8 +241,9 @@ class PartHolder(Role):
         require(opening.covered[-1] < self.params.n_items, Reason.UNKNOWN_ITEM)
         self.covered = opening.covered.astype(np.int64)
         for items, values in self.waiting:
-            if len(values) != len(places_of(self.params, 1, items, self.covered)):
-                raise Aborted(Reason.WRONG_LENGTH, "a part of round 1 that came before its opening")
+            if len(values) != len(places_of(self.params, 1, items, self.covered)):  # it cannot be refused any more
+                raise Aborted(Reason.DISAGREEMENT, "a part of round 1 is about other items than the opening")
+        for items, values in self.waiting:
             self._add(items, values)
         self.waiting = []
         return self._tell()
@@ -345,7 +348,9 @@ class MaskedCovarianceRecommender(LeadingRecommender):
         noisy = fixed.decode(setting.ring.subtract(words, masks))[:, 0]
         if params.form == SPARSE:
             spread = self.averages.spread if self.averages else 0.0
-            noisy = noisy + np.where(self._counts(t) == 0, noise_for(params, t + 1, self.tape, spread), 0.0)
+            own = noise_for(params, t + 1, self.tape, spread)
+            unit = 2.0 ** -params.fraction_bits_of(t)  # as users' sums are, or what is empty would show
+            noisy = noisy + np.where(self._counts(t) == 0, np.rint(own / unit) * unit, 0.0)
         return noisy
 
     def _publish_averages(self, noisy: Floats) -> Effects:

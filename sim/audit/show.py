@@ -143,7 +143,7 @@ def _word(finding: dict[str, Any], known: list[str]) -> str:
 
 def _show_in_full(finding: dict[str, Any], known: list[str]) -> None:
     """A paragraph: columns would be too narrow for sentences."""
-    style, by = _STYLES[finding["severity"]], " + ".join(finding["coalition"]) or "whoever sees what is published"
+    style, by = _STYLES[finding["severity"]], " + ".join(finding["coalition"]) or "whoever sees the releases"
     out.print(f"[{style}]{_word(finding, known)}[/] [bold]{finding['id']}[/] ({escape(by)})")
     for name in ("title", "confidence", "evidence"):
         if finding[name]:
@@ -210,7 +210,7 @@ def _show_empirical(empirical: dict[str, Any], everything: bool) -> None:
     for row in empirical["rows"]:
         if not everything and row["arm"] != "release" and not row["exceeds"]:
             continue
-        who = "+".join(row["coalition"]) or "whoever sees what is published"
+        who = "+".join(row["coalition"]) or "whoever sees the releases"
         bound = f"[bold]{row['lower_bound']:.2f}[/]" if row["exceeds"] else f"{row['lower_bound']:.2f}"
         most = number(row["certifiable_95"], 1)
         words = f"{row['statistic']} ({row['arm']})"
