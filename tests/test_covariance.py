@@ -315,7 +315,7 @@ def test_model_of_the_sums_is_what_measuring_gives():
         ({"clamp": 9.0}, "at most 8"),
         ({"rank": 0}, "rank must be 1 or more"),
         ({"neighbours": 0}, "neighbours must be 1 or more"),
-        ({"items": -1}, "items must be 0"),
+        ({"items": -1}, "items must be a whole number, 0"),
         ({"shrink_user": 0.0}, "shrink_user must be above 0"),
         ({"shrink_items": math.nan}, "shrink_items must be above 0"),
     ],
