@@ -93,7 +93,7 @@ def show_summary(summary: dict[str, Any], scheme: Scheme, show_verdict: Callable
         out.print(f"[bold red]aborted[/]: {summary['abort']['sentence']}")
         out.print(f"anchor        {summary['anchor'] or 'none'} (so far)")
         return
-    _show_accuracy(summary)
+    _show_accuracy(summary, "plain" if scheme.factorizes else "without protection")
     _show_bytes(summary)
     _show_disturbances(summary)
     if not show_verdict():
@@ -128,9 +128,9 @@ def _show_disturbances(summary: dict[str, Any]) -> None:
         out.print(f"Disturbed: {'; '.join(told)}.", markup=False)
 
 
-def _show_accuracy(summary: dict[str, Any]) -> None:
+def _show_accuracy(summary: dict[str, Any], beside: str) -> None:
     accuracy = summary["accuracy"]
-    table = plain_table("Accuracy (measured)", "", summary["scheme"], "plain")
+    table = plain_table("Accuracy (measured)", "", summary["scheme"], beside)
     plain = accuracy["plain"]
     table.add_row("train MAE", number(accuracy["train_mae"]), number(plain["train_mae"]))
     table.add_row("train RMSE", number(accuracy["train_rmse"]), "")
