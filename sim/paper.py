@@ -19,8 +19,8 @@ DOWN, UP, FROM_THIRD_PARTY = 12_000, 5_000, 3_000_000  # 12 KB, 5 KB, 3 MB; a KB
 
 
 def comparison(scheme: Scheme, params: Params) -> dict[str, Any] | None:
-    """None for a scheme without a third party: the paper gives no figures for one."""
-    if THIRD_PARTY not in scheme.servers:
+    """None for a scheme without a third party, or without factors: the paper gives no figures for one."""
+    if THIRD_PARTY not in scheme.servers or not scheme.factorizes:
         return None
     forms = {wire: _figures(scheme, _sized(params, wire)) for wire in ("paper", "compact")}
     whats = ("one user, down", "one user, up", "from the third party")

@@ -107,7 +107,9 @@ def _check_views(case: Case, questions: Sequence[str]) -> None:
     missing = [party for party in needed if not case.path(party).is_file()]
     if missing:
         asked = " --only ".join(["", *sorted(WITHOUT_USERS)]).strip()
-        what_to_do = "run with --views full" + (f", or ask what needs none of a user: {asked}" if whole else "")
+        servers = all(case.path(server).is_file() for server in case.card.scheme.servers)
+        fewer = f", or ask what needs none of a user: {asked}" if whole and servers else ""
+        what_to_do = f"run with --views full{fewer}"
         if missing[0] in case.kept:
             what_to_do = "let that party run, or bring its view back"
         count = "it alone is" if len(missing) == 1 else f"{len(missing)} are"
