@@ -36,8 +36,8 @@ def chosen(name: str, **where):
     ("name", "where"),
     [
         ("covariance", {"epsilons": (2.0,)}),
-        ("covariance", {"epsilons": (math.inf,), "columns": ("MAvg", "base", "SVD")}),
-        ("covariance", {"epsilons": (0.15, 5.0), "options": {"noise": "laplace"}}),
+        ("covariance", {"epsilons": (math.inf,), "columns": ("MAvg", "base")}),
+        ("covariance", {"epsilons": (5.0,), "options": {"noise": "laplace"}}),
         ("covariance", {"epsilons": (1.0,), "options": {"unit_of": "user"}}),
         ("hybrid", {"epsilons": (1.0,), "options": {"gamma": 1.0}}),
     ],
@@ -63,4 +63,3 @@ def test_a_run_has_the_figure_of_its_cell(tmp_path):
     summary = run(config, out=tmp_path / "run")
     expected = rmse_by_column(Draw.of(load("ml-100k"), 1), cell, ["SVD"])["SVD"]
     assert summary["accuracy"]["test_rmse"] == pytest.approx(expected, abs=1e-9)
-    assert summary["seconds"]["total"] < 20
