@@ -12,7 +12,7 @@ from protocol.covariance import packing
 from protocol.covariance.averages import Averages, averages_of
 from protocol.covariance.model import Model, model_of, predictions
 from protocol.covariance.noise import noise_for, round_length
-from protocol.covariance.parts import covered_places, first_sparse, second_sparse
+from protocol.covariance.parts import covered_places, first_sparse, second_sparse, whole
 from protocol.covariance.shares import noise_share
 from protocol.covariance.similarity import Similarity, noise_scale_of, relative_noise
 from protocol.errors import Aborted, Reason
@@ -158,8 +158,7 @@ class MaskedCovarianceUser(PredictingUser):
         places = places_of(params, iteration, self.inputs.items, covered)
         values = part[1]
         if not self.sparse:
-            values = np.zeros(len(places))
-            values[part[0]] = part[1]
+            values = whole(params, iteration + 1, part)
             counts = np.full(len(places), float(params.n_users))
         noise = noise_share(params, iteration + 1, self.tape, places, counts, spread)
         ids, fixed = places.astype(np.uint32), FixedPoint(ring, params.fraction_bits_of(iteration))
