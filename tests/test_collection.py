@@ -14,11 +14,8 @@ from protocol.collection.grid import Grid
 from protocol.collection.means import laplace_means, own_mean, response_means, shrunk_means
 from protocol.collection.mechanisms import ModifiedLaplace, RandomizedResponse
 from protocol.collection.packing import (
-    bitmap_bytes,
     digits_bytes,
-    pack_bitmap,
     pack_digits,
-    unpack_bitmap,
     unpack_digits,
 )
 from protocol.collection.radius import (
@@ -102,23 +99,6 @@ def test_what_is_no_packed_vector_is_refused(data, reason):
 def test_a_digit_beyond_the_base_is_a_bug():
     with pytest.raises(Bug):
         pack_digits(np.array([6], np.uint8), 6)
-
-
-@given(st.lists(st.booleans(), min_size=1, max_size=40))
-def test_a_bitmap_is_reversible(bits):
-    present = np.array(bits)
-    packed = pack_bitmap(present)
-    assert len(packed) == bitmap_bytes(len(bits))
-    assert unpack_bitmap(packed, len(bits)).tolist() == bits
-
-
-@pytest.mark.parametrize(
-    ("data", "reason"), [(bytes(1), Reason.WRONG_LENGTH), (bytes([0, 2]), Reason.NOT_CANONICAL)]
-)
-def test_what_is_no_bitmap_of_nine_is_refused(data, reason):
-    with pytest.raises(Rejected, match=reason.name):
-        unpack_bitmap(data, 9)
-    assert unpack_bitmap(bytes([0, 1]), 9).tolist() == [False] * 8 + [True]
 
 
 # --- counts -------------------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
     levels     one whole number in base d + 1, the first item its lowest digit, little-endian; as many bytes as the
                largest such number needs (1682 items with 5 levels: 544)
-    presence   one bit for every item, least significant first, the last byte filled up with zeros
+    presence   one bit for every item, as `protocol/packing.py` packs identifiers that are many
 
 Every vector has one form, and what is not exactly what packing makes is refused.
 """
@@ -12,15 +12,12 @@ from __future__ import annotations
 import functools
 
 import numpy as np
-import numpy.typing as npt
 
 from protocol.collection.grid import Levels
 from protocol.errors import Bug, Reason, Rejected
 from protocol.ring import everywhere
 
 MOST_BASE = 255
-
-Mask = npt.NDArray[np.bool_]
 
 
 @functools.cache
@@ -76,16 +73,3 @@ def unpack_digits(data: bytes, count: int, base: int) -> Levels:
 
 def bitmap_bytes(count: int) -> int:
     return -(-count // 8)
-
-
-def pack_bitmap(present: Mask) -> bytes:
-    return np.packbits(present, bitorder="little").tobytes()
-
-
-def unpack_bitmap(data: bytes, count: int) -> Mask:
-    if len(data) != bitmap_bytes(count):
-        raise Rejected(Reason.WRONG_LENGTH)
-    if count % 8 and data[-1] >> count % 8:
-        raise Rejected(Reason.NOT_CANONICAL)
-    bits = np.unpackbits(np.frombuffer(data, np.uint8), count=count, bitorder="little")
-    return bits.astype(np.bool_)
