@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 from hypothesis import settings
 from scipy import stats
 
@@ -22,6 +23,12 @@ STARS = (1.0, 5.0)
 FALSE_ALARM = 1e-6  # a statistical test that holds fails for one seed in a million; seeds are fixed
 
 Rated = Mapping[int, float]  # item -> rating, of one user
+
+
+def all_gone(processes: list[psutil.Process], seconds: float = 5.0) -> bool:
+    """Has each of them ended? One that nobody has waited for yet (a zombie) has."""
+    _, alive = psutil.wait_procs(processes, timeout=seconds)
+    return not [process for process in alive if process.status() != psutil.STATUS_ZOMBIE]
 
 
 def hear_ctrl_c() -> None:

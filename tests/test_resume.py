@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from support import hear_ctrl_c
+from support import all_gone, hear_ctrl_c
 from support_meter import read_bandwidth, rows_in
 
 from protocol.errors import Aborted, BadInput
@@ -120,7 +120,7 @@ def test_ctrl_c_leaves_a_run_that_can_be_resumed(tmp_path, undisturbed):
     summary = json.loads(output)
     assert summary["abort"]["reason"] == "INTERRUPTED" and not summary["completed"]
     assert f"keyhole resume {folder}" in errors
-    assert not any(child.is_running() for child in children)
+    assert all_gone(children)
     for party, entry in summary["views"].items():  # where each view stood
         with open(folder / "views" / f"{party.replace(':', '-')}.view", "rb") as stream:
             *_, last = read_records(stream)
@@ -181,8 +181,7 @@ def test_when_the_launcher_is_killed_every_child_is_gone_within_two_seconds(tmp_
     assert len(children) == 1 + 2 + 12
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
-    _, alive = psutil.wait_procs(children, timeout=2.0)
-    assert alive == []
+    assert all_gone(children, seconds=2.0)
 
 
 def test_what_cannot_go_on_is_refused_in_words(tmp_path):

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
-from support import hear_ctrl_c
+from support import all_gone, hear_ctrl_c
 
 from sim.config import RunConfig
 from sim.run import run
@@ -195,11 +195,6 @@ def _start_long_run(folder: Path, flags: tuple[str, ...], started: list[subproce
 
 def descendants(process: subprocess.Popen) -> list[psutil.Process]:
     return psutil.Process(process.pid).children(recursive=True)
-
-
-def all_gone(processes: list[psutil.Process], seconds: float = 5.0) -> bool:
-    _, alive = psutil.wait_procs(processes, timeout=seconds)
-    return not [process for process in alive if process.status() != psutil.STATUS_ZOMBIE]
 
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
