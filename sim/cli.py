@@ -32,6 +32,7 @@ from sim.experiments import commands
 from sim.fetch import fetch as fetch_data
 from sim.folder import jsonable, read_run
 from sim.plan import Plan
+from sim.report import command as reporting
 
 _STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 DONE, BUG, BAD_INPUT, UNVERIFIED, ABORTED = 0, 1, 2, 4, 5
@@ -386,6 +387,7 @@ app.command(epilog="Example: keyhole bandwidth runs/first --by kind, or keyhole 
     guarded(takes_configuration(bandwidth_command.bandwidth))
 )
 app.command(epilog="Example: keyhole audit runs/first --coalition recommender+user:3 --strict")(guarded(auditing.audit))
+app.command(epilog="Example: keyhole report runs/first --out first.html")(guarded(reporting.report))
 app.command(epilog="Example: keyhole bench inprocess --json")(guarded(commands.bench))
 app.command(epilog="Example: keyhole evaluate --schemes masked --epsilon 1,8 --data demo --iterations 20")(
     guarded(commands.evaluate)

@@ -1,0 +1,99 @@
+"""Charts by matplotlib: as files for people, and as SVG inside a page, where colours follow the page's light or dark.
+
+A chart is drawn in the light colours. Each of them is a name of the page's style sheet too (`LIGHT`), so inside a page
+the colour is replaced by that name.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from markupsafe import Markup, escape
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+INK, MUTED, GRID = "#1c2430", "#5a6473", "#dde2ea"
+SERIES = ("#2f6db5", "#d9822b", "#2f9e77", "#b5447a", "#7a5cc7", "#8a7a22", "#c2453d", "#4aa3c7")
+LIGHT = {INK: "ink", MUTED: "muted", GRID: "grid", **{colour: f"c{n}" for n, colour in enumerate(SERIES)}}
+
+WIDE, HIGH = 5.6, 3.3  # inches: two of them beside each other on a wide screen, one on a narrow one
+
+
+def colour(number: int) -> str:
+    return SERIES[number % len(SERIES)]
+
+
+def new_figure(x: str, y: str, *, width: float = WIDE, height: float = HIGH) -> tuple[Figure, Axes]:
+    """One pair of axes with a name and a unit on each."""
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure  # slow to import
+
+    with rc_context(STYLE):
+        made = Figure(figsize=(width, height), layout="constrained")
+        axes = made.add_subplot()
+        axes.set_xlabel(x)
+        axes.set_ylabel(y)
+        axes.grid(axis="y")
+        axes.set_axisbelow(True)
+    return made, axes
+
+
+def add_legend(axes: Axes, **where: Any) -> None:
+    """Only where there is more than one thing to tell apart."""
+    handles, labels = axes.get_legend_handles_labels()
+    if len(labels) > 1:
+        axes.legend(handles, labels, frameon=False, fontsize=9, labelcolor=INK, **where)
+
+
+def inline(figure: Figure, key: str, title: str, description: str) -> Markup:
+    """The figure as SVG for a page: `title` and `description` are read aloud in its place. `key` is unique there."""
+    from matplotlib import rc_context
+
+    text = io.StringIO()
+    with rc_context({**STYLE, "svg.fonttype": "none", "svg.hashsalt": key}):
+        figure.savefig(text, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+    svg = text.getvalue()
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.S)
+    svg = re.sub(r'(\bid="|url\(#|xlink:href="#)', rf"\1{key}-", svg)
+    for colour_, name in LIGHT.items():
+        svg = svg.replace(colour_, f"var(--{name})")
+    svg = re.sub(r"font: ([^;\"]*?)'[^\"]*?(?=[;\"])", r"font: \1sans-serif", svg)
+    opening = re.sub(r'\s(?:width|height)="[^"]*"', "", svg[: svg.index(">")])
+    spoken = f'<title id="{key}-t">{escape(title)}</title><desc id="{key}-d">{escape(description)}</desc>'
+    labelled = f' class="chart" role="img" aria-labelledby="{key}-t {key}-d">'
+    return Markup(opening + labelled + spoken + svg[svg.index(">") + 1 :])  # we drew it
+
+
+def save(figure: Figure, paths: Sequence[Path]) -> None:
+    """As files, by their endings: .png, .svg. The same data gives the same bytes."""
+    from matplotlib import rc_context
+
+    with rc_context({**STYLE, "svg.hashsalt": "keyhole"}):
+        for path in paths:
+            metadata = {"Date": None} if path.suffix == ".svg" else {"Software": None}
+            figure.savefig(path, dpi=160, facecolor="white", metadata=metadata)
+
+
+STYLE: Any = {  # matplotlib types its keys one by one
+    "font.size": 10.5,
+    "font.family": "sans-serif",
+    "text.color": INK,
+    "axes.labelcolor": INK,
+    "axes.edgecolor": MUTED,
+    "axes.titlecolor": INK,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "xtick.color": MUTED,
+    "ytick.color": MUTED,
+    "grid.color": GRID,
+    "grid.linewidth": 0.8,
+    "lines.linewidth": 1.8,
+    "patch.linewidth": 0,
+}

@@ -1,0 +1,37 @@
+"""The command `keyhole report`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from protocol.errors import BadInput
+
+
+def report(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")],
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="The page. (report.html in the run folder)")] = None,
+) -> None:
+    """One HTML file that shows the run: who saw what, who can work out what, what it cost. It needs no network."""
+    from sim.audit.show import Asking  # slow to import, and not needed by any other command
+    from sim.report.material import gather
+    from sim.report.page import report_page
+
+    path = out or run / "report.html"
+    if path.is_dir() or not path.parent.is_dir():
+        raise BadInput(f"Cannot write {path}: name a file in a folder that exists with --out.")
+    with Asking(enabled=True) as asking:
+        page = report_page(gather(run, on_question=asking))
+    write_page(path, page)
+    print(path)
+
+
+def write_page(path: Path, page: str) -> None:
+    """Mode 0600: it holds what only the auditor may see."""
+    try:
+        path.touch(mode=0o600)
+        path.write_text(page, encoding="utf-8")
+    except OSError as error:
+        raise BadInput(f"Cannot write {path}: {error.strerror}.") from error

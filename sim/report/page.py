@@ -1,0 +1,49 @@
+"""The sections of a report, put together into one HTML file that needs nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from importlib import metadata, resources
+
+from markupsafe import Markup
+
+from sim.report import again
+from sim.report.material import Material
+from sim.report.section import Section, render
+
+SECTIONS: tuple[Callable[[Material], Section | None], ...] = (again.section,)  # in this order on the page
+
+
+def report_page(material: Material) -> str:
+    made = [found for section in SECTIONS if (found := section(material)) is not None]
+    summary = material.summary
+    heading = f"{summary['scheme']} on {summary['data']}"
+    sizes = f"{summary['users']} users, {summary['items']} items, {summary['iterations']} iterations"
+    lead = f"{sizes}, seed {summary['seed']}. {material.scheme.title}"
+    return page(heading, lead, made)
+
+
+def page(heading: str, lead: str, sections: Iterable[Section]) -> str:
+    """Style and script of every part that has them, and the sections."""
+    version = metadata.version("keyhole")
+    return str(
+        render(
+            "page.html",
+            title=f"{heading} · Keyhole",
+            heading=heading,
+            lead=lead,
+            sections=list(sections),
+            style=_files(".css"),
+            script=_files(".js"),
+            version=version,
+            foot=f"Keyhole {version}. A claim is printed as a claim, a measurement as a measurement.",
+        )
+    )
+
+
+def _files(ending: str) -> Markup:
+    """All templates with this ending, ours and so not escaped: `page` first, then the others by name."""
+    folder = resources.files("sim.report").joinpath("templates")
+    found = sorted((file for file in folder.iterdir() if file.name.endswith(ending)), key=lambda file: file.name)
+    found.sort(key=lambda file: not file.name.startswith("page"))
+    return Markup("\n".join(file.read_text(encoding="utf-8") for file in found))

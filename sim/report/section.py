@@ -1,0 +1,52 @@
+"""A part of the page, and the few pieces of HTML that all parts are made of. Everything a person reads is escaped."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from sim import show
+from sim.report import chart
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    id: str  # of its heading, in the table of contents
+    title: str
+    html: Markup
+
+
+@functools.cache
+def environment() -> Environment:
+    made = Environment(
+        loader=PackageLoader("sim.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
+        lstrip_blocks=True,
+    )  # fmt: skip
+    made.filters.update(size=show.size, number=show.number, epsilon=show.figure)
+    return made
+
+
+def render(template: str, **given: Any) -> Markup:
+    return Markup(environment().get_template(template).render(**given))  # templates escape
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, caption: str = "", numeric: int = 0) -> Markup:
+    """A table that scrolls in itself where it is too wide; its last `numeric` columns are aligned as numbers."""
+    return render("table.html", columns=columns, rows=rows, caption=caption, first=len(columns) - numeric)
+
+
+def picture(
+    figure: Figure, key: str, title: str, description: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]
+) -> Markup:
+    """A chart with its title, what it shows in words, and its numbers as a table that can be unfolded."""
+    drawn = chart.inline(figure, key, title, description)
+    numbers = table(columns, rows, numeric=len(columns) - 1)
+    return render("picture.html", drawn=drawn, key=key, title=title, description=description, numbers=numbers)
