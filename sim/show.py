@@ -83,7 +83,7 @@ def show_summary(summary: dict[str, Any], scheme: Scheme, show_verdict: Callable
     processes = ", ".join(f"{count} {role}" for role, count in summary["processes"].items())
     out.print(
         f"[bold]{summary['scheme']}[/] on {summary['data']}: {summary['users']} users, {summary['items']} items, "
-        f"{_length(summary, scheme)}; processes: {processes}"
+        f"{length(scheme.factorizes, summary['iterations'], summary['dim'])}; processes: {processes}"
     )
     seed = f"seed {summary['seed']}"
     out.print(f"{seed} (given: simulation, not private)" if summary["simulation"] else f"{seed} (fresh)")
@@ -104,14 +104,15 @@ def show_summary(summary: dict[str, Any], scheme: Scheme, show_verdict: Callable
     if len(summary["views"]) == summary["users"] + len(scheme.servers):
         out.print(f"Audit:        keyhole audit {summary['run']}", soft_wrap=True, markup=False)
     out.print(f"Bytes:        keyhole bandwidth {summary['run']}", soft_wrap=True, markup=False)
+    out.print(f"Page:         keyhole report {summary['run']}", soft_wrap=True, markup=False)
     if summary["views"]:
         out.print(f"See more:     keyhole view {summary['run']} {max(summary['views'])}", soft_wrap=True, markup=False)
 
 
-def _length(summary: dict[str, Any], scheme: Scheme) -> str:
-    if scheme.factorizes:
-        return f"{summary['iterations']} iterations, dim {summary['dim']}"
-    return "one round" if summary["iterations"] == 1 else f"{summary['iterations']} rounds"
+def length(factorizes: bool, iterations: int, dim: int) -> str:
+    if factorizes:
+        return f"{iterations:,} iterations, dim {dim}"
+    return "one round" if iterations == 1 else f"{iterations} rounds"
 
 
 def _show_disturbances(summary: dict[str, Any]) -> None:

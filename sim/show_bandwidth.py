@@ -9,7 +9,7 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
-from sim.show import out, plain_table, size
+from sim.show import length, out, plain_table, size
 from sim.traffic import Row
 
 Cells = dict[str, dict[str, float]]  # sender, receiver
@@ -48,10 +48,13 @@ def show_prediction(document: dict[str, Any]) -> None:
 
 def _show_head(document: dict[str, Any]) -> None:
     ring = [f"{document['ring_bits']} ring bits"] if document["paper"] else []  # with a third party
-    forms = [f"wire {document['wire']}", *ring, f"{document['factor_bits']}-bit factors"]
+    forms = [f"wire {document['wire']}", *ring]
+    if document["factorizes"]:
+        forms.append(f"{document['factor_bits']}-bit factors")
+    turns = length(document["factorizes"], document["iterations"], document["dim"])
     out.print(
         f"[bold]{escape(document['scheme'])}[/] on {escape(document['data'])}: {document['users']:,} users, "
-        f"{document['items']:,} items, {document['iterations']:,} iterations, dim {document['dim']}; {', '.join(forms)}"
+        f"{document['items']:,} items, {turns}; {', '.join(forms)}"
     )
 
 

@@ -49,7 +49,8 @@ def show_verification(found: dict[str, Any]) -> None:
         out.print(table)
         _count_the_rest(found["findings"])
     else:
-        out.print(f"{read}, and everything that was checked fits.")
+        nothing = "so only the other files were checked: they fit"
+        out.print(f"{read}, {'and everything that was checked fits' if found['views'] else nothing}.")
     for note in found["notes"][:MOST_ROWS]:
         out.print(f"Note: {note}", markup=False)
     _count_the_rest(found["notes"])

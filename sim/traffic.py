@@ -32,6 +32,7 @@ def describe(scheme: Scheme, params: Params, data: str) -> dict[str, Any]:
     return {
         "scheme": scheme.name,
         "data": data,
+        "factorizes": scheme.factorizes,  # else it has neither iterations nor a dimension
         "users": params.n_users,
         "items": params.n_items,
         "dim": params.dim,

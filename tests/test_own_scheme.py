@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,21 +14,8 @@ import pytest
 from protocol.errors import BadInput
 from protocol.schemes import find_scheme
 
-MODULE = '''
-from protocol.schemes import Leak
-from protocol.schemes.masked import Masked
-
-
-class Careful(Masked):
-    """As published, but no item is released with fewer than three contributors."""
-
-    name = "careful"
-    title = "Masked sums of at least three"
-    options = {**Masked.options, "min_contributors": 3}
-
-    def make_params(self, shape, **settings):
-        return super().make_params(shape, **{"min_contributors": 3, **settings})
-'''
+README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
+MODULE = next(block for block in re.findall(r"```python\n(.*?)```", README, re.S) if block.startswith("# mine.py"))
 
 
 def test_a_scheme_that_cannot_be_used_is_refused_with_its_own_words(tmp_path, monkeypatch):
