@@ -12,7 +12,7 @@ from protocol.errors import BadInput
 from protocol.params import Params
 from protocol.schemes import Scheme
 from sim import bandwidth as measuring
-from sim.audit.audit import REPETITIONS, OnQuestion
+from sim.audit.audit import QUESTIONS, REPETITIONS, WITHOUT_USERS, OnQuestion
 from sim.audit.audit import audit as ask
 from sim.evidence import Case, open_case
 from sim.folder import jsonable, read_summary
@@ -27,7 +27,7 @@ class Material:
     folder: Path
     summary: Document  # summary.json
     case: Case  # the views, and what run.toml says they must be
-    audit: Document  # what `keyhole audit --json` prints
+    audit: Document  # what `keyhole audit --json` prints; `unanswered` has what this run cannot be asked, and why
 
     @property
     def scheme(self) -> Scheme:
@@ -57,5 +57,35 @@ def gather(
     case = open_case(folder)
     if summary is None:
         raise BadInput(f"{folder} has no summary: end the run with keyhole resume {folder}, then report on it.")
-    document = ask(folder, repetitions=repetitions, on_question=on_question)
+    document = _audit(case, repetitions, on_question)
     return Material(folder, summary, case, jsonable(document))
+
+
+def _audit(case: Case, repetitions: int, on_question: OnQuestion) -> Document:
+    """As far as the views that were kept allow it."""
+    absent = [party for party in case.parties if not case.path(party).is_file()]
+    only = sorted(WITHOUT_USERS) if absent else []
+    why = f"It needs views that this run did not keep ({len(absent)} are missing): run with --views full."
+    try:
+        answers = ask(case.folder, only=only, repetitions=repetitions, on_question=on_question)
+    except BadInput as refusal:
+        return _not_asked(case, str(refusal))
+    answers["unanswered"] |= {question: why for question in QUESTIONS if only and question not in only}
+    return answers
+
+
+def _not_asked(case: Case, why: str) -> Document:
+    """An audit without an answer, and so without a verdict."""
+    scheme = case.card.scheme
+    return {
+        **dict.fromkeys((*QUESTIONS, "coalitions", "verdict")),
+        "findings": [],
+        "parties": [],
+        "questions": {},
+        "nothing_to_ask": {},
+        "run": str(case.folder),
+        "scheme": scheme.name,
+        "known_weaknesses": list(scheme.known_weaknesses),
+        "unanswered": dict.fromkeys(QUESTIONS, why),
+        "false_alarm": 0.0,
+    }
