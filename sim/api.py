@@ -9,7 +9,7 @@ from typing import Any
 
 from protocol.schemes import SCHEMES
 from sim import bandwidth as measuring
-from sim import data, prediction, show_compare, viewing
+from sim import data, notebook, prediction, show_compare, viewing
 from sim import fetch as fetching
 from sim import replay as replaying
 from sim import run as running
@@ -20,6 +20,7 @@ from sim.experiments.compare import Comparison
 from sim.experiments.compare import compare as run_comparison
 from sim.experiments.evaluate import evaluate as run_grid
 from sim.experiments.evaluate import grid
+from sim.notebook import Audit, Compared, Run
 
 __all__ = [
     "audit",
@@ -29,8 +30,10 @@ __all__ = [
     "datasets",
     "evaluate",
     "fetch",
+    "load",
     "predict_bandwidth",
     "replay",
+    "report",
     "resume",
     "run",
     "schemes",
@@ -39,14 +42,23 @@ __all__ = [
 ]
 
 
-def run(*, out: str | Path | None = None, force: bool = False, **flags: Any) -> dict[str, Any]:
-    """`keyhole run` with its flags as keywords (`users_per_process=4`, `options={"clip": 4.0}`): the summary."""
-    return running.run(RunConfig(**flags), out=Path(out) if out else None, force=force)
+def run(*, out: str | Path | None = None, force: bool = False, **flags: Any) -> Run:
+    """`keyhole run` with its flags as keywords (`users_per_process=4`, `options={"clip": 4.0}`): the summary.
+
+    It is a dictionary that also has the folder, the views, the audit and more of this run: see `sim.notebook.Run`.
+    """
+    summary = running.run(RunConfig(**flags), out=Path(out) if out else None, force=force)
+    return Run(Path(summary["run"]), summary)
 
 
-def resume(run: str | Path) -> dict[str, Any]:
-    """Go on with a run that was stopped: its summary."""
-    return running.resume(Path(run))
+def load(run: str | Path) -> Run:
+    """The same of a run that was made before, also of one that was aborted."""
+    return notebook.load(Path(run))
+
+
+def resume(run: str | Path) -> Run:
+    """Go on with a run that was stopped: the same."""
+    return Run(Path(run), running.resume(Path(run)))
 
 
 def view(
@@ -71,13 +83,14 @@ def bandwidth(run: str | Path, *, by: str | None = None) -> dict[str, Any]:
     return measuring.bandwidth(Path(run), by)
 
 
-def audit(
-    run: str | Path, *, coalitions: Iterable[str] = (), only: Iterable[str] = (), **settings: Any
-) -> dict[str, Any]:
+def audit(run: str | Path, *, coalitions: Iterable[str] = (), only: Iterable[str] = (), **settings: Any) -> Audit:
     """What each party saw, what coalitions can work out, and what is left of the claim: `verdict` and `findings`."""
-    from sim.audit.audit import audit as ask  # slow to import
+    return notebook.audit(Path(run), coalitions, only, **settings)
 
-    return ask(Path(run), list(coalitions), only=list(only), **settings)
+
+def report(run: str | Path, out: str | Path | None = None, **settings: Any) -> Path:
+    """`keyhole report`: the page, as a file (`report.html` in the run folder, unless `out` names another)."""
+    return load(run).report(out, **settings)
 
 
 def predict_bandwidth(
@@ -121,11 +134,11 @@ def evaluate(out: str | Path, *, jobs: int | None = None, **axes: Any) -> list[d
     return run_grid(grid(**axes), Path(out), jobs, quiet=True)
 
 
-def compare(*, schemes: Iterable[str] = (), out: str | Path | None = None, **asked: Any) -> dict[str, Any]:
+def compare(*, schemes: Iterable[str] = (), out: str | Path | None = None, **asked: Any) -> Compared:
     """All schemes (or these) on the same ratings, beside what needs no protocol: `rows` and `floors`.
 
     Keywords of `sim.experiments.compare.Comparison`: data, epsilon, iterations, dim, users, rating_range, seed, seeds,
-    `options={"masked": {"clip": 4.0}}`. `out` is a .json or .csv file.
+    `options={"masked": {"clip": 4.0}}`. `out` is a .json, .csv or .html file.
     """
     path = None if out is None else Path(out)
     if path is not None:
@@ -133,4 +146,4 @@ def compare(*, schemes: Iterable[str] = (), out: str | Path | None = None, **ask
     document = run_comparison(Comparison(schemes=tuple(schemes), **asked))
     if path is not None:
         show_compare.write(document, path)
-    return document
+    return Compared(document)

@@ -218,12 +218,13 @@ def show_records(records: Iterable[dict[str, Any]], party: str) -> None:
         for column, width in zip(table.columns, widths, strict=True):
             column.width = width
         for record in page:
-            table.add_row(*_cells(record))
+            table.add_row(*map(escape, cells(record)))
         out.print(table)
         title = f"What {party} saw, further"
 
 
-def _cells(record: dict[str, Any]) -> tuple[str, str, str, str, str]:
+def cells(record: dict[str, Any]) -> tuple[str, str, str, str, str]:
+    """Number, iteration, what it is, bytes, and a line for each field."""
     other = f"\nfrom {record['sender']}" if record["type"] in ("received", "rejected") else ""
     other = f"\nto {record['receiver']}" if record["type"] == "sent" else other
     kind = "" if record["kind"] == record["type"] else f" {record['kind']}"
@@ -233,7 +234,7 @@ def _cells(record: dict[str, Any]) -> tuple[str, str, str, str, str]:
         fields.append(f"sender_head = {_brief(record['sender_head'])}")
     when = "set-up" if record["iteration"] < 0 else str(record["iteration"])
     what = f"{record['type']}{kind}{other}"
-    return str(record["record"]), when, what, str(record["bytes"]), escape("\n".join(fields))
+    return str(record["record"]), when, what, str(record["bytes"]), "\n".join(fields)
 
 
 def show_further(further: int, command: str) -> None:

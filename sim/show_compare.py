@@ -17,7 +17,7 @@ from protocol.params import require
 from protocol.schemes.base import LEVELS
 from sim import show
 
-ENDINGS = (".json", ".csv")
+ENDINGS = (".json", ".csv", ".html")
 COLUMNS = (
     "kind", "name", "title", "test_rmse", "test_rmse_least", "test_rmse_most", "test_mae", "plain_test_rmse",
     "claimed_epsilon", "claimed_unit", "accounted_epsilon", "accounted_unit", "accounted_delta", "trust",
@@ -49,28 +49,35 @@ class Running:
             self._status.stop()
 
 
+COST_NOTE = (
+    "Bytes: on the wire over the whole run, the mean of all users. Seconds: a run in one process, with loading the "
+    "ratings and the run with no noise."
+)
+
+
 # --- for people ------------------------------------------------------------------------------------------------------
 
 
 def show_comparison(document: Document) -> None:
     """Three tables: side by side in one they would not fit on a screen."""
+    show.out.print(f"{document['data']}: {setting(document)}", markup=False)
+    _show_errors(document, several=len(document["seeds"]) > 1)
+    show.out.print(escape(document["epsilon_note"]))
+    _show_costs(document)
+    show.out.print(COST_NOTE)
+    _show_trust(document["rows"])
+    for sentence in sentences(document):
+        show.out.print(sentence, markup=False)
+
+
+def setting(document: Document) -> str:
+    """On what, and with which seeds."""
     seeds = document["seeds"]
     words = f"seed {seeds[0]}"
     if len(seeds) > 1:
         words = f"seeds {seeds[0]} to {seeds[-1]}: the mean, with the least and the most"
     sizes = f"{document['users']} users, {document['items']} items, {document['ratings']} ratings"
-    held_out = f"{document['test_fraction']:.0%} of them held out"
-    show.out.print(f"{document['data']}: {sizes}, {held_out}; {words}", markup=False)
-    _show_errors(document, several=len(seeds) > 1)
-    show.out.print(escape(document["epsilon_note"]))
-    _show_costs(document)
-    show.out.print(
-        "Bytes: on the wire over the whole run, the mean of all users. Seconds: a run in one process, with loading the "
-        "ratings and the run with no noise."
-    )
-    _show_trust(document["rows"])
-    for sentence in sentences(document):
-        show.out.print(sentence, markup=False)
+    return f"{sizes}, {document['test_fraction']:.0%} of them held out; {words}"
 
 
 def _table(title: str, columns: tuple[str, ...], narrow: int) -> Table:
@@ -172,11 +179,18 @@ def check_file(path: Path) -> None:
 
 
 def write(document: Document, path: Path) -> None:
-    text = as_csv(document) if path.suffix.lower() == ".csv" else as_json(document) + "\n"
     try:
-        path.write_text(text, encoding="utf-8")
+        path.write_text(_as_text(document, path.suffix.lower()), encoding="utf-8")
     except OSError as error:
         raise BadInput(f"Cannot write {path}: {error.strerror}.") from error
+
+
+def _as_text(document: Document, ending: str) -> str:
+    if ending == ".html":
+        from sim.report.compared import compared_page  # draws charts, so that it is slow to import
+
+        return compared_page(document)
+    return as_csv(document) if ending == ".csv" else as_json(document) + "\n"
 
 
 def as_json(document: Document) -> str:

@@ -212,7 +212,7 @@ def compare(
     set_: Annotated[
         list[str] | None, typer.Option("--set", metavar="SCHEME:OPTION=VALUE", help="May be given several times.")
     ] = None,
-    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Also into this .json or .csv file.")] = None,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Also into this .json, .csv or .html file.")] = None,
     json_: AsJson = False,
 ) -> None:
     """Run all schemes on the same ratings: errors, ε with its unit, what the recommender sees, bytes and seconds.

@@ -7,6 +7,7 @@ things, so that no ε leaves this file without its unit.
 from __future__ import annotations
 
 import math
+import shlex
 import statistics
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -59,6 +60,25 @@ class Comparison:
 
     def every_seed(self) -> list[int]:
         return list(range(self.seed, self.seed + self.seeds))
+
+    def command(self) -> str:
+        """That asks for the same again."""
+        low_high = None if self.rating_range is None else "{:g}:{:g}".format(*self.rating_range)
+        given: list[tuple[str, Any]] = [
+            ("--data", self.data),
+            ("--schemes", ",".join(self.schemes) or None),
+            ("--epsilon", self.epsilon),
+            ("--iterations", self.iterations),
+            ("--dim", self.dim),
+            ("--users", self.users),
+            ("--rating-range", low_high),
+            ("--seed", self.seed),
+            ("--seeds", self.seeds if self.seeds > 1 else None),
+        ]
+        for scheme, options in self.options.items():
+            given += [("--set", f"{scheme}:{option}={value}") for option, value in options.items()]
+        words = [f"{flag} {shlex.quote(str(value))}" for flag, value in given if value is not None]
+        return " ".join(["keyhole compare", *words])
 
     def config(self, name: str, scheme: Scheme, seed: int) -> RunConfig:
         return RunConfig(
@@ -127,6 +147,7 @@ def compare(asked: Comparison, on_run: OnRun | None = None) -> dict[str, Any]:
         "seeds": asked.every_seed(),
         "epsilon": asked.epsilon,
         "epsilon_note": EPSILON_NOTE,
+        "command": asked.command(),
         "rows": rows,
         "floors": below,
     }

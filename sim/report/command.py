@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from actors.keys import write_private
 from protocol.errors import BadInput
 
 
@@ -19,19 +20,25 @@ def report(
     from sim.report.material import gather
     from sim.report.page import report_page
 
-    path = out or run / "report.html"
-    if path.is_dir() or not path.parent.is_dir():
-        raise BadInput(f"Cannot write {path}: name a file in a folder that exists with --out.")
+    path = page_path(run, out)
     with Asking(enabled=True) as asking:
         page = report_page(gather(run, on_question=asking))
     write_page(path, page)
     print(path)
 
 
+def page_path(run: Path, out: Path | None) -> Path:
+    """Where the page will be; what cannot be is refused before the audit."""
+    path = out or run / "report.html"
+    if path.is_dir() or not path.parent.is_dir():
+        raise BadInput(f"Cannot write {path}: name a file in a folder that exists with --out.")
+    return path
+
+
 def write_page(path: Path, page: str) -> None:
-    """Mode 0600: it holds what only the auditor may see."""
+    """Mode 0600, also if an earlier page is replaced: it holds what only the auditor may see."""
     try:
-        path.touch(mode=0o600)
-        path.write_text(page, encoding="utf-8")
+        path.unlink(missing_ok=True)
+        write_private(path, page)
     except OSError as error:
         raise BadInput(f"Cannot write {path}: {error.strerror}.") from error

@@ -1,0 +1,266 @@
+"""What `sim.api` gives to a notebook: a run, its views, its audit and a comparison.
+
+Each of the documents is still the dictionary that the command prints as JSON. What is slow to import, and pandas, which
+is not needed otherwise, is imported where it is used.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from protocol.errors import BadInput
+from sim import bandwidth as measuring
+from sim import replay as replaying
+from sim import show_compare, traffic, viewing
+from sim import verify as verifying
+from sim.evidence import open_case
+from sim.folder import jsonable, read_run, read_summary
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+    from sim.report.material import Material
+
+Document = dict[str, Any]
+
+RECORD = ("record", "type", "iteration", "sender", "receiver", "kind", "bytes", "fields", "digest", "sender_head")
+ITERATION = ("iteration", "seconds", "online", "contributors", "dropouts", "train_mae", "bytes")
+PARTY = (
+    "members", "stands_for", "saw", "determines", "works_out", "individuals", "smallest_group", "items", "of",
+    "permitted", "claimed", "measured", "declared",
+)  # fmt: skip
+
+
+def frame(rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> DataFrame:
+    """These columns of the rows; they are there also if there is no row."""
+    try:
+        import pandas
+    except ImportError:
+        words = "A table is given as a DataFrame, and pandas is not installed"
+        raise BadInput(f"{words}: install it with pip install 'keyhole[notebook]'.") from None
+    return pandas.DataFrame([[row.get(name) for name in columns] for row in rows], columns=list(columns))
+
+
+# --- what the parties saw --------------------------------------------------------------------------------------------
+
+
+class View:
+    """What one party saw. It is read from its file, record by record, each time it is gone through."""
+
+    def __init__(self, folder: Path, party: str) -> None:
+        self.folder, self.party = folder, party
+
+    def __iter__(self) -> Iterator[Document]:
+        return self.records()
+
+    def __len__(self) -> int:
+        return viewing.count_records(self.folder, self.party)
+
+    def records(
+        self, *, iteration: int | None = None, kind: str | None = None, sender: str | None = None, full: bool = False
+    ) -> Iterator[Document]:
+        """Some of them, or all; `full` gives arrays and keys with all their values."""
+        wanted = viewing.Filter(iteration, kind, sender)
+        return iter(viewing.Selection(viewing.read_view(self.folder, self.party, full), wanted))
+
+    def kinds(self) -> dict[str, int]:
+        """How many records of each kind there are, in the order in which they first occur."""
+        return dict(Counter(record["kind"] for record in self))
+
+    def frame(self, **wanted: Any) -> DataFrame:
+        """One row for each record; the keywords are those of `records`. The whole view is in memory then."""
+        return frame(self.records(**wanted), RECORD)
+
+    def __repr__(self) -> str:
+        return f"<View of {self.party} in {self.folder}: {len(self)} records>"
+
+    def _repr_html_(self) -> str:
+        from sim.report.cards import view_card
+
+        return str(view_card(self))
+
+
+class Views(Mapping[str, View]):
+    """By party: those of which the folder has a view, servers first."""
+
+    def __init__(self, folder: Path) -> None:
+        case = open_case(folder)
+        self.folder, self.asked = folder, case.config.views
+        self._parties = [party for party in case.parties if party in case.kept and case.path(party).is_file()]
+        self._known = frozenset(self._parties)
+
+    def __getitem__(self, party: str) -> View:
+        if party not in self._known:
+            raise KeyError(f"{self.folder} has no view of {party}; it was run with --views {self.asked}")
+        return View(self.folder, party)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._parties)
+
+    def __len__(self) -> int:
+        return len(self._parties)
+
+    def __repr__(self) -> str:
+        few = ", ".join(self._parties[:4]) + (" …" if len(self) > 4 else "")
+        return f"<{len(self)} views (--views {self.asked}) in {self.folder}{': ' if few else ''}{few}>"
+
+
+# --- what follows from it --------------------------------------------------------------------------------------------
+
+
+class Audit(Document):
+    """The document of an audit, as `keyhole audit --json` has it; infinity is a number in it."""
+
+    @property
+    def verdict(self) -> str:
+        return str(self["verdict"])
+
+    @property
+    def findings(self) -> DataFrame:
+        """One row each, the gravest first; `beyond` says whether it speaks against the scheme's claims."""
+        from sim.audit.findings import Finding, goes_beyond
+
+        known = self["known_weaknesses"]
+        rows = [{**each, "beyond": goes_beyond(each["severity"], each["id"], known)} for each in self["findings"]]
+        return frame(rows, [*(field.name for field in fields(Finding)), "beyond"])
+
+    @property
+    def parties(self) -> DataFrame:
+        """Who saw what and can work out what: parties alone, then coalitions."""
+        return frame(self["parties"], PARTY)
+
+    def __repr__(self) -> str:
+        return f"<Audit of {self['run']}: {self.verdict} (asked: {', '.join(self['questions'])})>"
+
+    def _repr_html_(self) -> str:
+        from sim.report.cards import audit_card
+
+        return str(audit_card(jsonable(self)))
+
+
+class Compared(Document):
+    """The document of a comparison, as `keyhole compare --json` has it."""
+
+    def frame(self) -> DataFrame:
+        """One row for each scheme and floor; no ε without the column of its unit."""
+        rows = [show_compare.flat(row) for row in [*self["rows"], *self["floors"]]]
+        return frame(rows, show_compare.COLUMNS)
+
+    def __repr__(self) -> str:
+        return f"<Comparison of {', '.join(row['scheme'] for row in self['rows'])} on {self['data']}>"
+
+    def _repr_html_(self) -> str:
+        from sim.report.cards import compared_card
+
+        return str(compared_card(self))
+
+
+# --- a run -----------------------------------------------------------------------------------------------------------
+
+
+class Run(Document):
+    """The summary of a run, and a way to all else that its folder holds."""
+
+    def __init__(self, folder: Path, summary: Mapping[str, Any]) -> None:
+        super().__init__(summary)
+        self.folder = folder
+        self.audited: Audit | None = None  # the last that was asked for here
+
+    @property
+    def summary(self) -> Document:
+        return dict(self)
+
+    @property
+    def views(self) -> Views:
+        return Views(self.folder)
+
+    @property
+    def iterations(self) -> DataFrame:
+        """One row for each iteration; −1 is the set-up. (How many were asked for is `run["iterations"]`.)"""
+        try:
+            text = (self.folder / "iterations.jsonl").read_text(encoding="utf-8")
+        except FileNotFoundError:
+            raise BadInput(f"{self.folder} has no iterations.jsonl: the run ended before its set-up did.") from None
+        return frame([json.loads(line) for line in text.splitlines()], ITERATION)
+
+    @property
+    def item_factors(self) -> npt.NDArray[Any]:
+        """V after the last iteration; of a scheme without factors what was published, a row for each item."""
+        try:
+            found: npt.NDArray[Any] = np.load(self.folder / "model" / "item_factors.npy", allow_pickle=False)
+        except FileNotFoundError:
+            words = f"{self.folder} has no item factors: the run did not complete"
+            raise BadInput(f"{words}. Go on with it: sim.api.resume({str(self.folder)!r}).") from None
+        return found
+
+    def bandwidth(self, by: str | None = None) -> DataFrame:
+        """The rows of `keyhole bandwidth`; `.attrs` has the totals, and whether count and formula match."""
+        document = measuring.bandwidth(self.folder, by)
+        made = frame(document["rows"], traffic.COLUMNS)
+        made.attrs.update({name: document[name] for name in ("total", "match", "kernel_match")})
+        return made
+
+    def audit(self, *, coalitions: Iterable[str] = (), only: Iterable[str] = (), **settings: Any) -> Audit:
+        """What each party saw, and what coalitions can work out; keywords as the flags of `keyhole audit`."""
+        self.audited = audit(self.folder, coalitions, only, **settings)
+        return self.audited
+
+    def verify(self, *, anchor: str | None = None) -> Document:
+        return verifying.verify(self.folder, anchor)
+
+    def replay(self, *, party: str | None = None) -> Document:
+        return replaying.replay(self.folder, party)
+
+    def report(self, out: str | Path | None = None, **settings: Any) -> Path:
+        """The page of this run, as a file. An audit that asked every question here is not asked for again."""
+        from sim.report.command import page_path, write_page
+        from sim.report.material import gather
+        from sim.report.page import report_page
+
+        path = page_path(self.folder, None if out is None else Path(out))
+        material = None if settings else self._material()
+        write_page(path, report_page(material or gather(self.folder, **settings)))
+        return path
+
+    def _material(self) -> Material | None:
+        """From the last audit, if it is whole and the run is still the one that it is about."""
+        from sim.audit.audit import QUESTIONS
+        from sim.report.material import Material
+
+        if self.audited is None or set(self.audited["questions"]) != set(QUESTIONS):
+            return None
+        if read_summary(self.folder) != self:
+            return None
+        return Material(self.folder, self.summary, open_case(self.folder), jsonable(self.audited))
+
+    def __repr__(self) -> str:
+        how = "completed" if self["completed"] else "aborted"
+        return f"<Run in {self.folder}: {self['scheme']} on {self['data']}, {how}>"
+
+    def _repr_html_(self) -> str:
+        from sim.report.cards import run_card
+
+        return str(run_card(self))
+
+
+def load(folder: Path) -> Run:
+    """A run that was made before, also one that was aborted."""
+    read_run(folder)  # is it one?
+    summary = read_summary(folder)
+    if summary is None:
+        raise BadInput(f"{folder} has no summary: the run goes on, or was killed; end it with keyhole resume {folder}.")
+    return Run(folder, summary)
+
+
+def audit(folder: Path, coalitions: Iterable[str] = (), only: Iterable[str] = (), **settings: Any) -> Audit:
+    from sim.audit.audit import audit as ask  # slow to import
+
+    return Audit(ask(folder, list(coalitions), only=list(only), **settings))

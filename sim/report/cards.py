@@ -1,0 +1,152 @@
+"""Small cards that a notebook shows in place of a run, a view, an audit or a comparison. They need no style sheet."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from markupsafe import Markup
+
+from sim import show, show_compare
+from sim.audit.findings import goes_beyond
+from sim.audit.show import in_short, name_of
+from sim.experiments.compare import with_unit
+from sim.notebook import Audit, Run, View
+from sim.report.section import render
+
+FIRST_RECORDS = 8
+_LEVELS = {"within-claims": "good", "beyond-claims": "bad"}
+
+Cells = Sequence[Any]
+
+
+def card(
+    heading: str,
+    lead: str,
+    *,
+    facts: Iterable[tuple[str, str]] = (),
+    columns: Sequence[str] = (),
+    rows: Iterable[Cells] = (),
+    notes: Iterable[str] = (),
+    mark: str = "",
+) -> Markup:
+    """`mark`: good, weak or bad, as a coloured dot beside words that say the same."""
+    given = {"facts": list(facts), "columns": columns, "rows": list(rows), "notes": list(notes), "mark": mark}
+    return render("notebook_card.html", heading=heading, lead=lead, **given)
+
+
+# --- a run -----------------------------------------------------------------------------------------------------------
+
+
+def run_card(run: Run) -> Markup:
+    heading = f"{run['scheme']} on {run['data']}"
+    seed = f"seed {run['seed']}" + (" (given: simulation, not private)" if run["simulation"] else " (fresh)")
+    rounds = "iteration" if run["bytes"]["per_iteration"] else "round"
+    length = f"{run['iterations']} {rounds}{'s' if run['iterations'] != 1 else ''}"
+    lead = f"{run['users']} users, {run['items']} items, {length}, {seed}; {run.folder}"
+    facts: list[tuple[str, str]] = []
+    if run["completed"]:
+        facts += [*_accuracy(run["accuracy"]), _bytes(run), *_privacy(run["privacy"])]
+    else:
+        facts.append(("aborted", run["abort"]["sentence"]))
+    facts.append(("verdict", _verdict(run.audited)))
+    mark = "bad" if not run["completed"] else _LEVELS[run.audited.verdict] if run.audited else ""
+    return card(heading, lead, facts=facts, notes=run["notes"], mark=mark)
+
+
+def _accuracy(accuracy: Mapping[str, Any]) -> list[tuple[str, str]]:
+    told = []
+    for name, words in {"test_rmse": "test RMSE, measured", "train_mae": "train MAE, measured"}.items():
+        error, plain = (show.number(figure) for figure in (accuracy[name], accuracy["plain"][name]))
+        nothing = "none: no ratings were held out" if name == "test_rmse" else "not known"
+        told.append((words, nothing if accuracy[name] is None else f"{error}; without protection {plain}"))
+    return told
+
+
+def _bytes(run: Run) -> tuple[str, str]:
+    """Each edge; of a scheme without iterations those of the whole run."""
+    per_iteration = run["bytes"]["per_iteration"]
+    how = "by formula" if run["transport"] == "inprocess" else "measured"
+    of = "wire bytes per iteration" if per_iteration else "wire bytes, whole run"
+    edges = per_iteration or run["bytes"]["edges"]
+    return f"{of}, {how}", ", ".join(f"{edge.replace('->', ' → ')} {show.size(n)}" for edge, n in edges.items())
+
+
+def _privacy(privacy: Mapping[str, Any]) -> list[tuple[str, str]]:
+    row = {**privacy, "accounted": with_unit(privacy["accounted"], privacy["unit"])}
+    return [("ε claimed, for", show_compare.claimed(row)), ("ε accounted, for", show_compare.accounted(row))]
+
+
+def _verdict(audit: Audit | None) -> str:
+    if audit is None:
+        return "not asked: .audit() does"
+    far = f"; not answered: {', '.join(audit['unanswered'])}" if audit["unanswered"] else ""
+    return f"{audit.verdict} (asked: {', '.join(audit['questions'])}{far})"
+
+
+# --- a view ----------------------------------------------------------------------------------------------------------
+
+
+def view_card(view: View) -> Markup:
+    """The first records, as `keyhole view` shows them; to count the kinds the whole file would have to be read."""
+    count = len(view)
+    first = list(itertools.islice(view, FIRST_RECORDS))
+    rows = [show.cells(record) for record in first]
+    notes = [f"{count - len(first)} more records: go through them, or .frame()."] if count > len(first) else []
+    columns = ("record", "t", "what", "bytes", "fields")
+    return card(f"What {view.party} saw", f"{count} records; {view.folder}", columns=columns, rows=rows, notes=notes)
+
+
+# --- an audit --------------------------------------------------------------------------------------------------------
+
+
+def audit_card(document: dict[str, Any]) -> Markup:
+    beyond = document["verdict"] == "beyond-claims"
+    heading = f"{document['scheme']} {'goes beyond' if beyond else 'stays within'} its claims"
+    measured = any(row["measured"] for row in document["parties"])
+    columns = ("who", "saw", "can work out (exact algebra)", "permitted", *(["measured"] if measured else []))
+    rows = [_party(row)[: len(columns)] for row in document["parties"]]
+    notes = [f"Not answered: {question}. {why}" for question, why in document["unanswered"].items()]
+    notes += [f"Nothing to ask: {question}. {why}" for question, why in document["nothing_to_ask"].items()]
+    if not rows:
+        notes.append("Who can work out what was not asked: that is the question algebra.")
+    lead = f"asked: {', '.join(document['questions'])}; {_found(document)}; {document['run']}"
+    mark = _LEVELS[document["verdict"]]
+    return card(heading, lead, columns=columns if rows else (), rows=rows, notes=notes, mark=mark)
+
+
+def _party(row: Mapping[str, Any]) -> Cells:
+    saw = "these views together" if len(row["members"]) > 1 else "not asked" if row["saw"] is None else ""
+    works_out = in_short(dict(row)) + (" (declared)" if row["declared"] else "")
+    measured = "; ".join(row["measured"]) or "nothing"
+    permitted = row["permitted"] or "no collusion"
+    return name_of(dict(row)), saw or "; ".join(row["saw"]) or "no numbers", works_out, permitted, measured
+
+
+def _found(document: Mapping[str, Any]) -> str:
+    found, known = document["findings"], document["known_weaknesses"]
+    beyond = [each for each in found if goes_beyond(each["severity"], each["id"], known)]
+    grave = [each for each in found if each["severity"] != "info"]
+    words = f"{len(beyond)} beyond the claims, {len(grave) - len(beyond)} of weaknesses that it declares"
+    return f"findings: {words}, {len(found) - len(grave)} not grave"
+
+
+# --- a comparison ----------------------------------------------------------------------------------------------------
+
+
+def compared_card(document: dict[str, Any]) -> Markup:
+    columns = ("scheme", "test RMSE", "ε claimed, for", "ε accounted, for", "user sends", "user gets")
+    rows: list[Cells] = []
+    for row in document["rows"]:
+        if row["completed"]:
+            sizes = (show.size(row["bytes_per_user"][way]) for way in ("up", "down"))
+            claims = show_compare.claimed(row), show_compare.accounted(row)
+            rows.append((row["scheme"], show.number(row["test_rmse"]), *claims, *sizes))
+        else:
+            rows.append((row["scheme"], "not run", "", "", "", ""))
+    for floor in document["floors"]:
+        rows.append((floor["title"], show.number(floor["test_rmse"]), "nothing is sent", "", "", ""))
+    heading = f"{len(document['rows'])} schemes on {document['data']}"
+    notes = [document["epsilon_note"], *show_compare.sentences(document)]
+    return card(heading, show_compare.setting(document), columns=columns, rows=rows, notes=notes)
