@@ -7,11 +7,14 @@ from importlib import metadata, resources
 
 from markupsafe import Markup
 
-from sim.report import again
+from sim.report import again, sequence
 from sim.report.material import Material
 from sim.report.section import Section, render
 
-SECTIONS: tuple[Callable[[Material], Section | None], ...] = (again.section,)  # in this order on the page
+SECTIONS: tuple[Callable[[Material], Section | None], ...] = (  # in this order on the page
+    sequence.section,
+    again.section,
+)
 
 
 def report_page(material: Material) -> str:

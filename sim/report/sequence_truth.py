@@ -1,0 +1,173 @@
+"""The truth behind what a server received: each user's role run again from its view, with somebody listening.
+
+A role names every number that it hands to its ring or its reals (`Label`): its own data, or a share of noise. No party
+of the run hears this; only the auditor, who has all views, can.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from protocol.codec import field_kinds
+from protocol.errors import Aborted, Rejected
+from protocol.messages import Message
+from protocol.params import Params
+from protocol.party import iteration_of
+from protocol.reals import RealArray, Reals
+from protocol.ring import Ids, Label, Ring, RingArray
+from protocol.roles import Effects, Send, UserInput, role_of
+from protocol.view import CutOff
+from sim.audit.exhibits import Exhibits, Seen
+from sim.audit.rerun import inputs_of
+from sim.evidence import Case
+
+Floats = npt.NDArray[np.float64]
+
+VALUE_KINDS = ("ring", "floats", "reals", "digits", "grades")  # of fields that are numbers about ratings
+
+
+class Marked(NamedTuple):
+    label: Label
+    values: Floats  # one row for each of the label's items
+
+
+class Upload(NamedTuple):
+    """What a user sent, and what it was made of."""
+
+    to: str
+    message: Message
+    marks: tuple[Marked, ...]
+
+    def behind(self) -> Marked | None:
+        """The user's own data in it; where there is none, its share of noise. None: it named nothing."""
+        own = [mark for mark in self.marks if mark.label.shares is None]
+        found = own or list(self.marks)
+        return found[0] if found and found[0].values.shape == values_of(self.message).shape else None
+
+
+class _Ring(Ring):
+    def __init__(self, params: Params, heard: list[Marked]) -> None:
+        super().__init__(params.ring_bits)
+        self._params, self._heard = params, heard
+
+    def from_integers(self, integers: Floats, label: Label | None = None) -> RingArray:
+        if label is not None:
+            self._heard.append(Marked(label, integers / 2.0 ** fraction_bits(self._params, label.iteration)))
+        return super().from_integers(integers, label)
+
+
+class _Reals(Reals):
+    __slots__ = ("_heard",)
+
+    def __init__(self, heard: list[Marked]) -> None:
+        self._heard = heard
+
+    def mark(self, values: RealArray, label: Label) -> RealArray:
+        self._heard.append(Marked(label, np.array(values, np.float64)))
+        return super().mark(values, label)
+
+
+def fraction_bits(params: Params, iteration: int) -> int:
+    """They may differ from round to round."""
+    of = getattr(params, "fraction_bits_of", None)
+    return int(params.fraction_bits if of is None else of(iteration))
+
+
+def uploads_of(case: Case, user: str, last: int) -> list[Upload]:
+    """What this user sent up to iteration `last`; as far as its view goes."""
+    exhibits, heard, found = Exhibits(case, (user,)), list[Marked](), list[Upload]()
+    brought, card = exhibits.brought(user), case.card
+    setting = dataclasses.replace(card.setting, ring=_Ring(card.params, heard), reals=_Reals(heard))
+    role = card.scheme.make_role(user, setting, brought.tape, brought.inputs)
+    heard.clear()
+    _note(found, role.start(), heard)
+    try:
+        for given in inputs_of(exhibits, user):
+            iteration = iteration_of(given.message) if isinstance(given, Seen) else -1
+            if iteration > last:
+                break
+            heard.clear()
+            effects = role.receive(given.sender, given.message) if isinstance(given, Seen) else role.tick(given)
+            _note(found, effects, heard)
+    except (Aborted, Rejected, CutOff):  # the run ended here
+        pass
+    return found
+
+
+def _note(found: list[Upload], effects: Effects, heard: list[Marked]) -> None:
+    found += [
+        Upload(role_of(effect.to), effect.message, tuple(heard))
+        for effect in effects
+        if isinstance(effect, Send) and value_field(type(effect.message)) is not None
+    ]
+
+
+def ratings_of(case: Case, user: str) -> UserInput:
+    brought = Exhibits(case, (user,)).brought(user).inputs
+    assert brought is not None
+    return brought
+
+
+def value_field(cls: type) -> tuple[str, str] | None:
+    """(name, how it travels) of the numbers in this message; None: it has none."""
+    return next(((name, how) for name, how in field_kinds(cls) if how in VALUE_KINDS), None)
+
+
+def values_of(message: Message) -> npt.NDArray[Any]:
+    found = value_field(type(message))
+    assert found is not None
+    values: npt.NDArray[Any] = getattr(message, found[0])
+    return values
+
+
+def stamp(message: Message) -> tuple[int, Any]:
+    """What a sum and its parts have in common."""
+    return iteration_of(message), getattr(message, "attempt", None)
+
+
+class Truth:
+    """Roles that were run again, each once for an iteration."""
+
+    def __init__(self, case: Case) -> None:
+        self.case = case
+        self._uploads: dict[tuple[str, int], list[Upload]] = {}
+
+    def knows(self, user: str) -> bool:
+        return user in self.case.kept and self.case.path(user).is_file()
+
+    def uploads(self, user: str, last: int) -> list[Upload]:
+        if (user, last) not in self._uploads:
+            self._uploads[user, last] = uploads_of(self.case, user, last)
+        return self._uploads[user, last]
+
+    def upload(self, seen: Seen, receiver: str) -> Upload | None:
+        """The same message from the role of its sender; None: it sent something else, or its view is not kept."""
+        if not self.knows(seen.sender):
+            return None
+        for upload in self.uploads(seen.sender, seen.iteration):
+            same = type(upload.message) is type(seen.message) and upload.to == receiver
+            if same and stamp(upload.message) == stamp(seen.message):
+                return upload if np.array_equal(values_of(upload.message), values_of(seen.message)) else None
+        return None
+
+    def total(self, parts: list[Seen], holder: str, ids: Ids) -> Floats | None:
+        """Σ of what is behind these messages to `holder`, for each of `ids`; None: of some it is not known."""
+        marks = []
+        for seen in parts:
+            upload = self.upload(seen, holder)
+            mark = upload.behind() if upload is not None else None
+            if mark is None:
+                return None
+            marks.append(mark)
+        if not marks or not len(ids):
+            return None
+        places = 1 + max(int(named.max(initial=0)) for named in (ids, *(mark.label.items for mark in marks)))
+        total = np.zeros((places, marks[0].values.shape[1]))
+        for mark in marks:
+            np.add.at(total, mark.label.items, mark.values)
+        summed: Floats = total[ids]
+        return summed

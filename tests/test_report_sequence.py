@@ -1,0 +1,337 @@
+"""The section "Who sends what": arrows that add up, records as their receivers have them, and the truth beside them."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import html
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from protocol.factors import item_gradients, prediction_errors, step_user
+from protocol.schemes import SCHEMES
+from sim.audit import inventory
+from sim.audit.exhibits import Exhibits
+from sim.config import RunConfig
+from sim.evidence import open_case
+from sim.folder import jsonable, read_summary
+from sim.report import sequence
+from sim.report.material import Material
+from sim.report.sequence_arrows import Edge, in_order, rows_of, typical_iteration
+from sim.report.sequence_histograms import Series, draw
+from sim.report.sequence_panels import shown
+from sim.report.sequence_pictures import pictures_of
+from sim.report.sequence_records import scan
+from sim.report.sequence_truth import Truth, uploads_of
+from sim.run import run
+
+OWN = "example_shares:Shares"
+TINY: dict[str, Any] = {"data": "synthetic:8x9:.6", "transport": "inprocess", "seed": 3}
+
+
+@pytest.fixture(scope="module")
+def make(tmp_path_factory):
+    """A run of a scheme, and all that the page needs of it but the slow questions of the audit."""
+
+    @functools.cache
+    def made(scheme: str, views: str = "full", **stop: int) -> Material:
+        folder = tmp_path_factory.mktemp("runs") / "run"
+        settings = dict(TINY, scheme=scheme, views=views)
+        if scheme == "dynamic":
+            settings |= {"join": 0.5, "leave": 0.1}
+        if scheme == "randomized-response":
+            settings |= {"epsilon": 1.0}
+        if scheme == OWN:
+            settings |= {"iterations": 1, "dim": 1}
+        elif SCHEMES[scheme].factorizes:
+            settings |= {"iterations": 5, "dim": 2}
+
+        def interrupt(line: dict[str, Any]) -> None:
+            if line["iteration"] == stop.get("stop"):
+                raise KeyboardInterrupt
+
+        run(RunConfig(**settings), out=folder, on_line=interrupt)
+        case = open_case(folder)
+        rows = inventory.take(case)[0] if "recommender" in case.kept else []
+        return Material(folder, read_summary(folder) or {}, case, jsonable({"inventory": rows}))
+
+    return made
+
+
+def diagrams_of(material: Material) -> list[Any]:
+    rows, _ = rows_of(material)
+    chosen = typical_iteration(material, rows)
+    found = scan(material.case, {row["iteration"] for row in rows})
+    return sequence.make_diagrams(material, rows, found, chosen)
+
+
+def arrow_of(material: Material, kind: str) -> Any:
+    return next(arrow for one in diagrams_of(material) for arrow in one.arrows if arrow.first["kind"] == kind)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_arrows_add_up_to_the_bytes_that_were_counted_and_every_panel_is_in_the_page(make, scheme):
+    material = make(scheme)
+    text = str(sequence.section(material).html)
+    rows, drawn = material.bandwidth["rows"], diagrams_of(material)
+    for diagram in drawn:
+        iterations = {arrow.first["iteration"] for arrow in diagram.arrows}
+        counted = sum(row["wire_bytes"] for row in rows if row["iteration"] in iterations)
+        assert sum(arrow.wire_bytes for arrow in diagram.arrows) == counted > 0
+        for arrow in diagram.arrows:
+            assert f'href="#{arrow.key}"' in text and f'id="{arrow.key}"' in text
+            assert html.escape(arrow.spoken, quote=True) in text
+    assert [diagram.key for diagram in drawn] in (["run"], ["setup", "iteration"])
+    for role in material.scheme.parties():
+        assert f'id="seq-party-{role}"' in text
+    assert "hidden" not in text  # without a script everything is shown
+    targets = set(re.findall(r'href="#([^"]+)"', text))
+    assert targets and all(f'id="{target}"' in text for target in targets)
+    assert len(re.findall(r'id="([^"]+)"', text)) == len(set(re.findall(r'id="([^"]+)"', text)))
+    assert "not declared" not in text and "<desc" in text and "behind them" in text
+
+
+def test_the_order_is_that_of_the_views(make):
+    setup, iteration = diagrams_of(make("dynamic"))
+    assert [arrow.name for arrow in iteration.arrows if arrow.name not in ("Present", "Absent")] == [
+        "OpenSum", "ItemFactors", "MaskedGradient", "Contributors", "Agreed", "MaskedTotal",
+    ]  # fmt: skip
+    kinds = [arrow.name for arrow in setup.arrows if not arrow.connects]
+    assert kinds.index("Join") < kinds.index("Commit") < kinds.index("BlindedShare") < kinds.index("SealedTotal")
+    (whole,) = diagrams_of(make("covariance-masked"))
+    assert [arrow.name for arrow in whole.arrows if not arrow.connects] == [
+        "Join", "MaskWelcome", "MaskedPart, round 0", "PartTotal, round 0", "OpenPairs, round 1",
+        "PublishedAverages, round 1", "MaskedPart, round 1", "PartTotal, round 1", "CovarianceFactors",
+    ]  # fmt: skip
+
+
+def test_views_that_contradict_each_other_give_an_order_all_the_same():
+    scheme = SCHEMES["masked"]()
+    open_, total, agreed = (Edge((0, "a", "b", kind)) for kind in ("OpenSum", "MaskedTotal", "Agreed"))
+    assert in_order([open_, total, agreed], [], scheme) == [open_, agreed, total]  # as the scheme lists them
+    assert in_order([open_, total, agreed], [[total, open_]], scheme) == [agreed, total, open_]
+    crossed = [[total, agreed], [agreed, total], [agreed, open_]]
+    assert in_order([open_, total, agreed], crossed, scheme) == [total, agreed, open_]
+
+
+def test_the_chosen_iteration_is_the_middle_one_with_a_contributor(make):
+    material = make("plain")
+    rows, _ = rows_of(material)
+    assert typical_iteration(material, rows) == 2
+    nobody = Material(material.folder, material.summary, material.case, material.audit)
+    nobody.__dict__["lines"] = [line | {"contributors": int(line["iteration"] == 4)} for line in material.lines]
+    assert typical_iteration(nobody, rows) == 4
+    nobody.__dict__["lines"] = [line | {"contributors": 0} for line in material.lines]
+    assert typical_iteration(nobody, rows) is None
+    assert [one.key for one in sequence.make_diagrams(nobody, rows, scan(nobody.case, {-1}), None)] == ["setup"]
+
+
+# --- the truth -------------------------------------------------------------------------------------------------------
+
+
+def drawn_of(material: Material, kind: str, monkeypatch: pytest.MonkeyPatch) -> tuple[list[Series], list[str]]:
+    """What is counted in the histograms of this arrow, and the sentences about them."""
+    caught: list[Series] = []
+
+    def catch(key: str, series: list[Series]) -> list[Any]:
+        caught.extend(series)
+        return draw(key, series)
+
+    monkeypatch.setattr("sim.report.sequence_pictures.draw", catch)
+    arrow = arrow_of(material, kind)
+    found = scan(material.case, {arrow.edge[0]})
+    made = pictures_of(material, arrow, found, Truth(material.case))
+    assert len(made.drawn) == len(caught)
+    return caught, made.words
+
+
+def gradients_by_hand(material: Material, user: str, last: int) -> np.ndarray:
+    """From the user's ratings and the item factors that it received: PROTOCOL's rule, step by step."""
+    params, exhibits = material.params, Exhibits(material.case, (user,))
+    brought = exhibits.brought(user)
+    role = material.scheme.make_role(user, material.case.card.setting, brought.tape, brought.inputs)
+    own, gradients = role.user_factors.copy(), None
+    for seen in exhibits.received(user, "ItemFactors"):
+        if seen.iteration <= last:
+            factors = seen.message.factors.astype(np.float64)
+            errors = prediction_errors(brought.inputs.ratings, own, factors)
+            gradients = item_gradients(errors, own)
+            own = step_user(own, factors, errors, params.learning_rate, params.user_regularisation)
+    assert gradients is not None
+    return gradients
+
+
+def test_masked_values_are_those_of_the_view_and_the_gradients_those_of_the_users(make, monkeypatch):
+    material = make("masked")
+    (received, true), words = drawn_of(material, "MaskedGradient", monkeypatch)
+    uploads = list(Exhibits(material.case, ("third_party",)).received("third_party", "MaskedGradient"))
+    uploads = [one for one in uploads if one.iteration == 2]
+    signed = np.concatenate([one.message.values.ravel() for one in uploads]).astype(np.int64)
+    signed[signed >= 1 << 31] -= 1 << 32
+    np.testing.assert_array_equal(received.values, signed / 2.0**31)
+    by_hand = np.concatenate([gradients_by_hand(material, one.sender, 2).ravel() for one in uploads])
+    unit = 2.0**-material.params.fraction_bits
+    np.testing.assert_allclose(true.values, by_hand, rtol=0, atol=unit / 2)  # rounded once, when it is encoded
+    assert np.abs(by_hand).max() > 100 * unit and received.values.std() > 0.4
+    assert any("did not test it" in sentence for sentence in words)  # statistics were not asked
+
+
+def test_the_recommenders_unmasked_sum_stands_beside_the_true_one(make, monkeypatch):
+    material = make("masked")
+    (_, unmasked, true), _ = drawn_of(material, "MaskedTotal", monkeypatch)
+    uploads = list(Exhibits(material.case, ("third_party",)).received("third_party", "MaskedGradient"))
+    (total,) = (
+        one.message
+        for one in Exhibits(material.case, ("recommender",)).received("recommender", "MaskedTotal")
+        if one.iteration == 2
+    )
+    by_hand = np.zeros((material.params.n_items, 2))
+    for one in uploads:
+        if one.iteration == 2:
+            by_hand[one.message.items] += gradients_by_hand(material, one.sender, 2)
+    unit = 2.0**-material.params.fraction_bits
+    np.testing.assert_allclose(true.values, by_hand[total.items].ravel(), rtol=0, atol=8 * unit)
+    # V moves by what the recommender unmasked: v(t+1) = v(t) − γ (sum / k + 2 μ v(t)), as item factors show
+    params = material.params
+    before, after, counts = (np.zeros((params.n_items, 2)), np.zeros((params.n_items, 2)), np.zeros(params.n_items))
+    for user in material.case.parties[2:]:
+        items = Exhibits(material.case, (user,)).brought(user).inputs.items
+        counts[items] += 1
+        for seen in Exhibits(material.case, (user,)).received(user, "ItemFactors"):
+            if seen.iteration in (2, 3):
+                (before if seen.iteration == 2 else after)[items] = seen.message.factors
+    moved = (before * (1 - 2 * params.learning_rate * params.item_regularisation) - after) / params.learning_rate
+    sums = (moved * counts[:, None])[total.items].ravel()
+    np.testing.assert_allclose(unmasked.values, sums, rtol=0, atol=1e-3)  # float32 factors
+
+
+@pytest.mark.parametrize(
+    ("scheme", "kind", "same"),
+    [
+        ("plain", "Gradient", True), ("direct", "NoisyGradient", False), ("trusted", "RatingsHandover", True),
+        ("covariance", "GradedRatings", True), ("hybrid", "PerturbedRatings", False),
+        ("laplace-ratings", "PerturbedRatings", False), ("randomized-response", "RandomizedLevels", False),
+    ],
+)  # fmt: skip
+def test_what_no_mask_hides_stands_beside_the_truth_in_the_same_unit(make, monkeypatch, scheme, kind, same):
+    (received, true), words = drawn_of(make(scheme), kind, monkeypatch)
+    assert received.values.shape == true.values.shape and received.axis == true.axis
+    assert np.allclose(received.values, true.values, atol=1e-5) is same
+    assert any("nothing hides them" in sentence for sentence in words) is same
+
+
+@pytest.mark.parametrize(("kind", "holder"), [("BlindedShare", "third_party"), ("SealedTotal", "recommender")])
+def test_committed_noise_is_drawn_beside_what_seals_it(make, monkeypatch, kind, holder):
+    material = make("dynamic")
+    (received, true), _ = drawn_of(material, kind, monkeypatch)
+    seen = list(Exhibits(material.case, (holder,)).received(holder, kind))
+    assert received.values.size == true.values.size == sum(one.message.values.size for one in seen)
+    if kind == "SealedTotal":  # Σ of the shares of all committers
+        shares = np.zeros((material.params.n_items, 2))
+        for user in material.case.parties[2:]:
+            for upload in uploads_of(material.case, user, -1):
+                np.add.at(shares, upload.message.items, upload.marks[0].values)
+        np.testing.assert_allclose(true.values, shares[seen[0].message.items].ravel())
+
+
+def test_a_scheme_of_ones_own_is_drawn_too(make, monkeypatch):
+    material = make(OWN)
+    (_, true), _ = drawn_of(material, "Total", monkeypatch)
+    by_hand = np.zeros(material.params.n_items)
+    for user in material.case.parties[2:]:
+        own = Exhibits(material.case, (user,)).brought(user).inputs
+        by_hand[own.items] += own.ratings
+    np.testing.assert_allclose(true.values, by_hand, atol=1e-4)
+    (received, true), _ = drawn_of(material, "Share", monkeypatch)
+    assert received.values.size == true.values.size and set(true.values.tolist()) <= {1.0, 2.0, 3.0, 4.0, 5.0}
+    assert "Total, third_party to recommender, 1 message" in str(sequence.section(material).html)
+
+
+def test_a_role_that_sends_something_else_than_its_view_says_is_not_taken_for_the_truth(make):
+    material = make("masked")
+    seen = next(Exhibits(material.case, ("third_party",)).received("third_party", "MaskedGradient"))
+    truth = Truth(material.case)
+    upload = truth.upload(seen, "third_party")
+    assert upload is not None and upload.behind() is not None
+    other = dataclasses.replace(seen.message, values=seen.message.values + np.uint32(1))
+    assert truth.upload(dataclasses.replace(seen, message=other), "third_party") is None
+
+
+def test_a_large_message_is_sampled_in_words(make, monkeypatch):
+    monkeypatch.setattr("sim.report.sequence_pictures.MOST_VALUES", 10)
+    monkeypatch.setattr("sim.report.sequence_pictures.MOST_STEPS", 10)
+    material = make("masked")
+    (received, true), words = drawn_of(material, "MaskedGradient", monkeypatch)
+    assert 10 <= received.values.size == true.values.size < 40
+    assert any(re.match(r"Drawn from a sample: the first \d of 8 messages", sentence) for sentence in words)
+    (_,), words = drawn_of(material, "MaskedTotal", monkeypatch)
+    assert any("would have to be run again through 3 iterations" in sentence for sentence in words)
+
+
+# --- what is not kept, and what is not shown -------------------------------------------------------------------------
+
+
+def test_without_views_the_arrows_are_drawn_and_the_page_says_what_is_missing(make):
+    text = str(sequence.section(make("dynamic", views="none")).html)
+    assert "No view was kept: the order is that in which the scheme lists its messages." in text
+    assert "The third party keeps no view in this run (--views none)" in text and "MaskedGradient, user to" in text
+    assert '<svg class="seq-svg"' in text and "behind them" not in text
+    text = str(sequence.section(make("dynamic", views="servers")).html)
+    assert "The truth behind them is not drawn: the users&#39; views were not kept." in text
+    assert "No user keeps a view in this run (--views servers)" in text and "What the third party received" in text
+    text = str(sequence.section(make("masked", views="sample:2")).html)
+    assert "the first 2 of 8 messages, whose sender&#39;s view was kept" in text
+    assert "The true sum is not drawn: not every user&#39;s view was kept." in text
+
+
+@pytest.mark.parametrize("stop", [-1, 1])
+def test_an_aborted_run_is_drawn_as_far_as_it_went(make, stop):
+    material = make("masked", stop=stop)
+    assert not material.summary["completed"]
+    text = str(sequence.section(material).html)
+    assert "The run did not come to its end: these are the bytes that were told until then." in text
+    assert ("Iteration 1" in text) is (stop == 1) and "Set-up" in text
+    rows, _ = rows_of(material)
+    told = [json.loads(line) for line in (material.folder / "iterations.jsonl").read_text().splitlines()]
+    assert sum(row["wire_bytes"] for row in rows) == sum(row[6] for line in told for row in line["rows"])
+
+
+def test_no_key_is_in_the_page(make):
+    material = make("masked")
+    text = str(sequence.section(material).html)
+    for user in material.case.parties[2:]:
+        (welcome,) = Exhibits(material.case, (user,)).received(user, "Welcome")
+        for secret in (welcome.message.mask_key, *welcome.message.item_keys, material.case.tape_seed(user)):
+            assert secret.hex()[:12] not in text
+    assert "32 bytes, not shown" in text
+    assert shown("ab" * 32, "32-byte digest") == "abababababababab…"
+    assert shown("ab" * 32, "32 bytes") == "32 bytes, not shown"
+
+
+def test_an_undeclared_field_is_called_so(make):
+    material = make("plain")
+    rows = [row | {"declared": False, "words": None} for row in material.audit["inventory"]]
+    text = str(sequence.section(Material(material.folder, material.summary, material.case, {"inventory": rows})).html)
+    assert '<span class="bad">not declared</span>' in text
+
+
+def test_the_audits_test_of_uniformity_is_quoted(make, monkeypatch):
+    material = make("masked")
+    field = {"party": "third_party", "kind": "MaskedGradient", "values": 1234, "smallest_p_corrected": 0.25}
+    for rejected, words in (([], "not told from uniform"), ([{"test": "bit 0"}], ": told from uniform")):
+        tested = {"level": 0.001, "correction": "Holm", "tests": 99, "fields": [field | {"rejected": rejected}]}
+        audit = {"inventory": [], "statistics": {"uniformity": tested}}
+        given = Material(material.folder, material.summary, material.case, audit)
+        _, told = drawn_of(given, "MaskedGradient", monkeypatch)
+        (sentence,) = (one for one in told if one.startswith("Claimed"))
+        assert "Measured on all 1,234 values" in sentence and words in sentence and "p = 0.25" in sentence
+
+
+def test_the_script_does_nothing_where_its_section_is_absent():
+    script = (Path(sequence.__file__).parent / "templates" / "sequence.js").read_text(encoding="utf-8")
+    assert "if (!root) { return; }" in script and "innerHTML" not in script
