@@ -7,12 +7,15 @@ from importlib import metadata, resources
 
 from markupsafe import Markup
 
-from sim.report import again, sequence
+from sim.report import again, explorer, findings, sequence, verdict
 from sim.report.material import Material
 from sim.report.section import Section, render
 
 SECTIONS: tuple[Callable[[Material], Section | None], ...] = (  # in this order on the page
+    verdict.section,
     sequence.section,
+    explorer.section,
+    findings.section,
     again.section,
 )
 

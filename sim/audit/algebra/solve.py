@@ -31,17 +31,27 @@ class Solved:
 
 def solve(case: Case, extra: Sequence[Coalition] = (), colluders: int = COLLUDERS) -> list[Solved]:
     """Each server alone, users alone by what they come to, the default coalitions, and those asked for."""
-    hearing = Rerun(case).run()
-    if not hearing.complete:
-        raise Broken("a view holds messages that no other view accounts for; see verify")
-    library = Library(hearing, case.card.params.ring_bits)
-    solved = [Solved((server,), grade(library, (server,)), 1) for server in case.card.scheme.servers]
+    library = library_of(case)
+    solved = [solve_one(case, library, (server,)) for server in case.card.scheme.servers]
     solved += _users_alone(case, library)
     for members in dict.fromkeys([*beyond_single(case, library, colluders), *extra]):
         if all(members != earlier.members for earlier in solved):
-            collude = set(case.card.scheme.servers) <= set(members) and len(case.card.scheme.servers) > 1
-            solved.append(Solved(members, grade(library, members, explain=not collude), 1))
+            solved.append(solve_one(case, library, members))
     return solved
+
+
+def library_of(case: Case) -> Library:
+    """What all coalitions share: every role once more, on linear forms."""
+    hearing = Rerun(case).run()
+    if not hearing.complete:
+        raise Broken("a view holds messages that no other view accounts for; see verify")
+    return Library(hearing, case.card.params.ring_bits)
+
+
+def solve_one(case: Case, library: Library, members: Coalition) -> Solved:
+    servers = case.card.scheme.servers
+    collude = set(servers) <= set(members) and len(servers) > 1
+    return Solved(members, grade(library, members, explain=not collude), 1)
 
 
 def _users_alone(case: Case, library: Library) -> list[Solved]:

@@ -38,9 +38,13 @@ def attack(case: Case, coalitions: Sequence[tuple[str, ...]]) -> list[Finding]:
             view_file(case.folder, member)
         scene = Scene(case, tuple(members), shared)
         apart = members if len(members) == 1 else [name for name in members if (name,) not in coalitions]
-        for run in _applicable(scene, frozenset(apart)):
-            findings += run(scene)
+        findings += attack_by(scene, frozenset(apart))
     return findings
+
+
+def attack_by(scene: Scene, apart: frozenset[str]) -> list[Finding]:
+    """By one coalition; `apart`: its members who are no coalition of their own, so that it does their attacks too."""
+    return [finding for run in _applicable(scene, apart) for finding in run(scene)]
 
 
 def _applicable(scene: Scene, apart: frozenset[str]) -> Iterator[Attack]:

@@ -1,0 +1,44 @@
+"""The attacks of the explorer's sets, on the real bytes of their views, as far as the time allows."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from sim.audit.attacks.run import attack_by
+from sim.audit.attacks.scene import Scene, Truth, iterations_attacked
+from sim.audit.coalitions import Coalition
+from sim.evidence import Case
+from sim.report.explorer_sets import Answered
+
+SECONDS = 10.0  # of computing
+
+LATE = "Not attacked: it would have taken the page too long. Ask with the command."
+SERVERS_DO = "The known attacks of all servers together use no user's view: theirs are under the servers together."
+
+
+def add_attacks(
+    case: Case, document: dict[str, Any], sets: dict[Coalition, Answered], *, seconds: float = SECONDS
+) -> None:
+    """The audit's own sets first, then small ones. What a part of a set does alone is left to that part."""
+    why = document["unanswered"].get("attacks") or document["nothing_to_ask"].get("attacks")
+    if why or "attacks" not in document["questions"]:
+        for one in sets.values():
+            one.unattacked = why or "The audit was not asked for attacks."
+        return
+    own = {tuple(one["members"]) for one in document["coalitions"]}
+    # the level of a single test is that of the audit, so that its findings are found again
+    shared = Truth(case, iterations_attacked(case.card.params), sum(len(members) == 1 for members in own))
+    servers, started = set(case.card.scheme.servers), time.process_time()
+    for members in sorted(sets, key=lambda members: (members not in own, len(members))):
+        one = sets[members]
+        if len(servers) > 1 and servers < set(members):
+            one.unattacked = SERVERS_DO
+        elif time.process_time() - started > seconds:
+            one.unattacked = LATE
+        else:
+            one.attacks = attack_by(Scene(case, members, shared), _apart(members, sets))
+
+
+def _apart(members: Coalition, sets: dict[Coalition, Answered]) -> frozenset[str]:
+    return frozenset(name for name in members if len(members) == 1 or (name,) not in sets)

@@ -1,0 +1,185 @@
+"""The three ε of a row of the verdict: claimed by the scheme, accounted by calculation, measured by a canary.
+
+They are in different units, so that each has a column of its own and says what it is of.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from protocol.roles import RECOMMENDER, THIRD_PARTY, role_of
+from sim.audit.findings import goes_beyond
+from sim.audit.verdict import permitted, promised
+from sim.evidence import Case
+from sim.show import figure
+
+Document = dict[str, Any]
+OUTSIDER: tuple[str, ...] = ()  # the coalition of whoever sees what is released, and nothing else
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """`why` is said in place of a figure, or beside it."""
+
+    figure: str = "–"
+    why: str = ""
+    style: str = ""
+
+
+def epsilon(value: Any) -> str:
+    return "∞" if value == "inf" else figure(value)
+
+
+def claimed(case: Case, members: Sequence[str]) -> Cell:
+    level = permitted(case.card.scheme, members) if members else "aggregate"
+    if level is None:
+        return Cell(why="assumes no collusion")
+    if level == "nothing":
+        return Cell("learns nothing")
+    if "epsilon" not in case.card.scheme.flags:
+        return Cell(why="the scheme has no ε")
+    if math.isinf(case.card.params.epsilon):
+        return Cell(why="no noise was asked for: ε = ∞")
+    if level == "exact-individual":
+        return Cell(why="it may see exact numbers")
+    return Cell(_split(case)[0])
+
+
+def claimed_unit(case: Case) -> str:
+    """Of the column: the same for every party of a run."""
+    return _split(case)[1]
+
+
+def _split(case: Case) -> tuple[str, str]:
+    """("ε = 8", "per release")."""
+    name, _, words = promised(case).partition(" = ")
+    value, _, unit = words.partition(" ")
+    return f"{name}\u00a0=\u00a0{value}", unit
+
+
+# --- accounted -------------------------------------------------------------------------------------------------------
+
+
+def accounted_unit(document: Document) -> str:
+    """Of the column: of what, and at which δ."""
+    accounting = document["accounting"] or {}
+    if "composed" not in accounting:
+        return ""
+    delta = accounting["composed"].get("delta", accounting["delta"])
+    return f"{accounting['unit'].partition(',')[0]}, whole run, δ\u00a0=\u00a0{delta:g}"
+
+
+def accounted(document: Document, case: Case, members: Sequence[str]) -> Cell:
+    accounting = document["accounting"]
+    if accounting is None:
+        return Cell(why="not asked")
+    if "composed" not in accounting:
+        claims = accounting["claimed"] not in (None, "inf")
+        return Cell(why="not accounted: see Findings" if claims else "nothing is claimed")
+    if tuple(members) == (THIRD_PARTY,):
+        return Cell(why="no release reaches it")
+    if "all_releases" in accounting:
+        return _by_envelopes(accounting, members)
+    if "theta" in accounting["composed"]:
+        return _by_budget(accounting, case, members)
+    return _by_uploads(accounting, members)
+
+
+def _by_envelopes(accounting: Document, members: Sequence[str]) -> Cell:
+    """`masked` and `dynamic`: who knows the envelopes, who knows shares besides, and who knows neither."""
+    composed, users = accounting["composed"], _users_beside_the_recommender(members)
+    if members == OUTSIDER:
+        return Cell(epsilon(composed["tight"]), f"a rating in all {composed['releases']} releases, no envelope known")
+    if users is None:
+        return Cell(why="accounted for the recommender only")
+    row = accounting["all_releases"]["even"]
+    whom = "it knows the envelopes"
+    if users:
+        row = (accounting["colluders"].get(str(users)) or {}).get("all_releases")
+        whom = f"with any {users} of the contributors of a sum"
+    if row is None:
+        return Cell(why="accounted for other numbers of colluding users")
+    return Cell(f"{epsilon(row['median'])} median item, {epsilon(row['worst'])} worst", whom)
+
+
+def _by_budget(accounting: Document, case: Case, members: Sequence[str]) -> Cell:
+    """`covariance` and its kin: all that is published, and shares of its noise where users know some."""
+    tight, shares = accounting["composed"]["tight"], accounting.get("colluders", {})
+    if RECOMMENDER in members and THIRD_PARTY not in case.card.scheme.servers:
+        return Cell("not bounded", "it receives a number for every rating")
+    if THIRD_PARTY in members:
+        return Cell(why="not accounted with masked parts")
+    known = 0  # shares of the noise
+    if THIRD_PARTY in case.card.scheme.servers:
+        known = sum(role_of(member) == "user" for member in members)
+    if not known:
+        return Cell(epsilon(tight), "all that is published together")
+    if str(known) not in shares:
+        return Cell(why="not accounted for so many known shares of the noise")
+    whose = "its own share" if known == 1 else f"{known} shares"
+    return Cell(f"≤ {epsilon(shares[str(known)])}", f"all noisy sums, {whose} of the noise known")
+
+
+def _by_uploads(accounting: Document, members: Sequence[str]) -> Cell:
+    """`direct` and collections: what users upload to the recommender; `trusted` has no figure at all."""
+    composed = accounting["composed"]
+    if composed.get("tight") is None:
+        return Cell(why="no figure: see Findings")
+    if tuple(members) != (RECOMMENDER,):
+        return Cell(why="accounted for the recommender only")
+    if "vector" in composed:
+        return Cell(f"{epsilon(composed['tight'])} per entry", f"{epsilon(composed['vector'])} for a whole vector")
+    uploads = composed["releases"]
+    return Cell(epsilon(composed["tight"]), f"{uploads} upload{'s' if uploads != 1 else ''} of a rating's gradient")
+
+
+def _users_beside_the_recommender(members: Sequence[str]) -> int | None:
+    """None: the recommender is not among them, or the third party is."""
+    if RECOMMENDER not in members or THIRD_PARTY in members:
+        return None
+    return len(members) - 1
+
+
+# --- measured --------------------------------------------------------------------------------------------------------
+
+
+def measured(document: Document, members: Sequence[str], determines: str | None) -> Cell:
+    """The canary's bound that exceeds its claim most, or comes nearest to it."""
+    empirical = document["empirical"]
+    if empirical is None:
+        return Cell(why="not asked")
+    if not empirical["rows"]:
+        return Cell(why="nothing is claimed" if "Nothing is claimed" in empirical["note"] else empirical["note"])
+    roles = list(dict.fromkeys(role_of(member) for member in members))
+    known_as = [list(members)] if determines == "nothing" else [list(members), roles]
+    rows = [row for row in empirical["rows"] if row["coalition"] in known_as]
+    if not rows:
+        return Cell(why="no canary for these")
+    worst = max(rows, key=_excess)
+    at = f"at δ = {empirical['delta']:g}, " if worst["lower_bound_mu"] is not None else ""
+    claim = "none is claimed" if worst["claimed"] is None else f"claim {worst['claimed']:.3g}"
+    where = f"{at}canary at ε\u00a0=\u00a0{worst['epsilon']:g}" + (
+        f", {claim}" if worst["claimed"] != worst["epsilon"] else ""
+    )
+    return Cell(f"≥ {worst['lower_bound']:.2f}", where, _style(document, worst))
+
+
+def _style(document: Document, row: Document) -> str:
+    """Above a claim is weak, and a break where the audit says so."""
+    if not row["exceeds"]:
+        return ""
+    of_row = [
+        goes_beyond(finding["severity"], finding["id"], document["known_weaknesses"])
+        for finding in document["findings"]
+        if finding["coalition"] == row["coalition"] and finding["measured"] == row["lower_bound"]
+    ]
+    return "bad" if any(of_row) else "weak"
+
+
+def _excess(row: Document) -> tuple[bool, float]:
+    """As a ratio, because the claims differ; a row without a claim says nothing about one."""
+    claim, bound = row["claimed"], float(row["lower_bound"])
+    return claim is not None, bound / claim if claim else bound

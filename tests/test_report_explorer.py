@@ -1,0 +1,206 @@
+"""The coalition explorer: its answers are the audit's own, more parties never know less, and the page shows them."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import re
+
+import pytest
+from support_audit import audited, made
+
+from protocol.schemes import SCHEMES
+from protocol.schemes.base import LEVELS
+from sim.api import audit
+from sim.folder import jsonable, read_summary
+from sim.report import explorer, explorer_sets
+from sim.report.explorer_attacks import LATE, add_attacks
+from sim.report.explorer_sets import explore
+from sim.report.material import Material
+
+ASKED = ("inventory", "algebra", "attacks")
+
+
+def material_of(folder, scheme, **flags):
+    case = made(folder, scheme, **flags)
+    return Material(folder, read_summary(folder), case, jsonable(audit(folder, only=ASKED)))
+
+
+@pytest.fixture(scope="module")
+def dynamic(tmp_path_factory):
+    return material_of(tmp_path_factory.mktemp("explored") / "dynamic", "dynamic", iterations=4)
+
+
+@pytest.fixture(scope="module")
+def explored(dynamic):
+    """Attacked are the audit's own sets and those of one or two parties."""
+    found = explore(dynamic.case, dynamic.audit, seconds=600.0)
+    own = {tuple(row["members"]) for row in dynamic.audit["coalitions"]}
+    some = {members: one for members, one in found.sets.items() if members in own or len(members) < 3}
+    add_attacks(dynamic.case, dynamic.audit, some, seconds=600.0)
+    return found
+
+
+@pytest.fixture(scope="module")
+def html(dynamic, explored):
+    return str(explorer.show(dynamic, explored).html)
+
+
+def level(row):
+    return LEVELS.index(row["determines"])
+
+
+def cells(html, members):
+    """The row of the table, without its marks."""
+    (row,) = re.findall(rf'<tr data-set="{re.escape(members)}".*?</tr>', html, re.S)
+    return " ".join(re.sub(r"<[^>]*>", " ", row).split())
+
+
+def test_all_sets_of_the_servers_and_four_users_are_answered(explored):
+    assert [choice.party for choice in explored.choices][:2] == ["recommender", "third_party"]
+    assert len(explored.choices) == 6
+    assert len(explored.sets) == 2**6 - 1
+
+
+def test_a_computed_answer_is_what_the_audit_says_when_it_is_asked(dynamic, explored):
+    own = {tuple(row["members"]) for row in dynamic.audit["coalitions"]}
+    computed = next(members for members in explored.sets if len(members) == 4 and members not in own)
+    document = jsonable(audit(dynamic.folder, coalitions=["+".join(computed)], only=("algebra",)))
+    (row,) = [row for row in document["coalitions"] if tuple(row["members"]) == computed]
+    (party,) = [row for row in document["parties"] if tuple(row["members"]) == computed]
+    found = explored.sets[computed].row
+    assert {key: found[key] for key in row} == row
+    assert {key: found[key] for key in ("works_out", "permitted", "claimed", "declared", "of")} == {
+        key: party[key] for key in ("works_out", "permitted", "claimed", "declared", "of")
+    }
+
+
+def test_the_audits_own_coalitions_get_its_answers_also_when_they_are_solved_again(dynamic, explored):
+    """The document's answers are used as they are; with an empty document the same come out of the algebra."""
+    forgetful = copy.deepcopy(dynamic.audit) | {"coalitions": [], "parties": []}
+    again = explore(dynamic.case, forgetful, seconds=600.0)
+    common = [row for row in dynamic.audit["coalitions"] if set(row["members"]) & set(again_users(again))]
+    common = [row for row in common if tuple(row["members"]) in again.sets and len(row["members"]) > 1]
+    assert len(common) >= 3  # each server with the users, the users
+    for row in common:
+        members = tuple(row["members"])
+        assert {key: again.sets[members].row[key] for key in row} == row
+        assert {key: explored.sets[members].row[key] for key in row} == row
+
+
+def again_users(explored):
+    return [choice.party for choice in explored.choices if choice.party.startswith("user:")]
+
+
+def test_attacks_by_the_audits_coalitions_are_among_its_findings_word_for_word(dynamic, explored):
+    found = dynamic.audit["findings"]
+    compared = 0
+    for row in dynamic.audit["coalitions"]:
+        one = explored.sets.get(tuple(row["members"]))
+        for finding in (one.attacks or []) if one else []:
+            assert jsonable({**dataclasses.asdict(finding), "coalition": list(finding.coalition)}) in found
+            compared += 1
+    assert compared >= 10
+
+
+def test_a_superset_never_determines_less(explored):
+    levels = {members: level(one.row) for members, one in explored.sets.items()}
+    pairs = [(a, b) for a in levels for b in levels if set(a) < set(b)]
+    assert len(pairs) == 3**6 - 2 * 2**6 + 1  # each party in both, in the larger, in none; less the empty and equal
+    assert all(levels[part] <= levels[whole] for part, whole in pairs)
+    assert len(set(levels.values())) > 1
+
+
+def test_who_joins_is_read_no_more_and_that_is_said(tmp_path):
+    """Of two users each isolates the other; both together have nobody left to read."""
+    case = audited(tmp_path, [{0: 4.0, 1: 3.0}, {0: 2.0, 1: 5.0}])
+    found = explore(case, jsonable(audit(case.folder, only=("algebra",))))
+    one, both = found.sets["user:0",], found.sets["user:0", "user:1"]
+    assert (one.row["determines"], both.row["determines"]) == ("noisy-individual", "nothing")
+    assert explorer.together(both.members, found.sets).endswith("but whom it reads is a member here.")
+
+
+def test_the_servers_together_learn_more_than_each_and_it_is_said(explored, html):
+    both = ("recommender", "third_party")
+    assert level(explored.sets[both].row) > max(level(explored.sets[(name,)].row) for name in both)
+    assert explorer.together(both, explored.sets).startswith("Yes, a higher level: recommender alone comes to")
+    assert "that these do not collude" in cells(html, "recommender+third_party")
+
+
+def test_a_row_has_the_level_the_claim_and_each_attack_beside_chance(explored, html):
+    one = explored.sets[("recommender", "third_party")]
+    text = cells(html, "recommender+third_party")
+    assert "noisy-individual: noisy gradients of" in text
+    assert len(one.attacks) >= 3
+    for finding in one.attacks:
+        title = finding.title.replace("'", "&#39;").replace(">", "&gt;")
+        assert title in text
+        assert finding.confidence in text
+    assert "chance: accuracy 0." in text
+    assert "nothing at most, ε = 8 per release no more than that" in cells(html, "third_party")
+
+
+def test_the_recommender_is_ticked_first_and_there_is_a_box_for_every_party(explored, html):
+    boxes = re.findall(r'<input type="checkbox" value="([^"]*)"( checked)?>', html)
+    assert boxes == [(choice.party, " checked" if choice.party == "recommender" else "") for choice in explored.choices]
+    assert 'aria-live="polite"' in html
+    assert f"{explored.choices[2].hint}" in html
+    assert re.fullmatch(r"rated \d+ items, contributed in \d of 4 iterations", explored.choices[2].hint)
+
+
+def test_sets_that_were_not_attacked_say_so(dynamic, explored):
+    sets = {members: explorer_sets.Answered(one.row) for members, one in explored.sets.items()}
+    add_attacks(dynamic.case, dynamic.audit, sets, seconds=-1.0)
+    assert sets["recommender",].attacks is None and sets["recommender",].unattacked == LATE
+    assert "use no user's view" in sets["recommender", "third_party", again_users(explored)[0]].unattacked
+
+
+def test_a_run_with_long_algebra_has_the_audits_own_sets_alone(dynamic):
+    document = copy.deepcopy(dynamic.audit)
+    document["questions"]["algebra"] = explorer_sets.TOO_LONG + 1
+    found = explore(dynamic.case, document)
+    asked = {tuple(row["members"]) for row in document["coalitions"]}
+    assert set(found.sets) <= asked
+    assert {("recommender",), ("third_party",), ("recommender", "third_party")} < set(found.sets)
+    assert "31 s" in found.notes[0]
+    users = tuple(again_users(found))
+    assert explorer.together(users, found.sets) == f"Not known: {', '.join(users)} alone was not asked about."
+
+
+def test_a_short_time_means_fewer_users_and_says_so(dynamic):
+    found = explore(dynamic.case, dynamic.audit, seconds=0.0)
+    assert len(again_users(found)) == 1
+    assert len(found.sets) == 2**3 - 1
+    assert any("another user would double them" in note for note in found.notes)
+
+
+def test_where_the_algebra_was_not_answered_the_reason_stands_instead(dynamic):
+    document = copy.deepcopy(dynamic.audit) | {
+        "coalitions": None,
+        "parties": [],
+        "unanswered": {"algebra": "A reason."},
+    }
+    html = explorer.section(dataclasses.replace(dynamic, audit=document)).html
+    assert "A reason." in html and "<input" not in html
+    html = explorer.section(dataclasses.replace(dynamic, audit=document | {"unanswered": {}})).html
+    assert "--views full" in html and "<input" not in html
+
+
+@pytest.mark.parametrize("views", ["servers", "none"])
+def test_a_run_without_the_users_views_has_a_sentence(tmp_path, views):
+    case = made(tmp_path / "run", "masked", iterations=2, views=views)
+    document = {"coalitions": None, "parties": [], "unanswered": {}, "nothing_to_ask": {}, "questions": {}}
+    found = explorer.section(Material(tmp_path / "run", read_summary(tmp_path / "run"), case, document))
+    assert "it needs the view of every party, --views full" in found.html
+
+
+@pytest.mark.parametrize("scheme", sorted(set(SCHEMES) - {"dynamic", "covariance-masked"}))
+def test_every_scheme_can_be_explored(tmp_path, monkeypatch, scheme):
+    monkeypatch.setattr(explorer_sets, "MOST_USERS", 1)
+    flags = {"iterations": 2} if SCHEMES[scheme].factorizes else {}
+    case = made(tmp_path / "run", scheme, **flags)
+    document = jsonable(audit(tmp_path / "run", only=("inventory", "algebra")))
+    html = str(explorer.section(Material(tmp_path / "run", read_summary(tmp_path / "run"), case, document)).html)
+    (row,) = [row for row in document["coalitions"] if row["members"] == ["recommender"]]
+    assert row["detail"].replace("'", "&#39;") in cells(html, "recommender")
+    assert "The audit was not asked for attacks." in cells(html, "recommender")

@@ -1,0 +1,371 @@
+"""The page's verdict, findings and configuration say what the audit, the summary and run.toml say, and no more."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import typer
+from markupsafe import escape
+from typer.testing import CliRunner
+
+from protocol.roles import user_index
+from protocol.schemes import SCHEMES, find_scheme
+from sim.api import run
+from sim.audit import truth
+from sim.audit.audit import audit
+from sim.audit.show import in_short, name_of
+from sim.cli import takes_configuration
+from sim.config import RunConfig, read_config, resolve
+from sim.data import load
+from sim.evidence import open_case
+from sim.folder import jsonable, read_summary
+from sim.report import again, findings, verdict, verdict_cards
+from sim.report.findings_tables import behind
+from sim.report.findings_values import text, value_html
+from sim.report.flags import flags_of
+from sim.report.material import Material, gather
+from sim.report.verdict_epsilon import Cell, accounted, claimed, measured
+
+DATA = "synthetic:12x10:.5"
+QUICK = ("inventory", "algebra", "accounting")
+
+
+def material_of(folder: Path, only: tuple[str, ...] = QUICK) -> Material:
+    summary = read_summary(folder)
+    assert summary is not None
+    return Material(folder, summary, open_case(folder), jsonable(audit(folder, only=only)))
+
+
+def made(folder: Path, scheme: str, **flags: Any) -> Path:
+    steps = {"iterations": 3, "dim": 2} if find_scheme(scheme).factorizes else {}
+    run(out=folder, scheme=scheme, **{"data": DATA, "seed": 1, "transport": "inprocess", **steps, **flags})
+    return folder
+
+
+@pytest.fixture(scope="module")
+def masked(tmp_path_factory: pytest.TempPathFactory) -> Material:
+    return material_of(made(tmp_path_factory.mktemp("masked") / "run", "masked"))
+
+
+@pytest.fixture(scope="module")
+def collected(tmp_path_factory: pytest.TempPathFactory) -> Material:
+    """Of the scheme whose canary is quick, so that every question is really asked."""
+    folder = made(tmp_path_factory.mktemp("collected") / "run", "laplace-ratings")
+    return gather(folder, repetitions=400)
+
+
+def shown(html: str) -> str:
+    """What is read of it: without tags, on one line."""
+    return " ".join(re.sub(r"<[^>]*>", " ", html).split())
+
+
+def words(given: str) -> str:
+    return " ".join(str(escape(given)).split())
+
+
+# --- the verdict -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scheme", list(SCHEMES))
+def test_every_party_of_the_audit_is_in_the_table_with_its_words(tmp_path, scheme):
+    material = material_of(made(tmp_path / "run", scheme))
+    html = str(verdict.section(material).html)
+    body = html[html.index("<tbody>") :]
+    rows = [shown(row) for row in re.findall(r"<tr>.*?</tr>", body[: body.index("</table>")], re.S)]
+    parties = material.audit["parties"]
+    assert len(parties) >= 3 and len(rows) in (len(parties), len(parties) + 1)
+    for row, party in zip(rows, parties, strict=False):
+        assert row.startswith(words(name_of(party)))
+        assert words(in_short(party)) in row
+        if len(party["members"]) == 1:
+            assert all(words(seen) in row for seen in party["saw"])
+        else:
+            assert "if they collude" in row and "assumes no collusion" in row
+    if len(rows) > len(parties):
+        assert rows[-1].startswith("whoever sees the releases alone")
+    assert shown(html).startswith(f"{scheme} stays within its claims")
+    exposed = SCHEMES[scheme].permits["recommender"] == "exact-individual"
+    assert bool(re.search("which let the recommender .*see exact numbers of single users", shown(html))) == exposed
+    assert verdict.sentence(material).style == ("weak" if exposed else "good")
+    assert words(SCHEMES[scheme].claims) in shown(html)
+
+
+def test_a_run_beyond_its_claims_says_so_in_the_first_words(tmp_path):
+    material = material_of(made(tmp_path / "run", "direct", no_rho=True))
+    assert material.audit["verdict"] == "beyond-claims"
+    html = str(verdict.section(material).html)
+    first = shown(html)[:200]
+    assert first.startswith("direct goes beyond its claims.") and "difference-attack" in first
+    assert 'class="bad">direct goes beyond' in html and "within its claims" not in shown(html)
+    assert words(material.audit["findings"][0]["title"]) in shown(html)
+    assert "beyond its claim; claimed: noisy-individual at most" in shown(html)
+
+
+def test_declared_weaknesses_are_named_and_lead_to_their_findings(masked):
+    weak = {finding["id"] for finding in masked.audit["findings"] if finding["severity"] == "weak"}
+    told = verdict.sentence(masked)
+    assert weak and set(told.declared) == weak and told.beyond == []
+    top, below = str(verdict.section(masked).html), str(findings.section(masked).html)
+    for name in weak:
+        assert f'href="#finding-{name}"' in top and f'id="finding-{name}"' in below
+
+
+def test_an_aborted_run_says_so_and_is_not_called_good(tmp_path):
+    made(tmp_path / "run", "masked", iterations=20, options={"learning_rate": 1e6})
+    material = material_of(tmp_path / "run")
+    assert not material.summary["completed"]
+    html = str(verdict.section(material).html)
+    assert "until it was aborted" in shown(html) and words(material.summary["abort"]["sentence"]) in shown(html)
+    assert verdict.sentence(material).style == "weak"
+    assert "not measured" in shown(html) and "there is no result to measure" in shown(html)
+    assert "keyhole resume" in str(again.section(material).html)
+    assert "none: the run has no result" in str(again.section(material).html)
+
+
+def test_without_views_there_is_no_verdict_and_every_gap_is_said_in_words(tmp_path):
+    material = gather(made(tmp_path / "run", "masked", views="none"), repetitions=400)
+    html = shown(str(verdict.section(material).html))
+    assert material.audit["verdict"] is None and html.startswith("There is no verdict.")
+    assert "14 of 14 parties have no view in this run (--views none)" in html
+    assert "not known: no view was kept" in html and "not asked" in html
+    assert "nothing could be asked" in shown(str(findings.section(material).html))
+    assert "keyhole audit" not in str(again.section(material).html)
+
+
+@pytest.mark.parametrize("views", ["servers", "sample:3"])
+def test_with_some_views_the_other_questions_are_asked(tmp_path, views):
+    material = gather(made(tmp_path / "run", "laplace-ratings", views=views), repetitions=400)
+    told = verdict.sentence(material)
+    assert told.headline.endswith("as far as it could be asked") and told.style == "weak"
+    assert any(note.startswith("Not answered: algebra, attacks, statistics.") for note in told.notes)
+    rows = {row.who: row for row in verdict.table_rows(material)}
+    recommender = rows["recommender"]
+    assert recommender.works_out == "not asked" and recommender.saw != "not known: no view was kept"
+    assert recommender.measured.figure.startswith("≥ ") and recommender.accounted.figure == "8 per entry"
+
+
+# --- the three ε -----------------------------------------------------------------------------------------------------
+
+
+def test_accounted_figures_are_those_of_the_audit(masked):
+    accounting, case = masked.audit["accounting"], masked.case
+    row = accounting["all_releases"]["even"]
+    cell = accounted(masked.audit, case, ["recommender"])
+    assert cell.figure == f"{row['median']:.3g} median item, {row['worst']:.3g} worst"
+    assert accounted(masked.audit, case, ()).figure == f"{accounting['composed']['tight']:.3g}"
+    assert accounted(masked.audit, case, ["third_party"]) == Cell(why="no release reaches it")
+    assert accounted(masked.audit, case, ["recommender", "third_party"]).figure == "–"
+    three = accounted(masked.audit, case, ["recommender", "user:0", "user:1", "user:2"])
+    assert f"{accounting['colluders']['3']['all_releases']['worst']:.3g}" in three.figure
+    assert claimed(case, ["recommender"]).figure == "ε\u00a0=\u00a08"
+    assert claimed(case, ["recommender", "third_party"]).why == "assumes no collusion"
+
+
+def test_the_canary_that_exceeds_most_is_shown_with_its_own_epsilon():
+    def row(coalition, bound, claim, epsilon):
+        given = {"coalition": coalition, "lower_bound": bound, "claimed": claim, "epsilon": epsilon}
+        return {**given, "lower_bound_mu": None, "exceeds": claim is not None and bound > claim}
+
+    rows = [row(["recommender"], 5.0, 8.0, 8.0), row(["recommender"], 2.5, 1.0, 1.0), row(["user"], 0.5, 1.0, 1.0)]
+    finding = {"id": "missing-noise", "coalition": ["recommender"], "measured": 2.5, "severity": "weak"}
+    document = {"empirical": {"rows": rows, "delta": 1e-5}, "findings": [finding], "known_weaknesses": []}
+    beyond = measured(document, ["recommender"], "aggregate")
+    assert beyond == Cell("≥ 2.50", "canary at ε\u00a0=\u00a01", "bad")
+    document["known_weaknesses"] = ["missing-noise"]
+    assert measured(document, ["recommender"], "aggregate").style == "weak"
+    assert measured(document, ["user:3"], "aggregate") == Cell("≥ 0.50", "canary at ε\u00a0=\u00a01", "")
+    assert measured(document, ["user:3"], "nothing").figure == "–"  # a canary's user took part
+    assert measured({"empirical": None}, ["user:3"], None).why == "not asked"
+
+
+def test_a_measured_bound_of_a_real_canary_is_in_the_table(collected):
+    rows = [row for row in collected.audit["empirical"]["rows"] if row["coalition"] == ["recommender"]]
+    cell = measured(collected.audit, ["recommender"], "noisy-individual")
+    assert cell.figure in {f"≥ {row['lower_bound']:.2f}" for row in rows}
+    html = shown(str(verdict.section(collected).html))
+    assert cell.figure in html and "99.5 % confidence" in html
+    assert f"{collected.audit['empirical']['repetitions_in_all']:,} repetitions" in html
+
+
+def test_no_noise_is_no_claim(tmp_path):
+    material = material_of(made(tmp_path / "run", "masked", epsilon=math.inf))
+    rows = {row.who: row for row in verdict.table_rows(material)}
+    assert rows["recommender"].claimed == Cell(why="no noise was asked for: ε = ∞")
+    assert rows["recommender"].accounted == Cell(why="nothing is claimed")
+
+
+# --- accuracy, bytes, the run ----------------------------------------------------------------------------------------
+
+
+def test_the_floors_are_those_of_the_run_s_own_split(masked):
+    ratings = load(DATA)
+    own = {user_index(name): brought for name, brought in truth.all_ratings(masked.case).items()}
+    errors: dict[str, list[float]] = {"user-mean": [], "constant": []}
+    for user, item, value in zip(ratings.users, ratings.items, ratings.values, strict=True):
+        if item not in own[user].items:  # held out: in the data, and not in the user's view
+            errors["user-mean"].append(value - float(np.mean(own[user].ratings)))
+            errors["constant"].append(value - 3.5)
+    below, why = verdict_cards.device_floors(masked)
+    found = {floor["name"]: floor["test_rmse"] for floor in below}
+    assert why == "" and len(errors["constant"]) == masked.summary["ratings"]["test"] > 0
+    for name, missed in errors.items():
+        assert found[name] == pytest.approx(math.sqrt(np.mean(np.square(missed))))
+    card = verdict_cards.accuracy(masked)
+    mine, floor = masked.summary["accuracy"]["test_rmse"], found["user-mean"]
+    better = f"better by {floor - mine:.3f}" if mine < floor else f"worse by {mine - floor:.3f}"
+    assert ["The user's own mean *", f"{floor:.3f}", better] in card.rows
+
+
+def test_data_that_is_gone_is_said_in_place_of_the_floors(tmp_path):
+    data = tmp_path / "ratings.csv"
+    data.write_text("user,item,rating\n" + "".join(f"u{n % 6},i{n // 6},{1 + n % 5}\n" for n in range(30)))
+    material = material_of(made(tmp_path / "run", "plain", data=str(data)), only=("inventory",))
+    assert verdict_cards.device_floors(material)[0]
+    data.unlink()
+    below, why = verdict_cards.device_floors(material)
+    assert below == [] and "cannot be read now" in why and str(data) in why
+    assert words(why) in shown(str(verdict.section(material).html))
+
+
+def test_bytes_are_the_summary_s_and_the_paper_s_are_at_its_own_size(masked):
+    own, paper = verdict_cards.traffic(masked)
+    edges = masked.summary["bytes"]["per_iteration"]
+    assert [row[0] for row in own.rows[: len(edges)]] == [edge.replace("->", " → ") for edge in edges]
+    assert "12 users, 10 items, dim 2" in own.caption
+    assert paper is not None and "1,000 users, 10,000 items" in paper.caption
+    assert [row[1] for row in paper.rows] == ["12.00 kB", "5.00 kB", "3.00 MB"]
+
+
+# --- findings --------------------------------------------------------------------------------------------------------
+
+
+def test_every_finding_is_there_with_its_evidence(collected):
+    html = shown(str(findings.section(collected).html))
+    assert len(collected.audit["findings"]) >= 3
+    for finding in collected.audit["findings"]:
+        for part in ("title", "confidence", "evidence"):
+            assert words(finding[part]) in html
+    assert "{" not in html  # no raw JSON
+
+
+def test_the_gravest_of_an_id_is_open_and_harmless_checks_are_folded(masked):
+    html = str(findings.section(masked).html)
+    groups = findings.groups(
+        [
+            one
+            for finding in masked.audit["findings"]
+            if (one := findings.shown(finding, masked.audit["known_weaknesses"])).word != "info"
+        ]
+    )
+    assert html.count("<details open>") == len(groups) > 2
+    assert html.count('<span class="weak">declared</span>') >= len(groups)
+    harmless = sum(finding["severity"] == "info" for finding in masked.audit["findings"])
+    assert harmless and f"{harmless} check" in html
+
+
+def test_values_are_read_not_decoded():
+    nested = {"sums": 1088, "even": {"median": 16.867, "p99": 171.2}, "random": {"median": "inf", "p99": None}}
+    html = shown(str(value_html(nested)))
+    assert html == "sums 1,088 median 99 % even 16.87 171.2 random ∞ –"
+    assert text([0.25, 0.75]) == "0.25 to 0.75" and text(["a", "b"]) == "a, b" and text(True) == "yes"
+    assert shown(str(value_html(None))) == "none stated"
+    assert str(value_html("<b>")) == "&lt;b&gt;" and "<b>" not in str(value_html({"<b>": "<b>"}))
+
+
+def test_statistics_name_their_number_and_their_smallest_p():
+    def field(p, corrected):
+        names = {"party": "third_party", "kind": "MaskedGradient", "field": "values", "messages": 3}
+        return {**names, "values": 90, "smallest_p": p, "smallest_p_corrected": corrected, "rejected": []}
+
+    uniformity = {"level": 0.001, "correction": "Holm", "tests": 541, "notes": []}
+    uniformity["fields"] = [field(0.01, 0.4), field(None, None)]
+    compared = {"level": 0.001, "comparisons": [], "notes": []}
+    empty = dict.fromkeys(("empirical", "accounting", "inventory"))
+    (part,) = behind({**empty, "statistics": {"uniformity": uniformity, "ideal_against_real": compared}})
+    assert "541 tests" in part.words[0] and "smallest corrected p is 0.4" in part.words[0]
+    assert "too few values" in str(part.html)
+
+
+# --- run it again ----------------------------------------------------------------------------------------------------
+
+
+def parsed(flags: str) -> RunConfig:
+    """As the command line reads them."""
+    kept: list[RunConfig] = []
+    app = typer.Typer()
+
+    def note(config: RunConfig) -> None:
+        kept.append(config)
+
+    app.command()(takes_configuration(note))
+    done = CliRunner().invoke(app, shlex.split(flags))
+    assert done.exit_code == 0, done.output
+    return kept[0]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"scheme": "masked", "options": {"clip": 4.0, "dropout_allowance": 0.25}, "ring_bits": 40, "wire": "paper"},
+        {"scheme": "direct", "no_rho": True, "epsilon": 0.1, "users": 7, "rating_range": (0.5, 5.0)},
+        {"scheme": "dynamic", "data": "a b'c.csv", "join": 0.3, "online": 9, "views": "sample:2", "deadline": 1.5},
+        {"scheme": "masked", "epsilon": math.inf, "test_fraction": 0.0, "faults": "3:.1", "transport": "ipc"},
+        {"scheme": "covariance", "trust": "masked"},
+    ],
+)
+def test_the_flags_give_the_same_configuration(given):
+    config, _, _ = resolve(RunConfig(seed=5, **given))
+    again_, _, _ = resolve(parsed(flags_of(dataclasses.replace(config, users_per_process=1))))
+    assert again_ == config
+
+
+def test_both_commands_run_the_same_run_again(masked, tmp_path):
+    by_file, by_flags = (command for _, command in again.commands(masked)[:2])
+    toml = shlex.split(by_file)[3]
+    first = run(out=tmp_path / "a", **dataclasses.asdict(read_config(Path(toml))))
+    flags = by_flags.removeprefix("keyhole run ").partition(" --out")[0]
+    second = run(out=tmp_path / "b", **dataclasses.asdict(parsed(flags)))
+    for summary in (first, second):
+        assert summary["item_factors_sha256"] == masked.summary["item_factors_sha256"]
+        assert summary["anchor"] == masked.summary["anchor"]
+
+
+def test_the_configuration_has_every_option_and_digest(masked):
+    html = shown(str(again.section(masked).html))
+    for field in dataclasses.fields(RunConfig):
+        assert field.name == "options" or f"--{field.name.replace('_', '-')}" in html
+    summary = masked.summary
+    for value in (summary["item_factors_sha256"], summary["anchor"], masked.case.card.run_id.hex()):
+        assert value in html
+    assert f"--ring-bits left open {masked.params.ring_bits}" in html
+    assert "--join left open masked does not take it" in html
+    assert "what only the auditor may see" in html and "keyhole verify" in html
+    assert "gives the same item factors on the same platform" in html
+
+
+# --- strangers' names ------------------------------------------------------------------------------------------------
+
+
+def test_names_that_look_like_html_stay_names(tmp_path):
+    data = tmp_path / "<script>alert(1)<" / "script>.csv"  # the path holds a whole element
+    data.parent.mkdir()
+    data.write_text("user,item,rating\n" + "".join(f"u{n % 6},i{n // 6},{1 + n % 5}\n" for n in range(30)))
+    material = material_of(made(tmp_path / "<img src=x>", "direct", data=str(data)))
+    hostile = json.loads(json.dumps(material.audit))
+    hostile["findings"][0] |= {"title": "<script>alert(2)</script>", "evidence": "<i>", "measured": {"<u>": ["<s>"]}}
+    hostile["unanswered"] = {"algebra": "<script>alert(3)</script>"}
+    material = dataclasses.replace(material, audit=hostile)
+    data.unlink()
+    for section in (verdict.section, findings.section, again.section):
+        html = str(section(material).html)
+        assert not re.search(r"<(script|img|i|u|s)\b", html)
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in str(again.section(material).html)
+    assert "&lt;script&gt;alert(3)" in str(verdict.section(material).html)
