@@ -109,7 +109,7 @@ def account_envelopes(
     claim, releases = params.epsilon, params.iterations
     if math.isinf(claim):
         return {"epsilon": math.inf, "delta": delta, "method": "no noise (ε = ∞), so nothing bounds what is released"}
-    items, sampled = _accounted_items(params, recommender_tape, raters)
+    items, sampled = accounted_items(params, recommender_tape, raters)
     keys = [recommender_tape.key("item", int(item)) for item in items]
     recommender = recommender_epsilons(params, inverse_envelope_sums(keys, params.dim, releases), delta)
     return {
@@ -142,7 +142,7 @@ def recommender_epsilons(params: Params, inverse_sums: Floats, delta: float = DE
     return {name: gaussian_epsilon(float(mu), delta) for name, mu in picked.items()}
 
 
-def _accounted_items(
+def accounted_items(
     params: Params, tape: Tape, raters: npt.NDArray[np.int64]
 ) -> tuple[npt.NDArray[np.int64], bool]:
     """The items that can be released, or so many of them as may be accounted, drawn from the tape."""

@@ -7,14 +7,18 @@ from importlib import metadata, resources
 
 from markupsafe import Markup
 
-from sim.report import again, explorer, findings, sequence, verdict
+from sim.report import accounting, again, course, explorer, findings, sequence, traffic, verdict
 from sim.report.material import Material
 from sim.report.section import Section, render
+from sim.show import length
 
 SECTIONS: tuple[Callable[[Material], Section | None], ...] = (  # in this order on the page
     verdict.section,
     sequence.section,
     explorer.section,
+    traffic.section,
+    course.section,
+    accounting.section,
     findings.section,
     again.section,
 )
@@ -24,7 +28,8 @@ def report_page(material: Material) -> str:
     made = [found for section in SECTIONS if (found := section(material)) is not None]
     summary = material.summary
     heading = f"{summary['scheme']} on {summary['data']}"
-    sizes = f"{summary['users']} users, {summary['items']} items, {summary['iterations']} iterations"
+    turns = length(material.scheme.factorizes, summary["iterations"], summary["dim"])
+    sizes = f"{summary['users']:,} users, {summary['items']:,} items, {turns}"
     lead = f"{sizes}, seed {summary['seed']}. {material.scheme.title}"
     return page(heading, lead, made)
 

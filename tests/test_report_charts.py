@@ -1,0 +1,319 @@
+"""The charts of a run's page: what they show is what the run's own records say."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from protocol.schemes import SCHEMES
+from sim.audit.accounting import account
+from sim.config import RunConfig
+from sim.evidence import open_case
+from sim.folder import jsonable
+from sim.report import account_curve, accounting, course, section, series, traffic, traffic_bars
+from sim.report.material import Material
+from sim.run import run
+from sim.traffic import by_kind
+
+DATA: dict[str, Any] = {"data": "synthetic:8x6:.6", "seed": 1, "transport": "inprocess", "iterations": 5, "dim": 2}
+ONE_SHOT = ("trusted", "covariance", "hybrid", "laplace-ratings", "randomized-response")
+MOST_SVG = 40_000
+
+
+def material_of(folder: Path, scheme: str, **flags: Any) -> Material:
+    config = {**DATA, **flags}
+    if not SCHEMES[scheme].factorizes:
+        config = {name: value for name, value in config.items() if name not in ("iterations", "dim")}
+    on_line = config.pop("on_line", lambda line: None)
+    summary = run(RunConfig(scheme=scheme, **config), out=folder, on_line=on_line)
+    case = open_case(folder)
+    return Material(folder, summary, case, {"accounting": jsonable(account(case)[0])})
+
+
+@pytest.fixture(scope="module")
+def dynamic(tmp_path_factory):
+    """Users come and go, so no iteration is like another."""
+    return material_of(tmp_path_factory.mktemp("dynamic") / "run", "dynamic", join=0.4, leave=0.4)
+
+
+@pytest.fixture(scope="module")
+def masked(tmp_path_factory):
+    return material_of(tmp_path_factory.mktemp("masked") / "run", "masked")
+
+
+Drawn = dict[str, tuple[Any, Any, Any, str]]  # key -> axes, columns and rows of the table, words
+
+
+def keep_charts(monkeypatch: pytest.MonkeyPatch) -> Drawn:
+    """Every chart that is drawn from now on."""
+    found: Drawn = {}
+
+    def keep(figure: Any, key: str, title: str, description: str, columns: Any, rows: Any) -> Any:
+        found[key] = (figure.axes[0], columns, rows, description)
+        return section.picture(figure, key, title, description, columns, rows)
+
+    for module in (traffic, traffic_bars, course, accounting):
+        monkeypatch.setattr(module, "picture", keep)
+    return found
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    return keep_charts(monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def page(dynamic):
+    """(what its three sections say, their charts)."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        found = keep_charts(monkeypatch)
+        return "".join(part.section(dynamic).html for part in (traffic, course, accounting)), found
+
+
+def pictures(html: str) -> list[str]:
+    return re.findall(r"<svg.*?</svg>", html, re.S)
+
+
+def scale_of(label: str) -> float:
+    """What one unit of an axis is, in bytes."""
+    unit = re.search(r"\((\w+)\)", label)
+    assert unit is not None
+    return {name: scale for scale, name in series.UNITS}[unit[1]]
+
+
+def hex_of(colour: Any) -> str:
+    from matplotlib.colors import to_hex
+
+    return to_hex(colour)
+
+
+# --- bandwidth -------------------------------------------------------------------------------------------------------
+
+
+def test_layers_are_the_bytes_that_were_counted_and_the_line_is_what_was_predicted(dynamic, page):
+    drawn = page[1]
+    rows, n = dynamic.bandwidth["rows"], dynamic.summary["iterations"]
+    for key, name in (("traffic-kind", lambda row: row["kind"]), ("traffic-edge", traffic.edge_of)):
+        axes = drawn[key][0]
+        scale = scale_of(axes.get_ylabel())
+        *layers, line = axes.patches
+        tops = [np.array(layer.get_data().values) * scale for layer in layers] + [np.zeros(n)]
+        for layer, top, below in zip(layers, tops[:-1], tops[1:], strict=True):
+            mine = [row for row in rows if name(row) == layer.get_label()]
+            counted = [sum(row["wire_bytes"] for row in mine if row["iteration"] == t) for t in range(n)]
+            assert any(counted)
+            assert top - below == pytest.approx(counted, abs=1e-6)
+        predicted = [sum(row["predicted_bytes"] for row in rows if row["iteration"] == t) for t in range(n)]
+        assert np.array(line.get_data().values) * scale == pytest.approx(predicted)
+        assert tops[0] == pytest.approx([sum(r["wire_bytes"] for r in rows if r["iteration"] == t) for t in range(n)])
+        assert len(set(predicted)) > 1  # or the order of iterations would not be tested
+
+
+def test_every_bar_is_a_row_of_the_bandwidth_table(dynamic, page):
+    drawn = page[1]
+    sums = by_kind(dynamic.bandwidth["rows"], dynamic.summary["iterations"])
+    for key, when in (("traffic-once", ("set-up", "end")), ("traffic-each", ("iteration",))):
+        axes, _, rows, _ = drawn[key]
+        scale = scale_of(axes.get_xlabel())
+        expected = sorted((row["wire_bytes"] for row in sums if row["when"] in when), reverse=True)
+        bars = sorted((bar.get_width() * scale for bar in axes.patches), reverse=True)
+        assert bars == pytest.approx(expected[: traffic_bars.MOST_BARS])
+        assert len(rows) == len(expected)
+        (marks,) = axes.lines
+        assert sorted(marks.get_xdata() * scale, reverse=True) == pytest.approx(bars)  # predicted = measured here
+
+
+def test_an_edge_has_one_colour_in_all_charts(page):
+    drawn = page[1]
+    *layers, _ = drawn["traffic-edge"][0].patches
+    stack = {layer.get_label(): hex_of(layer.get_facecolor()) for layer in layers}
+    assert len(set(stack.values())) == len(stack) > 3
+    for key in ("traffic-once", "traffic-each"):
+        bars = {part.get_label(): hex_of(part.patches[0].get_facecolor()) for part in drawn[key][0].containers}
+        assert {edge: colour for edge, colour in bars.items() if edge in stack}.items() <= stack.items()
+
+
+def test_prediction_measurement_and_kernel_are_compared_in_words(masked):
+    html = words_of(masked)
+    total = f"{masked.bandwidth['total']['wire_bytes']:,}"
+    assert f"Predicted = measured, to the byte: {total} bytes" in html
+    assert "The kernel&#39;s count is not known: All parties were in one process" in html
+
+    def told(**changed: Any) -> str:
+        made = dataclasses.replace(masked)
+        document = json.loads(json.dumps(masked.bandwidth))
+        document["total"] |= changed.pop("total", {})
+        made.__dict__["bandwidth"] = document | changed
+        return words_of(made)
+
+    whole = masked.bandwidth["total"]["wire_bytes"]
+    assert "Predicted = measured = kernel, to the byte" in told(total={"kernel_bytes": whole})
+    apart = told(total={"kernel_bytes": whole + 700, "apart_bytes": 700})
+    assert "= kernel" not in apart and "700 more bytes were apart" in apart
+    off = told(match=False, differences=["iteration 3: 5 bytes were counted."], total={"predicted_bytes": whole + 5})
+    assert "they differ in 1 places" in off and "<li>iteration 3: 5 bytes were counted.</li>" in off
+    assert '<p class="bad">' in off and "to the byte" not in off
+
+
+def words_of(material: Material) -> str:
+    words = traffic._words(material, traffic.count(material))
+    return str(section.render("traffic.html", **words, charts=[]))
+
+
+def test_payload_and_overhead_add_up(masked):
+    words = traffic._words(masked, traffic.count(masked))
+    assert sum(words["overhead"].values()) == words["wire"] == masked.bandwidth["total"]["wire_bytes"]
+    assert sum(words["parts"].values()) == words["wire"]
+    assert words["overhead"]["payload"] == masked.bandwidth["total"]["payload_bytes"]
+
+
+# --- long runs -------------------------------------------------------------------------------------------------------
+
+
+def test_a_long_run_is_drawn_in_steps_and_says_so(tmp_path, drawn):
+    material = material_of(tmp_path / "run", "dynamic", iterations=250, join=0.3, leave=0.3, views="none")
+    html = traffic.section(material).html + course.section(material).html
+    axes, _, rows, words = drawn["traffic-kind"]
+    steps = axes.patches[0].get_data()
+    assert len(steps.values) == 84 and "Each step is the mean of 3 iterations." in words
+    assert len(rows) <= series.MOST_ROWS + 1 and "one of every 2 steps" in words and rows[-1][0] == "249"
+    widths = np.diff(steps.edges)
+    counted = sum(row["wire_bytes"] for row in material.bandwidth["rows"] if 0 <= row["iteration"] < 250)
+    assert (steps.values * widths).sum() * scale_of(axes.get_ylabel()) == pytest.approx(counted)
+    assert all(len(picture) <= MOST_SVG for picture in pictures(html)) and len(pictures(html)) == 7
+
+
+def test_beyond_the_colours_the_smallest_are_added_up():
+    amounts = {f"kind {n}": [float(n), 1.0] for n in range(11)}
+    shown = series.leading(amounts)
+    assert list(shown) == [*(f"kind {n}" for n in range(4, 11)), series.OTHER]
+    assert shown[series.OTHER] == [0 + 1 + 2 + 3, 4.0]
+    assert len(set(series.colours(shown).values())) == 8
+
+
+# --- iterations ------------------------------------------------------------------------------------------------------
+
+
+def test_course_shows_the_lines_of_the_run(dynamic, page):
+    html, drawn = page
+    lines = dynamic.lines[1:]
+    error = drawn["course-error"][0].lines
+    assert list(error[0].get_ydata()) == pytest.approx([line["train_mae"] for line in lines])
+    assert error[1].get_ydata()[0] == dynamic.summary["accuracy"]["plain"]["train_mae"]
+    seconds = drawn["course-seconds"][0]
+    assert "milliseconds" in seconds.get_ylabel()
+    assert list(seconds.lines[0].get_ydata()) == pytest.approx([1000 * line["seconds"] for line in lines])
+    for patch, name in zip(drawn["course-users"][0].patches, ("online", "contributors", "dropouts"), strict=True):
+        assert list(patch.get_data().values) == [line[name] for line in lines]
+    assert "not of processes that wait for each other" in html  # what the seconds mean in one process
+
+
+@pytest.mark.parametrize("scheme", ONE_SHOT)
+def test_what_has_no_iterations_says_so_instead_of_an_empty_chart(scheme, tmp_path):
+    material = material_of(tmp_path / "run", scheme)
+    assert "so there is nothing to draw" in course.section(material).html
+    assert not pictures(course.section(material).html)
+    figures = accounting.section(material).html
+    assert "there is no curve" in figures and "<table>" in figures and not pictures(figures)
+    charts = pictures(traffic.section(material).html)
+    assert len(charts) == 1 and "traffic-once" in charts[0]
+
+
+def test_an_aborted_run_shows_how_far_it_came_and_predicts_nothing(tmp_path, drawn):
+    def stop(line: dict[str, Any]) -> None:
+        if line["iteration"] == 2:
+            raise KeyboardInterrupt
+
+    material = material_of(tmp_path / "run", "masked", on_line=stop)
+    bytes_, shown = traffic.section(material).html, course.section(material).html
+    assert "Nothing is predicted" in bytes_ and "to the byte" not in bytes_
+    assert "predicted, in all" not in pictures(bytes_)[0] and "not predicted" in bytes_
+    assert "after 3 of 5 iterations: INTERRUPTED" in shown
+    assert len(drawn["course-seconds"][2]) == 3
+    accounting.section(material)
+    assert [row[0] for row in drawn["accounting-curve"][2]] == ["1", "2", "3"]
+
+
+# --- accounting ------------------------------------------------------------------------------------------------------
+
+
+def last_of(material: Material) -> account_curve.Point:
+    curve = account_curve.curve_of(material)
+    assert isinstance(curve, account_curve.Curve)
+    figures = [(point.basic, point.tight, point.worst or 0) for point in curve.points]
+    assert figures == sorted(figures)  # more releases never leave less
+    return curve.points[-1]
+
+
+@pytest.mark.parametrize("run", ["masked", "dynamic"])
+def test_the_curve_ends_at_the_audits_figure(run, request):
+    material = request.getfixturevalue(run)
+    last, found = last_of(material), material.audit["accounting"]
+    assert {name: getattr(last, name) for name in found["composed"]} == found["composed"]
+    even = found["all_releases"]["even"]
+    assert (last.median, last.worst) == (even["median"], even["worst"])
+    assert last.iterations == material.summary["iterations"]
+
+
+@pytest.mark.parametrize(("scheme", "source"), [("masked", "expected"), ("direct", "uploads")])
+def test_without_views_it_ends_at_the_summarys_figure(scheme, source, tmp_path):
+    material = material_of(tmp_path / "run", scheme, views="none", iterations=17, epsilon=0.5)
+    last, accounted = last_of(material), material.summary["privacy"]["accounted"]
+    assert (last.basic, last.advanced, last.tight) == tuple(accounted[name] for name in ("basic", "advanced", "tight"))
+    assert last.releases == accounted["releases"] == 17
+    if scheme == "masked":
+        known = accounted["recommender"]
+        assert (last.median, last.worst) == (known["median"], known["worst"])
+        assert "The recommender kept no view" in accounting.section(material).html
+    curve = account_curve.curve_of(material)
+    assert isinstance(curve, account_curve.Curve) and curve.source == source and len(curve.points) < 17
+
+
+def test_the_drawn_lines_are_the_points_and_the_claim_is_drawn_as_one(masked, drawn):
+    accounting.section(masked)
+    axes, _, rows, words = drawn["accounting-curve"]
+    lines = {line.get_label(): list(line.get_ydata()) for line in axes.lines}
+    found = masked.audit["accounting"]
+    assert lines["to the recommender, worst item"][-1] == found["all_releases"]["even"]["worst"]
+    assert lines["tight, to a party without the envelopes"][-1] == found["composed"]["tight"]
+    assert set(lines["claimed, for one release"]) == {found["claimed"]} == {8.0}
+    assert axes.get_xscale() == axes.get_yscale() == "log" and "δ = 1e-05" in axes.get_ylabel()
+    assert len(rows) == 5 and "where 8 is claimed for one release" in words
+
+
+@pytest.mark.parametrize(
+    ("scheme", "flags", "words"),
+    [
+        ("plain", {}, "Nothing is claimed."),
+        ("masked", {"epsilon": float("inf")}, "no noise is added, so nothing bounds"),
+        ("direct", {"no_rho": True}, "Nothing bounds 5 releases together"),
+    ],
+)
+def test_what_nothing_bounds_has_no_curve(scheme, flags, words, tmp_path):
+    html = accounting.section(material_of(tmp_path / "run", scheme, **flags)).html
+    assert words in html and not pictures(html)
+    assert "composition" not in html  # figures that are no bounds are not printed as such
+
+
+# --- every chart -----------------------------------------------------------------------------------------------------
+
+
+def test_every_chart_has_a_title_units_words_and_numbers(page):
+    html, drawn = page
+    charts = pictures(html)
+    assert len(charts) == len(drawn) == 8 == html.count("<details>")
+    for chart in charts:
+        assert len(chart) <= MOST_SVG
+        title, words = (re.search(rf"<{tag} [^>]*>([^<]+)</{tag}>", chart) for tag in ("title", "desc"))
+        assert title is not None and words is not None and re.search(r"\d", words[1])
+        assert re.search(r"<(path|use)", chart)
+    for axes, columns, rows, _ in drawn.values():
+        assert axes.get_xlabel() and axes.get_ylabel()
+        assert rows and all(len(row) == len(columns) for row in rows)
+    assert len(html) < 300_000
