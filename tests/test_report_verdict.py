@@ -134,7 +134,7 @@ def test_without_views_there_is_no_verdict_and_every_gap_is_said_in_words(tmp_pa
     material = gather(made(tmp_path / "run", "masked", views="none"), repetitions=400)
     html = shown(str(verdict.section(material).html))
     assert material.audit["verdict"] is None and html.startswith("There is no verdict.")
-    assert "14 of 14 parties have no view in this run (--views none)" in html
+    assert "has no view of recommender (14 are missing)" in html and "run with --views full" in html
     assert "not known: no view was kept" in html and "not asked" in html
     assert "nothing could be asked" in shown(str(findings.section(material).html))
     assert "keyhole audit" not in str(again.section(material).html)

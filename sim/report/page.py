@@ -7,6 +7,7 @@ from importlib import metadata, resources
 
 from markupsafe import Markup
 
+from protocol.schemes import SCHEMES
 from sim.report import accounting, again, course, explorer, findings, sequence, traffic, verdict
 from sim.report.material import Material
 from sim.report.section import Section, render
@@ -25,13 +26,26 @@ SECTIONS: tuple[Callable[[Material], Section | None], ...] = (  # in this order 
 
 
 def report_page(material: Material) -> str:
-    made = [found for section in SECTIONS if (found := section(material)) is not None]
+    made = [found for section in SECTIONS if (found := _made(section, material)) is not None]
     summary = material.summary
     heading = f"{summary['scheme']} on {summary['data']}"
     turns = length(material.scheme.factorizes, summary["iterations"], summary["dim"])
     sizes = f"{summary['users']:,} users, {summary['items']:,} items, {turns}"
     lead = f"{sizes}, seed {summary['seed']}. {material.scheme.title}"
     return page(heading, lead, made)
+
+
+def _made(section: Callable[[Material], Section | None], material: Material) -> Section | None:
+    """A scheme of one's own may do what a section cannot follow: that is said, and the others are made."""
+    if type(material.scheme) in SCHEMES.values():
+        return section(material)
+    try:
+        return section(material)
+    except Exception as fault:
+        name = section.__module__.rpartition(".")[2]
+        why = " ".join(f"{type(fault).__name__}: {fault}".split())
+        html = render("missing.html", title="This part could not be made", words=why)
+        return Section(name, name.capitalize(), html)
 
 
 def page(heading: str, lead: str, sections: Iterable[Section]) -> str:
