@@ -81,6 +81,7 @@ class Launch:
         self._alive: dict[int, list[str]] = {}
         self._ordered: dict[str, tuple[list[str], bool]] = {}  # by first party: who has no process yet, and its resume
         self._waiting = set(self._secrets)  # parties whose end was not reported
+        self._left: set[str] = set()  # users who did not take note of the end in time
         self._resumed: set[str] = set()
         self._servers_done: float | None = None
         self._quitting = False
@@ -106,7 +107,7 @@ class Launch:
             self._happen(0)
             self._start_servers()
             self._start_users()
-            while self._waiting or (self._alive and time.monotonic() < self._news + _CLOSING_SECONDS):
+            while self._waiting or self._closing():
                 self._pump(_SILENCE)
                 self._check_the_last()
                 if not self._waiting and not self._quitting:
@@ -208,7 +209,13 @@ class Launch:
             self._servers_done = time.monotonic()
         if time.monotonic() > max(self._servers_done, self._news) + max(self._staff.deadline, _LAST_SECONDS):
             self.outcome.gone += sorted(self._waiting, key=user_index)  # the run is complete without them
+            self._left |= self._waiting
             self._waiting.clear()
+
+    def _closing(self) -> bool:
+        """Processes whose parties are all done close their connections; nobody waits for one that was left behind."""
+        busy = any(self._left.isdisjoint(parties) for parties in self._alive.values())
+        return busy and time.monotonic() < self._news + _CLOSING_SECONDS
 
     def _exited(self, pid: int, code: int) -> None:
         parties = self._alive.pop(pid, [])

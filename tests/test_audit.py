@@ -22,11 +22,12 @@ QUICK = ("inventory", "algebra", "attacks", "accounting")  # all but those that 
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
-    """A run of each scheme on the demo data, and `direct` without ρ."""
+    """A run of each scheme on the demo data, and `direct` without ρ; short ones, but for the one that is asked all."""
     root = tmp_path_factory.mktemp("audited")
-    for scheme in SCHEMES:
-        made(root / scheme, scheme, epsilon=1.0) if scheme != "plain" else made(root / scheme, scheme)
-    made(root / "no-rho", "direct", epsilon=1.0, no_rho=True)
+    for scheme, found in SCHEMES.items():
+        steps = {"iterations": 8} if found.factorizes and scheme != "dynamic" else {}
+        made(root / scheme, scheme, **steps, **({} if scheme == "plain" else {"epsilon": 1.0}))
+    made(root / "no-rho", "direct", epsilon=1.0, no_rho=True, iterations=8)
     return root
 
 
@@ -97,7 +98,8 @@ def test_strict_fails_beyond_the_claims_and_only_then(folders, run, code):
     result = keyhole(folders / run, *only(*QUICK), "--strict")
     assert result.exit_code == code, result.stdout
     assert ("beyond its claims" in result.stdout) == (code == 3)
-    assert keyhole(folders / run, *only(*QUICK)).exit_code == 0  # without it the verdict is for people
+    if code:
+        assert keyhole(folders / run, *only(*QUICK)).exit_code == 0  # without it the verdict is for people
 
 
 def test_without_rho_it_is_the_difference_attack_that_breaks_it(folders):

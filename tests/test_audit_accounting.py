@@ -295,7 +295,6 @@ def test_the_reference_lies_inside_what_seeds_give(claim, dim, releases, way, se
 
 real = [
     pytest.mark.slow,
-    pytest.mark.xdist_group("real ratings"),
     pytest.mark.skipif(
         find("ml-100k") is None, reason="ml-100k is absent: set KEYHOLE_DATA or run keyhole fetch ml-100k"
     ),

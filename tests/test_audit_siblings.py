@@ -421,7 +421,6 @@ def test_densities_add_up_to_one_and_presence_is_guessed_by_the_base_rate_at_lea
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("real ratings")
 @pytest.mark.skipif(find("ml-100k") is None, reason="ml-100k is absent: set KEYHOLE_DATA or run keyhole fetch ml-100k")
 @pytest.mark.parametrize(
     ("gamma", "once", "ten"), [(0.5, 1.0, 1.0), (1.0, 0.67, 0.999), (2.0, 0.51, 0.96), (3.5, 0.44, 0.86)]

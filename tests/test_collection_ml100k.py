@@ -12,7 +12,6 @@ from sim.run import run
 needs_ratings = pytest.mark.skipif(
     find("ml-100k") is None, reason="ml-100k is absent: set KEYHOLE_DATA or run keyhole fetch ml-100k"
 )
-pytestmark = pytest.mark.xdist_group("real ratings")
 
 
 def test_the_counts_of_the_reference_follow_from_the_formulas():

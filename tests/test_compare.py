@@ -129,7 +129,6 @@ def test_floors_and_schemes_are_measured_on_the_same_ratings():
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("real ratings")
 @pytest.mark.skipif(
     find("ml-100k") is None, reason="ml-100k is absent: set KEYHOLE_DATA or run keyhole fetch ml-100k"
 )

@@ -14,7 +14,6 @@ from sim.run import run
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.xdist_group("real ratings"),
     pytest.mark.skipif(
         find("ml-100k") is None, reason="ml-100k is absent: set KEYHOLE_DATA or run keyhole fetch ml-100k"
     ),

@@ -156,7 +156,6 @@ def test_a_gain_of_the_stated_size_is_found():
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("real ratings")
 @pytest.mark.skipif(find("ml-100k") is None, reason="ml-100k is absent: set KEYHOLE_DATA or run keyhole fetch ml-100k")
 def test_no_server_alone_learns_more_of_movielens_than_it_may(tmp_path):
     document, _ = audited(tmp_path / "run", "masked", data="ml-100k", dim=10, iterations=2)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import statistics
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
 from support_runs import long
 from test_deaths import Killer, in_process, losses, run_with_deaths
 
+from actors.observer import Accuracy
+from sim.baseline import plain_accuracy, start_baseline
 from sim.config import RunConfig
 from sim.data import find
 from sim.plan import make_plan
@@ -18,7 +19,6 @@ from sim.run import run
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.xdist_group("real ratings"),  # a thousand processes at a time, not two thousand
     pytest.mark.skipif(
         find("ml-100k") is None, reason="ml-100k is absent: set KEYHOLE_DATA or run keyhole fetch ml-100k"
     ),
@@ -27,9 +27,16 @@ pytestmark = [
 MEMORY = {"scheme": "masked", "data": "ml-100k", "transport": "inprocess", "views": "none"}
 
 
+def plain_on(config: RunConfig) -> Accuracy:
+    """The rule alone, as whole-matrix operations; what the roles learn must be what it learns."""
+    plan = make_plan(config)
+    return plain_accuracy(plan.card.params, plan.data, plan.run_seed, plan.churn())
+
+
 def test_943_user_processes_repeat_the_in_process_run_bit_for_bit(tmp_path):
-    config = {"scheme": "masked", "data": "ml-100k", "dim": 10, "iterations": 20, "epsilon": 8.0, "seed": 1}
-    processes = run(RunConfig(**config), out=tmp_path / "tcp")
+    config = {"scheme": "masked", "data": "ml-100k", "dim": 10, "iterations": 5, "epsilon": 8.0, "seed": 1}
+    # a deadline that no machine is too busy for: after half of it a party asks again for what is only late
+    processes = run(RunConfig(**config, deadline=600.0), out=tmp_path / "tcp")
     memory = run(RunConfig(**config, transport="inprocess", views="none"), out=tmp_path / "memory")
     assert processes["completed"] and processes["rejected"] == {} and processes["dropouts"] == 0
     assert processes["processes"] == {"third_party": 1, "recommender": 1, "user": 943}
@@ -41,56 +48,95 @@ def test_943_user_processes_repeat_the_in_process_run_bit_for_bit(tmp_path):
     assert processes["memory"]["user_process_uss_mean"] <= 5e6
 
 
-def test_without_noise_the_masked_sum_learns_what_plain_learns(tmp_path, record_property):
-    """dim 50, 100 iterations: train MAE .70 ± .02, test RMSE .95 ± .02, both errors within .002 of `plain`."""
-    config = {**MEMORY, "dim": 50, "iterations": 100, "seed": 1}
-    masked = run(RunConfig(**config, epsilon=float("inf")), out=tmp_path / "masked")
-    plain = run(RunConfig(**{**config, "scheme": "plain"}), out=tmp_path / "plain")
-    assert masked["accuracy"]["train_mae"] == pytest.approx(0.70, abs=0.02)
-    assert masked["accuracy"]["test_rmse"] == pytest.approx(0.95, abs=0.02)
-    for figure in ("train_mae", "test_rmse"):
-        assert masked["accuracy"][figure] == pytest.approx(plain["accuracy"][figure], abs=0.002)
-    ours, theirs = (np.load(tmp_path / name / "model" / "item_factors.npy") for name in ("masked", "plain"))
-    difference = float(np.abs(ours - theirs).max())
-    record_property("max_difference_of_item_factors", difference)
-    print(f"max |ΔV| between masked (ε = ∞) and plain after 100 iterations: {difference:.2e}")
-    assert 0 < difference < 1e-3
-    assert masked["clipped"] == 0
+# --- without noise: what plain learns --------------------------------------------------------------------------------
+
+MASKED = {**MEMORY, "dim": 50, "iterations": 100, "seed": 1, "epsilon": float("inf")}
+DYNAMIC = {**MEMORY, "scheme": "dynamic", "epsilon": float("inf"), "seed": 1}
 
 
-def test_the_published_noise_costs_at_epsilon_8_what_the_reference_says(tmp_path):
-    """dim 10, 100 iterations, mean of 3 seeds: MAE increase .004 ± .03 and test RMSE at most 1.02."""
+def check_as_plain(folder: Path, config: RunConfig, within: float) -> dict:
+    """Both errors are within .002 of those of the rule alone, and no factor is further than `within` from its own."""
+    summary, plan = run(config, out=folder), make_plan(config)
+    plain = start_baseline(plan.card.params, plan.data, plan.run_seed)
+    for _ in range(config.iterations):
+        plain.iterate()
+    errors = {"train_mae": plain.errors(plan.data.train), "test_rmse": plain.errors(plan.data.held_out)}
+    assert summary["accuracy"]["train_mae"] == pytest.approx(np.abs(errors["train_mae"]).mean(), abs=0.002)
+    assert summary["accuracy"]["test_rmse"] == pytest.approx(np.sqrt(np.mean(errors["test_rmse"] ** 2)), abs=0.002)
+    difference = float(np.abs(np.load(folder / "model" / "item_factors.npy") - plain.item_factors).max())
+    print(f"max |ΔV| between masked (ε = ∞) and plain after {config.iterations} iterations: {difference:.2e}")
+    assert 0 < difference < within and summary["clipped"] == 0
+    return summary["accuracy"]
+
+
+def test_plain_reaches_the_reference_figures():
+    """dim 50, 100 iterations: train MAE .70 ± .02, test RMSE .95 ± .02. 100 online, 3000: at most .96 (.941)."""
+    plain = plain_on(RunConfig(**MASKED))
+    assert plain.train_mae == pytest.approx(0.70, abs=0.02) and plain.test_rmse == pytest.approx(0.95, abs=0.02)
+    by_length = {length: plain_on(RunConfig(**DYNAMIC, online=100, iterations=length)) for length in (1000, 3000)}
+    assert by_length[1000].test_rmse <= 1.02 and by_length[3000].test_rmse <= 0.96
+
+
+def test_without_noise_the_masked_sum_learns_what_plain_learns(tmp_path):
+    """Of 200 users, at full length; the training error falls from 2.5 to .64."""
+    accuracy = check_as_plain(tmp_path / "run", RunConfig(**MASKED, users=200), 1e-3)
+    assert accuracy["train_mae"] <= 0.70
+
+
+@long
+def test_without_noise_the_masked_sum_of_everyone_learns_what_plain_learns(tmp_path):
+    accuracy = check_as_plain(tmp_path / "masked", RunConfig(**MASKED), 1e-3)
+    assert accuracy["train_mae"] == pytest.approx(0.70, abs=0.02)
+    assert accuracy["test_rmse"] == pytest.approx(0.95, abs=0.02)
+    flags = {name: value for name, value in MASKED.items() if name != "epsilon"}
+    plain = run(RunConfig(**{**flags, "scheme": "plain"}), out=tmp_path / "plain")
+    assert plain["accuracy"]["test_rmse"] == pytest.approx(accuracy["test_rmse"], abs=0.002)
+
+
+def dynamic_without_noise(folder: Path, **flags: int) -> dict:
+    """The test error is that of plain, among the same users who come and go."""
+    accuracy = run(RunConfig(**{**DYNAMIC, **flags}), out=folder)["accuracy"]
+    print(f"dynamic, ε = ∞, {flags}: test RMSE {accuracy['test_rmse']:.4f}")
+    plain = plain_on(RunConfig(**{**DYNAMIC, **flags}))
+    assert accuracy["test_rmse"] == pytest.approx(plain.test_rmse, abs=1e-6)
+    assert accuracy["train_mae"] == pytest.approx(plain.train_mae, abs=1e-6)
+    return accuracy
+
+
+def test_dynamic_without_noise_learns_what_plain_learns(tmp_path):
+    """50 of 150 users at a time; the training error falls from 2.5 to .76."""
+    assert dynamic_without_noise(tmp_path / "run", users=150, online=50, iterations=400)["train_mae"] <= 0.80
+
+
+@long
+def test_dynamic_without_noise_reaches_the_reference(tmp_path):
+    """100 of a third of 943 users at a time, 3000 iterations: test RMSE at most .96 (reference .941)."""
+    assert dynamic_without_noise(tmp_path / "run", online=100, iterations=3000)["test_rmse"] <= 0.96
+
+
+# --- with noise, and with losses -------------------------------------------------------------------------------------
+
+
+def check_noise_cost(folder: Path, seeds: Sequence[int]) -> None:
+    """dim 10, 100 iterations, mean of the seeds: MAE increase .004 ± .03 and test RMSE at most 1.02."""
     config = {**MEMORY, "dim": 10, "iterations": 100, "epsilon": 8.0}
-    with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as pool:
-        begun = [pool.submit(run, RunConfig(**config, seed=seed), out=tmp_path / str(seed)) for seed in (1, 2, 3)]
-        runs = [each.result() for each in begun]
-    increase = statistics.mean(summary["accuracy"]["mae_increase"] for summary in runs)
-    rmse = statistics.mean(summary["accuracy"]["test_rmse"] for summary in runs)
-    print(f"mean of 3 seeds: MAE increase {increase:.4f}, test RMSE {rmse:.3f}")
+    runs = [run(RunConfig(**config, seed=seed), out=folder / str(seed)) for seed in seeds]
+    found = [(summary["accuracy"]["mae_increase"], summary["accuracy"]["test_rmse"]) for summary in runs]
+    print(f"by seed: MAE increase and test RMSE {found}")
+    increase, rmse = np.mean(found, axis=0)
     assert increase == pytest.approx(0.004, abs=0.03)
     assert rmse <= 1.02
     assert all(summary["clipped"] == 0 for summary in runs)
 
 
-def dynamic_without_noise(folder, iterations: int) -> dict:
-    """100 of a third of 943 users at a time."""
-    flags = {"scheme": "dynamic", "epsilon": float("inf"), "online": 100, "iterations": iterations, "seed": 1}
-    summary = run(RunConfig(**{**MEMORY, **flags}), out=folder)
-    print(f"dynamic, ε = ∞, {iterations} iterations: test RMSE {summary['accuracy']['test_rmse']:.4f}")
-    return summary["accuracy"]
-
-
-def test_dynamic_without_noise_learns_what_plain_learns(tmp_path):
-    """After 1000 iterations, a third of the way: 1.008 measured; the reference of 3000 is .941."""
-    accuracy = dynamic_without_noise(tmp_path / "run", 1000)
-    assert accuracy["test_rmse"] <= 1.02
-    assert accuracy["test_rmse"] == pytest.approx(accuracy["plain"]["test_rmse"], abs=1e-6)
+def test_the_published_noise_costs_at_epsilon_8_what_the_reference_says(tmp_path):
+    """One seed: three gave .0040, .0053 and .0076, and test RMSE .982 to .986; what is allowed is far wider."""
+    check_noise_cost(tmp_path, [1])
 
 
 @long
-def test_dynamic_without_noise_reaches_the_reference(tmp_path):
-    """3000 iterations: test RMSE at most .96 (reference .941)."""
-    assert dynamic_without_noise(tmp_path / "run", 3000)["test_rmse"] <= 0.96
+def test_the_published_noise_costs_what_the_reference_says_as_a_mean_of_seeds(tmp_path):
+    check_noise_cost(tmp_path, [1, 2, 3])
 
 
 def test_943_processes_lose_five_per_cent_of_the_users_and_go_on(tmp_path):

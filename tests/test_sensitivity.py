@@ -159,7 +159,6 @@ def test_a_flip_changes_no_other_rating(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("real ratings")
 @pytest.mark.skipif(find("ml-100k") is None, reason="ml-100k is absent: set KEYHOLE_DATA or run keyhole fetch ml-100k")
 class TestRealRatings:
     def test_the_exact_minimiser_loses_what_the_reference_says(self, tmp_path):

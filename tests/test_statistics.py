@@ -202,7 +202,6 @@ def test_too_few_values_are_not_said_to_be_tested_sharply():
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("real ratings")
 @pytest.mark.skipif(find("ml-100k") is None, reason="ml-100k is absent: set KEYHOLE_DATA or run keyhole fetch ml-100k")
 def test_sixteen_million_masked_values_of_movielens_are_uniform(tmp_path):
     document, (finding,) = audited(
