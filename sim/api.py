@@ -34,6 +34,7 @@ __all__ = [
     "predict_bandwidth",
     "replay",
     "report",
+    "reproduce",
     "resume",
     "run",
     "schemes",
@@ -147,3 +148,12 @@ def compare(*, schemes: Iterable[str] = (), out: str | Path | None = None, **ask
     if path is not None:
         show_compare.write(document, path)
     return Compared(document)
+
+
+def reproduce(
+    figure: str = "all", *, out: str | Path = "reproduced", quick: bool = False, jobs: int | None = None
+) -> dict[str, Any]:
+    """The paper's figures (or one of them) as files in `out`: claims, measured figures and why they differ."""
+    from sim.experiments.reproduce import reproduce as make  # slow to import
+
+    return make(figure, Path(out), quick=quick, jobs=jobs)

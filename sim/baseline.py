@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -30,7 +31,7 @@ from sim.data import Column, Dealt
 Ints = npt.NDArray[np.int64]
 Matrix = npt.NDArray[np.float64]
 
-_AT_ONCE = 1 << 16  # ratings whose factors are gathered at a time
+_AT_ONCE = 1 << 14  # ratings whose factors are gathered at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,26 +57,31 @@ class Baseline:
     user_factors: Matrix
     item_factors: Matrix
     train: Column
+    clip: float | None = None  # of errors; not given: as `plain` clips them
 
     def __post_init__(self) -> None:
         train = self.train
-        self._clip = default_clip(0.0, self.params.rating_span)
+        self._clip = default_clip(0.0, self.params.rating_span) if self.clip is None else self.clip
         self._n_raters = np.maximum(np.bincount(train.items, minlength=self.params.n_items), 1)[:, None]
         items = train.items.astype(np.int64)
         self._everyone = _Part(slice(None), train.owners(), items, train.values, train.starts)
 
-    def iterate(self, active: Ints | None = None) -> None:
-        """One step of the `active` users, in increasing order (all, if not given); v_j without such a rater stays."""
+    def iterate(self, active: Ints | None = None, noise: Matrix | None = None) -> None:
+        """One step of the `active` users, in increasing order (all, if not given); v_j without such a rater stays.
+
+        `noise`, one row per item, is added to the sums of gradients before they are divided by k_j.
+        """
         params, rate = self.params, self.params.learning_rate
         part = self._everyone if active is None else self._part(active)
         own = self.user_factors[part.who]
         seen = as_sent(self.item_factors, params).astype(np.float64)
-        errors = part.ratings - np.einsum("nd,nd->n", own[part.users], seen[part.items])
+        errors = part.ratings - _products(own, seen, part.users, part.items)
         errors = np.clip(errors, -self._clip, self._clip)
         table = csr_array((errors, part.items, part.starts), shape=(len(own), params.n_items))
-        item_slope = -2 * (table.T @ own) / self._n_raters
+        sums: Matrix = np.asarray(-2 * (table.T @ own))
+        item_slope = (sums if noise is None else sums + noise) / self._n_raters
         item_slope += 2 * params.item_regularisation * self.item_factors
-        user_slope = -2 * (table @ seen) / part.counts + 2 * params.user_regularisation * own
+        user_slope = np.asarray(-2 * (table @ seen)) / part.counts + 2 * params.user_regularisation * own
         rated = np.bincount(part.items, minlength=params.n_items) > 0
         self.item_factors = np.where(rated[:, None], self.item_factors - rate * item_slope, self.item_factors)
         moved = own - rate * user_slope
@@ -91,13 +97,18 @@ class Baseline:
 
     def errors(self, ratings: Column) -> Matrix:
         """Of clipped predictions."""
-        users, found = ratings.owners(), np.empty(len(ratings.values))
-        for start in range(0, len(users), _AT_ONCE):
-            some = slice(start, start + _AT_ONCE)
-            pairs = self.user_factors[users[some]], self.item_factors[ratings.items[some]]
-            found[some] = np.einsum("nd,nd->n", *pairs)
+        found = _products(self.user_factors, self.item_factors, ratings.owners(), ratings.items)
         clipped: Matrix = ratings.values - np.clip(found, self.params.rating_min, self.params.rating_max)
         return clipped
+
+
+def _products(user_factors: Matrix, item_factors: Matrix, users: Ints, items: npt.NDArray[Any]) -> Matrix:
+    """u_i·v_j of each pair; a part at a time, which stays in the processor's cache."""
+    found = np.empty(len(users))
+    for start in range(0, len(users), _AT_ONCE):
+        some = slice(start, start + _AT_ONCE)
+        found[some] = np.einsum("nd,nd->n", user_factors[users[some]], item_factors[items[some]])
+    return found
 
 
 def start_baseline(params: Params, data: Dealt, run_seed: bytes) -> Baseline:

@@ -28,7 +28,7 @@ from sim import run as running
 from sim import verify as verifying
 from sim.audit import command as auditing
 from sim.config import RunConfig, parse_assignments, parse_packing, parse_range, read_config
-from sim.experiments import commands
+from sim.experiments import commands, reproduce_command
 from sim.fetch import fetch as fetch_data
 from sim.folder import jsonable, read_run
 from sim.plan import Plan
@@ -395,6 +395,7 @@ app.command(epilog="Example: keyhole evaluate --schemes masked --epsilon 1,8 --d
 app.command(epilog="Example: keyhole compare --data ml-100k --schemes trusted,masked --seeds 3 --out compared.csv")(
     guarded(commands.compare)
 )
+app.command(epilog="Example: keyhole reproduce all --quick")(guarded(reproduce_command.reproduce))
 
 
 def _show_version(wanted: bool) -> None:

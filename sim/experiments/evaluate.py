@@ -12,13 +12,16 @@ import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from protocol.errors import BadInput
 from sim import show
 from sim.experiments.cells import Cell, key_of, run_cell, takes_epsilon
+
+Line = dict[str, Any]
+AnyCell = TypeVar("AnyCell", bound="Keyed")
 
 _OPENING = '{"cell": '  # of every line
 AVERAGED = ("train_mae", "train_rmse", "test_mae", "test_rmse", "mae_increase", "plain_train_mae", "plain_test_rmse")
@@ -56,20 +59,33 @@ def evaluate(cells: Sequence[Cell], out: Path, jobs: int | None = None, quiet: b
     """The lines of these cells, in their order; those that `out` does not hold yet are run and appended to it."""
     for scheme in {cell.scheme for cell in cells}:
         takes_epsilon(scheme)  # refused here, once, rather than by every worker
+    lines = complete(cells, out, run_cell, jobs, quiet)
+    write_parquet(lines, out.with_suffix(".parquet"))
+    return lines
+
+
+class Keyed(Protocol):
+    """A cell: everything that decides a result."""
+
+    def key(self) -> str: ...
+
+
+def complete(
+    cells: Sequence[AnyCell], out: Path, work: Callable[[AnyCell], Line], jobs: int | None = None, quiet: bool = False
+) -> list[Line]:
+    """The lines of these cells, in their order; `work` is done for those that `out` does not hold yet."""
     known = read_lines(out)
     missing = [cell for cell in cells if cell.key() not in known]
     out.parent.mkdir(parents=True, exist_ok=True)
     with out.open("a", encoding="utf-8") as file, _Progress(len(cells), quiet) as advance:
         for _ in range(len(cells) - len(missing)):
             advance()
-        for line in _run_all(missing, jobs or os.cpu_count() or 1):
+        for line in _run_all(missing, work, jobs or os.cpu_count() or 1):
             file.write(json.dumps(line, allow_nan=False) + "\n")
             file.flush()
             known[key_of(line["cell"])] = line
             advance()
-    lines = [known[cell.key()] for cell in cells]
-    write_parquet(lines, out.with_suffix(".parquet"))
-    return lines
+    return [known[cell.key()] for cell in cells]
 
 
 def read_lines(path: Path) -> dict[str, dict[str, Any]]:
@@ -90,19 +106,19 @@ def read_lines(path: Path) -> dict[str, dict[str, Any]]:
             line = json.loads(row)
             lines[key_of(line["cell"])] = line
         except (ValueError, KeyError, TypeError):
-            raise BadInput(f"{path}, line {number}, is no result of keyhole evaluate: name another --out.") from None
+            raise BadInput(f"{path}, line {number}, is no result of a grid: name another --out.") from None
     return lines
 
 
-def _run_all(cells: Sequence[Cell], jobs: int) -> Iterator[dict[str, Any]]:
+def _run_all(cells: Sequence[AnyCell], work: Callable[[AnyCell], Line], jobs: int) -> Iterator[Line]:
     """As they finish. Worker processes start afresh, so that none inherits threads or sockets."""
     if jobs <= 1 or len(cells) <= 1:
-        yield from map(run_cell, cells)
+        yield from map(work, cells)
         return
     context = multiprocessing.get_context("spawn")
     with concurrent.futures.ProcessPoolExecutor(min(jobs, len(cells)), mp_context=context) as pool:
         try:
-            for future in concurrent.futures.as_completed([pool.submit(run_cell, cell) for cell in cells]):
+            for future in concurrent.futures.as_completed([pool.submit(work, cell) for cell in cells]):
                 yield future.result()
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)

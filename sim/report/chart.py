@@ -44,6 +44,26 @@ def new_figure(x: str, y: str, *, width: float = WIDE, height: float = HIGH) -> 
     return made, axes
 
 
+def new_panels(labels: Sequence[tuple[str, str, str]], *, columns: int = 2) -> tuple[Figure, list[Axes]]:
+    """Several pairs of axes, row by row; of each its title and what stands on x and y."""
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure  # slow to import
+
+    rows = -(-len(labels) // columns)
+    with rc_context(STYLE):
+        made = Figure(figsize=(WIDE * columns, 1.15 * HIGH * rows), layout="constrained")
+        panels = []
+        for place, (title, x, y) in enumerate(labels, 1):
+            axes = made.add_subplot(rows, columns, place)
+            axes.set_title(title, fontsize=11, loc="left")
+            axes.set_xlabel(x)
+            axes.set_ylabel(y)
+            axes.grid(axis="y")
+            axes.set_axisbelow(True)
+            panels.append(axes)
+    return made, panels
+
+
 def add_legend(axes: Axes, **where: Any) -> None:
     """Only where there is more than one thing to tell apart."""
     handles, labels = axes.get_legend_handles_labels()

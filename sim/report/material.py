@@ -64,7 +64,8 @@ def gather(
 def _audit(case: Case, repetitions: int, on_question: OnQuestion) -> Document:
     """As far as the views that were kept allow it."""
     absent = [party for party in case.parties if not case.path(party).is_file()]
-    only = sorted(WITHOUT_USERS) if absent else []
+    no_server = set(absent) & set(case.card.scheme.servers)
+    only = sorted(WITHOUT_USERS) if absent and not no_server else []
     why = f"It needs views that this run did not keep ({len(absent)} are missing): run with --views full."
     try:
         answers = ask(case.folder, only=only, repetitions=repetitions, on_question=on_question)

@@ -1,0 +1,207 @@
+"""The paper's figures again: cells are run (or found finished), then drawn beside the claims, with their numbers."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import astuple, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from protocol.errors import BadInput
+from protocol.params import require
+from sim import data
+from sim.experiments.evaluate import complete, read_lines
+from sim.experiments.reproduce_bytes import BytesCell, formula, run_bytes_cell
+from sim.experiments.reproduce_cells import FigureCell, run_figure_cell
+from sim.experiments.reproduce_claims import CLAIMED, MEASURED, NEAR, claims_of
+from sim.experiments.reproduce_curves import Results, Row, measured_claim, rows_of, without_noise
+from sim.experiments.reproduce_plan import BYTES, FIGURES, MOVIELENS, Figure, cells_of, comparable, said, size_of
+from sim.experiments.reproduce_words import bytes_caption, bytes_sentence, caption, sentence
+from sim.folder import jsonable
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as Drawing
+
+LINES = "cells.jsonl"
+COLUMNS = ("figure", "data", "panel", "series", "x_name", "x", "quantity", "y", "min", "max", "seeds", "source",
+           "relation", "note")  # fmt: skip
+AnyCell = FigureCell | BytesCell
+Line = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A figure, ready to be written."""
+
+    figure: Figure
+    drawing: Drawing
+    rows: list[tuple[Any, ...]]  # of the CSV
+    document: dict[str, Any]
+
+
+def choose(name: str) -> tuple[list[Figure], list[dict[str, str]]]:
+    """The figures that `name` asks for, and those that cannot be made here, with the reason."""
+    known = ", ".join(FIGURES)
+    require(name in FIGURES or name == "all", f"There is no figure {name!r}: use {known} or all.")
+    wanted = list(FIGURES.values()) if name == "all" else [FIGURES[name]]
+    if data.find(MOVIELENS) is not None:
+        return wanted, []
+    why = f'It needs {MOVIELENS}: run "keyhole fetch {MOVIELENS}" or set KEYHOLE_DATA to the folder that contains it.'
+    lacking = [figure for figure in wanted if figure.data == MOVIELENS]
+    if name != "all" and lacking:
+        raise BadInput(f"{name} cannot be made. {why}")
+    made = [figure for figure in wanted if figure.data != MOVIELENS]
+    return made, [{"figure": figure.name, "why": why} for figure in lacking]
+
+
+def reproduce(
+    name: str,
+    out: Path,
+    *,
+    quick: bool = False,
+    jobs: int | None = None,
+    quiet: bool = True,
+    on_start: Callable[[Sequence[AnyCell], dict[str, Line]], None] = lambda missing, known: None,
+) -> dict[str, Any]:
+    """The document of `keyhole reproduce --json`; files go into `out`. Cells that it holds already are not run again.
+
+    `on_start` is told what is to be run and what is known, before the start.
+    """
+    figures, skipped = choose(name)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInput(f"Cannot make the folder {out} ({error.strerror}): name another with --out.") from error
+    cells = _cells(figures, quick)
+    known = read_lines(out / LINES)
+    missing = [cell for cell in cells if cell.key() not in known]
+    if missing:
+        on_start(missing, known)
+    lines = complete(cells, out / LINES, run_any, jobs, quiet)
+    by_key = dict(zip([cell.key() for cell in cells], lines, strict=True))
+    made = [_make(figure, quick, by_key) for figure in figures]
+    for one in made:
+        _write(one, out)
+    documents = [one.document for one in made]
+    index = _write_index(made, skipped, out, quick) if name == "all" else None
+    return {
+        "quick": quick,
+        "out": str(out),
+        "cells": {"run": len(missing), "found": len(cells) - len(missing), "file": str(out / LINES)},
+        "figures": documents,
+        "skipped": skipped,
+        "index": index,
+    }
+
+
+def run_any(cell: AnyCell) -> Line:
+    return run_bytes_cell(cell) if isinstance(cell, BytesCell) else run_figure_cell(cell)
+
+
+def _cells(figures: Sequence[Figure], quick: bool) -> list[AnyCell]:
+    """Each once; the longest first, so that no core is idle at the end."""
+    unique = {cell.key(): cell for figure in figures for cell in cells_of(figure, quick)}
+    return sorted(
+        unique.values(), key=lambda cell: cell.steps if isinstance(cell, FigureCell) else math.inf, reverse=True
+    )
+
+
+def _make(figure: Figure, quick: bool, by_key: dict[str, Line]) -> Made:
+    lines = [by_key[cell.key()] for cell in cells_of(figure, quick)]
+    document: dict[str, Any] = {"figure": figure.name, "title": figure.title, "quick": quick}
+    if figure.kind == BYTES:
+        return _make_bytes(figure, quick, lines, document)
+    from sim.experiments.reproduce_draw import draw  # slow to import
+
+    size, results = size_of(figure.data, quick), Results(lines)
+    rows = rows_of(figure, size, results)
+    claims = [(claim, measured_claim(claim, size, results)) for claim in claims_of(figure)]
+    document |= {
+        "data": figure.data,
+        "generated": figure.generated,
+        "caption": caption(figure, quick),
+        "sentence": sentence(figure, size, claims, rows, without_noise(size, results)),
+        "claims": [
+            {
+                "scenario": claim.scenario, "epsilon": claim.epsilon, "iterations": claim.iterations,
+                "quantity": "mean increase", "relation": claim.relation, "claimed": claim.value, "measured": measured,
+                "agrees": claim.holds(measured) if measured is not None and comparable(size, claim.scenario) else None,
+                "tolerance": NEAR, "words": claim.words,
+            }
+            for claim, measured in claims
+        ] or [{"words": row.note, "panel": row.panel} for row in rows if row.source == CLAIMED],
+    }  # fmt: skip
+    written = [_record(figure, row) for row in rows]
+    return Made(figure, draw(figure, rows, said(figure, quick)), written, document)
+
+
+def _record(figure: Figure, row: Row) -> tuple[Any, ...]:
+    return (figure.name, figure.data_words, *astuple(row))
+
+
+def _make_bytes(figure: Figure, quick: bool, lines: list[Line], document: dict[str, Any]) -> Made:
+    from sim.experiments.reproduce_draw import draw_bytes  # slow to import
+
+    found, rows = formula(), []
+    for row in found["rows"]:
+        for series, value, source, relation, seeds in (
+            ("the paper's bound", row["paper"], CLAIMED, "≤", 0),
+            ("paper form", row["wire_paper"], "by formula", "=", 0),
+            ("compact form", row["wire_compact"], "by formula", "=", 0),
+            *(
+                (f"{line['cell']['wire']} form", line["measured"][row["what"]], MEASURED, "=", 1)
+                for line in lines if line["measured"]
+            ),
+        ):  # fmt: skip
+            of_user = ("items of a user", found["items_per_user"], "bytes of one iteration")
+            figures = (value, value, value, seeds, source, relation, row["why"])
+            rows.append((figure.name, "generated data", row["what"], series, *of_user, *figures))
+    document |= {
+        "data": lines[0]["cell"]["data"],
+        "generated": True,
+        "caption": bytes_caption(lines, quick),
+        "sentence": bytes_sentence(found, lines),
+        "claims": [{"words": row["what"], "claimed": row["paper"], "unit": "bytes"} for row in found["rows"]],
+    }
+    return Made(figure, draw_bytes(found, lines, figure.title + (" (quick)" if quick else "")), rows, document)
+
+
+def _write(made: Made, out: Path) -> None:
+    from sim.report import chart  # slow to import
+
+    name = made.figure.name
+    paths = {ending: out / f"{name}.{ending}" for ending in ("png", "svg", "csv", "json")}
+    made.document["files"] = {ending: str(path) for ending, path in paths.items()}
+    made.document["measured"] = sum(row[COLUMNS.index("source")] == MEASURED for row in made.rows)
+    chart.save(made.drawing, [paths["png"], paths["svg"]])
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow(COLUMNS)
+    table.writerows([_cell_of(cell) for cell in row] for row in made.rows)
+    _replace(paths["csv"], text.getvalue())
+    _replace(paths["json"], json.dumps(jsonable(made.document), indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def _cell_of(value: Any) -> Any:
+    return "" if value is None else round(value, 6) if isinstance(value, float) else value
+
+
+def _replace(path: Path, text: str) -> None:
+    """At once, so that no reader finds half of it."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft.write_text(text, encoding="utf-8")
+    draft.replace(path)
+
+
+def _write_index(made: Sequence[Made], skipped: Sequence[dict[str, str]], out: Path, quick: bool) -> dict[str, str]:
+    from sim.experiments.reproduce_page import index_page, markdown  # slow to import
+
+    page, text = out / "index.html", out / "figures.md"
+    _replace(page, index_page(made, skipped, quick))
+    _replace(text, markdown([one.document for one in made], skipped, quick))
+    return {"page": str(page), "text": str(text)}

@@ -1,0 +1,126 @@
+"""One cell of a figure: a scenario, carried out once; at its checkpoints the errors are measured."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from protocol.tape import derive
+from sim.baseline import Baseline, Matrix
+from sim.data import Ratings, load, split
+from sim.experiments.cells import GRID, key_of
+from sim.experiments.reproduce_engine import ENGINE, Crowd, Noise, Problem, learn, publish, stream, unit_rows
+from sim.plan import run_seed_of
+
+PLAIN, TRUSTED, MASKED, DYNAMIC = "plain", "trusted", "masked", "dynamic"
+Point = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FigureCell:
+    """Everything that decides a result; its JSON is the key of the result's line."""
+
+    scenario: str
+    data: str
+    users: int | None  # only the first so many
+    epsilons: tuple[float, ...]  # more than one in S1 alone: they share the training
+    dim: int
+    checkpoints: tuple[int, ...]  # iterations after which errors are measured, in increasing order
+    seed: int
+    test_fraction: float = 0.0
+    online: int | None = None
+    join: float | None = None
+    leave: float | None = None
+    engine: int = ENGINE
+
+    def describe(self) -> dict[str, Any]:
+        epsilons = ["inf" if math.isinf(epsilon) else epsilon for epsilon in self.epsilons]
+        return {**dataclasses.asdict(self), "epsilons": epsilons, "checkpoints": list(self.checkpoints)}
+
+    def key(self) -> str:
+        return key_of(self.describe())
+
+    @property
+    def steps(self) -> int:
+        return self.checkpoints[-1]
+
+
+_loaded = functools.lru_cache(maxsize=2)(load)  # a worker has many cells of one data set
+
+
+def ratings_of(data: str, users: int | None) -> Ratings:
+    ratings = _loaded(data)
+    return ratings if users is None else ratings.first_users(users)
+
+
+def problem_of(cell: FigureCell) -> Problem:
+    ratings = ratings_of(cell.data, cell.users)
+    dealt = split(ratings, cell.test_fraction, derive(run_seed_of(cell.seed), "split"))
+    return Problem(ratings, dealt, cell.dim, cell.seed)
+
+
+def run_figure_cell(cell: FigureCell) -> dict[str, Any]:
+    """The line of this cell."""
+    started = time.perf_counter()
+    problem = problem_of(cell)
+    points = list(_trusted(cell, problem) if cell.scenario == TRUSTED else _learned(cell, problem))
+    return {"cell": cell.describe(), "seconds": round(time.perf_counter() - started, 3), "points": points}
+
+
+def _learned(cell: FigureCell, problem: Problem) -> Iterator[Point]:
+    (epsilon,) = cell.epsilons
+    model = problem.start(epsilon)
+    n_users, n_items = len(model.user_factors), len(model.item_factors)
+    noise = Noise(problem.scale(epsilon), n_items, cell.dim, cell.seed)
+    if cell.scenario == DYNAMIC:
+        assert cell.online is not None and cell.join is not None and cell.leave is not None
+        active: Any = Crowd(n_users, cell.online, cell.join, cell.leave, cell.seed).draw
+    else:
+        active = _everybody
+    for step in learn(model, cell.steps, noise, active):
+        if step in cell.checkpoints:
+            yield _measure(problem, model, epsilon, step)
+
+
+def _everybody() -> None:
+    return None
+
+
+def _trusted(cell: FigureCell, problem: Problem) -> Iterator[Point]:
+    """T training steps and T publishing steps, for each checkpoint T; training is one course for all of them."""
+    model = problem.start(clip=math.inf)  # S1 never clips
+    n_items = len(model.item_factors)
+    fresh = unit_rows(stream(cell.seed, "published item factors"), n_items, cell.dim)
+    eta = stream(cell.seed, "eta").laplace(size=(n_items, cell.dim))
+    noises = [problem.scale(epsilon) * eta for epsilon in cell.epsilons]
+    for step in learn(model, cell.steps, lambda: None, _everybody):
+        if step in cell.checkpoints:
+            made = publish(problem.data.train, model.user_factors, fresh, noises, model.params, step)
+            for epsilon, items in zip(cell.epsilons, made, strict=True):
+                released = Baseline(model.params, model.user_factors, items, problem.data.train)
+                yield _measure(problem, released, epsilon, step)
+
+
+def _measure(problem: Problem, model: Baseline, epsilon: float, step: int) -> Point:
+    train, test = np.abs(model.errors(problem.data.train)), np.abs(model.errors(problem.data.held_out))
+    return {
+        "epsilon": "inf" if math.isinf(epsilon) else epsilon,
+        "iteration": step,
+        "train_mae": float(train.mean()),
+        "test_mae": float(test.mean()) if len(test) else None,
+        "cdf": _shares(train),
+    }
+
+
+def _shares(errors: Matrix) -> list[float]:
+    """P(|r − u·v| ≤ x) for every x of the grid; the small term keeps an error of exactly .1 + .2 within .3."""
+    ordered = np.sort(errors)
+    places = np.searchsorted(ordered, np.array(GRID) + 1e-12, side="right")
+    return [round(float(place) / len(ordered), 6) for place in places]

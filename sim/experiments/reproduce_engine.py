@@ -1,0 +1,154 @@
+"""The paper's three scenarios on whole matrices: the same rule and the same law of noise as the roles, no messages.
+
+Masks cancel exactly, and the shares of a noise add up to one Laplace(0, b) value per coordinate. So a figure needs
+neither, and what would take the roles days takes minutes: `sim/baseline.py` makes the steps, this adds the noise.
+
+    S1  trusted   U after T plain steps, then T item steps from a fresh V(0), the same η_j in each
+    S2  masked    everybody in every iteration, η_j + ρ_j(t) on the sum of item j
+    S3  dynamic   those who are drawn of those who are online; the whole η_j, and ρ_j(t), on every sum
+
+Noise of every ε is the same draw of Laplace(0, 1) times b, so that curves differ by ε and not by luck.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from protocol.noise import noise_scale
+from protocol.params import Params, make_params
+from sim.baseline import Baseline
+from sim.data import Column, Dealt, Ratings
+
+ENGINE = 1  # a change that changes a result makes this another number, and every finished cell is run again
+
+Ints = npt.NDArray[np.int64]
+Matrix = npt.NDArray[np.float64]
+
+
+def stream(seed: int, what: str) -> np.random.Generator:
+    """One stream of chance per purpose."""
+    key = hashlib.sha256(f"keyhole figures {seed} {what}".encode()).digest()[:16]
+    return np.random.Generator(np.random.Philox(key=int.from_bytes(key, "little")))
+
+
+def unit_rows(chance: np.random.Generator, rows: int, dim: int) -> Matrix:
+    """Uniformly random on the unit sphere."""
+    normal = chance.standard_normal((rows, dim))
+    lengths: Matrix = np.sqrt(np.einsum("nd,nd->n", normal, normal))
+    return normal / lengths[:, None]
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """Ratings to learn from, and what all scenarios share."""
+
+    ratings: Ratings
+    data: Dealt
+    dim: int
+    seed: int
+
+    def params(self, epsilon: float = math.inf) -> Params:
+        most = int(np.bincount(self.data.train.items, minlength=1).max())
+        made, _ = make_params(
+            scheme="masked",
+            n_users=self.ratings.n_users,
+            n_items=self.ratings.n_items,
+            dim=self.dim,
+            iterations=1,
+            rating_range=self.ratings.rating_range,
+            max_raters=most,
+            epsilon=epsilon,
+        )
+        return made
+
+    def scale(self, epsilon: float) -> float:
+        low, high = self.ratings.rating_range
+        return noise_scale(epsilon, high - low, self.dim)
+
+    def start(self, epsilon: float = math.inf, clip: float | None = None) -> Baseline:
+        """The first factors depend on the seed alone."""
+        params = self.params(epsilon)
+        users = unit_rows(stream(self.seed, "user factors"), self.ratings.n_users, self.dim)
+        items = unit_rows(stream(self.seed, "item factors"), self.ratings.n_items, self.dim)
+        return Baseline(params, users, items, self.data.train, params.clip if clip is None else clip)
+
+
+class Noise:
+    """η_j, drawn once, and ρ_j(t), drawn afresh: one row per item, every coordinate Laplace(0, b)."""
+
+    def __init__(self, scale: float, n_items: int, dim: int, seed: int) -> None:
+        self._scale, self._size = scale, (n_items, dim)
+        self._eta = stream(seed, "eta").laplace(size=self._size)
+        self._rho = stream(seed, "rho")
+
+    def __call__(self) -> Matrix | None:
+        if not self._scale:
+            return None
+        made: Matrix = self._scale * (self._eta + self._rho.laplace(size=self._size))
+        return made
+
+
+class Crowd:
+    """Who takes part, iteration by iteration: the law of `sim/churn.py`, at most `online` drawn of those there."""
+
+    def __init__(self, n_users: int, online: int, join: float, leave: float, seed: int) -> None:
+        self._join, self._leave, self._most = join, leave, online
+        self._n_users = n_users
+        self._chance = stream(seed, "churn")
+        self._invite = stream(seed, "invited")
+        start = join / (join + leave) if join + leave > 0 else 1.0
+        self._there = self._chance.random(n_users) < start
+
+    def draw(self) -> Ints:
+        """Those of this iteration, in increasing order; then people come and go."""
+        there = np.flatnonzero(self._there)
+        if len(there) > self._most:
+            there = np.sort(self._invite.choice(there, self._most, replace=False, shuffle=False))
+        chance = self._chance.random(self._n_users)
+        self._there = np.where(self._there, chance >= self._leave, chance < self._join)
+        return there
+
+
+def learn(
+    model: Baseline, length: int, noise: Callable[[], Matrix | None], active: Callable[[], Ints | None]
+) -> Iterator[int]:
+    """S2 and S3 (and no protection at all): gives the number of steps made, after each."""
+    for step in range(1, length + 1):
+        model.iterate(active(), noise())
+        yield step
+
+
+def publish(
+    train: Column, user_factors: Matrix, first: Matrix, noises: Sequence[Matrix], params: Params, steps: int
+) -> list[Matrix]:
+    """S1: V after `steps` item steps with U fixed, once for each η. One step is affine, so an item needs no ratings:
+
+    v <- ((1 − 2γμ) I − (2γ/k) Σ u uᵀ) v + (γ/k) (2 Σ u r − η).
+    """
+    rate, dim = params.learning_rate, params.dim
+    order, raters = np.argsort(train.items, kind="stable"), np.bincount(train.items, minlength=len(first))
+    users, values, ends = train.owners()[order], train.values[order], np.cumsum(raters)
+    rated = np.flatnonzero(raters)
+    slopes, pulls = np.empty((len(rated), dim, dim)), np.empty((len(rated), dim))
+    for row, item in enumerate(rated):
+        some = slice(ends[item] - raters[item], ends[item])
+        own = user_factors[users[some]]
+        slopes[row], pulls[row] = own.T @ own, own.T @ values[some]
+    each = (rate / raters[rated])[:, None, None]
+    maps = (1 - 2 * rate * params.item_regularisation) * np.eye(dim) - 2 * each * slopes
+    pushes = each * np.stack([2 * pulls - noise[rated] for noise in noises], axis=2)
+    moved = np.repeat(first[rated][:, :, None], len(noises), axis=2)
+    for _ in range(steps):
+        moved = maps @ moved + pushes
+    published = []
+    for place in range(len(noises)):
+        items = first.copy()  # an item without raters keeps its first factors
+        items[rated] = moved[:, :, place]
+        published.append(items)
+    return published

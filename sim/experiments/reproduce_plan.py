@@ -1,0 +1,229 @@
+"""The figures of the paper: what each shows, on which data, in which sizes, and the cells that it is made of."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+
+from sim.data import NETFLIX_SHAPED
+from sim.experiments.reproduce_bytes import BytesCell
+from sim.experiments.reproduce_cells import DYNAMIC, MASKED, PLAIN, TRUSTED, FigureCell
+from sim.generate import NETFLIX_USERS
+
+MOVIELENS = "ml-100k"
+DIM = 50  # as in the paper
+PAPER_ITERATIONS = 10_000  # of its S3
+JOIN, LEAVE = 0.005, 0.01
+CDF, INCREASE, CHURN, BYTES = "cdf", "increase", "churn", "bytes"
+SCENARIOS = {TRUSTED: "S1", MASKED: "S2", DYNAMIC: "S3", PLAIN: "no protection"}
+WORDS = {
+    TRUSTED: "S1, the recommender is trusted",
+    MASKED: "S2, untrusted recommender, static users",
+    DYNAMIC: "S3, untrusted recommender, dynamic users",
+}
+INF = math.inf
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Size:
+    """How large the runs behind the figures of one data set are."""
+
+    users: int | None = None
+    epsilons: tuple[float, ...]
+    checkpoints: tuple[int, ...] = (10, 40, 70, 100)
+    dynamic_epsilons: tuple[float, ...]
+    dynamic_checkpoints: tuple[int, ...] = (100, 1000, 3000, 10_000)
+    online: int
+    joins: tuple[float, ...] = (0.005, 0.01, 0.015, 0.02)
+    leaves: tuple[float, ...] = (0.005, 0.01, 0.015, 0.02)
+    churn_epsilons: tuple[float, ...]
+    seeds: int
+    held_out: float = 0.0  # of each user's ratings, in further cells of S1 and S2
+
+    def of(self, scenario: str) -> tuple[float, ...]:
+        """Every ε; without noise S1 and S3 are not the baseline, S2 is."""
+        if scenario == TRUSTED:
+            return (*self.epsilons, INF)
+        return self.dynamic_epsilons if scenario == DYNAMIC else self.epsilons
+
+    def steps(self, scenario: str) -> tuple[int, ...]:
+        return self.dynamic_checkpoints if scenario == DYNAMIC else self.checkpoints
+
+
+_EPSILONS = (0.05, 0.15, 0.4, 0.8, 2.0, 8.0, 16.0)
+_FULL = {
+    NETFLIX_SHAPED: Size(
+        epsilons=_EPSILONS,
+        dynamic_epsilons=(0.05, 0.15, 0.4, 0.8, 2.0, 8.0, INF),
+        online=1000,
+        churn_epsilons=(0.8, INF),
+        seeds=1,
+    ),
+    MOVIELENS: Size(
+        epsilons=_EPSILONS,
+        dynamic_epsilons=(0.05, 0.15, 0.8, 2.0, 8.0, 16.0, INF),
+        online=100,
+        churn_epsilons=(8.0, INF),
+        seeds=3,
+        held_out=0.2,
+    ),
+}
+_QUICK = {
+    NETFLIX_SHAPED: Size(
+        users=10_000,
+        epsilons=(0.15, 0.8, 8.0),
+        checkpoints=(40, 100),
+        dynamic_epsilons=(0.8, 8.0, INF),
+        dynamic_checkpoints=(100, 1000),
+        online=1000,
+        joins=(0.005, 0.02),
+        leaves=(0.01, 0.02),
+        churn_epsilons=(0.8,),
+        seeds=1,
+    ),
+    MOVIELENS: Size(
+        epsilons=(0.05, 0.15, 0.8, 8.0),
+        checkpoints=(40, 100),
+        dynamic_epsilons=(0.05, 8.0, INF),
+        dynamic_checkpoints=(100, 500),
+        online=100,
+        joins=(0.005, 0.02),
+        leaves=(0.01, 0.02),
+        churn_epsilons=(8.0,),
+        seeds=1,
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    name: str
+    kind: str
+    data: str
+    scenario: str  # of a distribution function; that of S3 stands for all in the others
+    marked: float  # the ε that the paper's text speaks of
+
+    @property
+    def generated(self) -> bool:
+        return self.data == NETFLIX_SHAPED
+
+    @property
+    def data_words(self) -> str:
+        return "generated data, Netflix-shaped" if self.generated else "MovieLens-100k"
+
+    @property
+    def title(self) -> str:
+        if self.kind == BYTES:
+            return "Bytes of one iteration of S3, at the size that the paper names"
+        what = {
+            CDF: f"Prediction errors in {WORDS[self.scenario]}",
+            INCREASE: "Mean increase of prediction errors over the unprotected baseline",
+            CHURN: "Mean increase of prediction errors as users come and go, S3",
+        }[self.kind]
+        return f"{what}: {self.data_words}"
+
+
+def _figures() -> dict[str, Figure]:
+    made = []
+    numbered = [(TRUSTED, 0.15, 0.05), (MASKED, 0.15, 0.15), (DYNAMIC, 0.8, 0.05)]
+    for number, (scenario, netflix, movielens) in zip((1, 3, 5), numbered, strict=True):
+        made.append(Figure(f"fig{number}", CDF, NETFLIX_SHAPED, scenario, netflix))
+        made.append(Figure(f"fig{number + 1}", CDF, MOVIELENS, scenario, movielens))
+    made.append(Figure("fig7", INCREASE, NETFLIX_SHAPED, DYNAMIC, 0.15))
+    made.append(Figure("fig8", INCREASE, MOVIELENS, DYNAMIC, 0.15))
+    made.append(Figure("fig9", CHURN, NETFLIX_SHAPED, DYNAMIC, 0.8))
+    made.append(Figure("fig10", CHURN, MOVIELENS, DYNAMIC, 8.0))
+    made.append(Figure("table-bytes", BYTES, "", DYNAMIC, INF))
+    return {figure.name: figure for figure in made}
+
+
+FIGURES = _figures()
+
+
+def size_of(data: str, quick: bool) -> Size:
+    return (_QUICK if quick else _FULL)[data]
+
+
+def cells_of(figure: Figure, quick: bool) -> list[FigureCell | BytesCell]:
+    """Figures share cells."""
+    if figure.kind == BYTES:
+        return [BytesCell(wire=wire) for wire in (("compact",) if quick else ("compact", "paper"))]
+    size = size_of(figure.data, quick)
+    cells: list[FigureCell | BytesCell] = []
+    for seed in range(1, size.seeds + 1):
+        cells.append(_cell(figure.data, size, PLAIN, (INF,), seed))
+        if figure.kind == CHURN:
+            for epsilon, (join, leave) in itertools.product(size.churn_epsilons, crossing(size)):
+                cells.append(_cell(figure.data, size, DYNAMIC, (epsilon,), seed, join=join, leave=leave))
+            continue
+        wanted = (figure.scenario,) if figure.kind == CDF else (TRUSTED, MASKED, DYNAMIC)
+        for scenario in wanted:
+            cells += _scenario(figure.data, size, scenario, seed)
+        if figure.kind == INCREASE and size.held_out:
+            cells += _held_out(figure.data, size, seed)
+    return cells
+
+
+def crossing(size: Size) -> list[tuple[float, float]]:
+    """(join, leave): one of them varies, the other is the paper's."""
+    pairs = [(join, LEAVE) for join in size.joins] + [(JOIN, leave) for leave in size.leaves]
+    return list(dict.fromkeys(pairs))
+
+
+def _scenario(data: str, size: Size, scenario: str, seed: int) -> list[FigureCell]:
+    if scenario == TRUSTED:
+        return [_cell(data, size, TRUSTED, size.of(TRUSTED), seed)]
+    if scenario == MASKED:
+        return [_cell(data, size, MASKED, (epsilon,), seed) for epsilon in size.epsilons]
+    return [_cell(data, size, DYNAMIC, (epsilon,), seed, join=JOIN, leave=LEAVE) for epsilon in size.dynamic_epsilons]
+
+
+def _held_out(data: str, size: Size, seed: int) -> list[FigureCell]:
+    made = [_cell(data, size, PLAIN, (INF,), seed, size.held_out)]
+    made.append(_cell(data, size, TRUSTED, size.of(TRUSTED), seed, size.held_out))
+    return made + [_cell(data, size, MASKED, (epsilon,), seed, size.held_out) for epsilon in size.epsilons]
+
+
+def _cell(
+    data: str,
+    size: Size,
+    scenario: str,
+    epsilons: tuple[float, ...],
+    seed: int,
+    test_fraction: float = 0.0,
+    join: float | None = None,
+    leave: float | None = None,
+) -> FigureCell:
+    churns = scenario == DYNAMIC
+    checkpoints = size.steps(scenario)
+    return FigureCell(
+        scenario=scenario,
+        data=data,
+        users=size.users,
+        epsilons=epsilons,
+        dim=DIM,
+        checkpoints=checkpoints[-1:] if test_fraction or scenario == PLAIN else checkpoints,
+        seed=seed,
+        test_fraction=test_fraction,
+        online=size.online if churns else None,
+        join=join,
+        leave=leave,
+    )
+
+
+def said(figure: Figure, quick: bool) -> str:
+    """The sizes, in words."""
+    size = size_of(figure.data, quick)
+    users = "all users" if size.users is None else f"only the first {size.users:,} of {NETFLIX_USERS:,} users"
+    plain, dynamic = f"{size.checkpoints[-1]} iterations", f"{size.dynamic_checkpoints[-1]:,} iterations"
+    churns = f"S3: {dynamic} with at most {size.online:,} users each, baseline: {plain}"
+    length = churns if figure.scenario == DYNAMIC else plain
+    length = f"S1 and S2: {plain}, {churns}" if figure.kind == INCREASE else length
+    seeds = f"{size.seeds} seed{'s' * (size.seeds > 1)}"
+    return f"{'quick: ' if quick else ''}{users}, dim {DIM}; {length}; {seeds}"
+
+
+def comparable(size: Size, scenario: str) -> bool:
+    """Whether runs of this size are what the paper speaks of: all users and, in S3, its 10,000 iterations."""
+    return size.users is None and (scenario != DYNAMIC or size.dynamic_checkpoints[-1] >= PAPER_ITERATIONS)

@@ -1,0 +1,145 @@
+"""One sentence for each figure on how ours differs from the paper's, and why: every number in it was measured."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from protocol.noise import noise_scale
+from sim import paper
+from sim.experiments.reproduce_bytes import WHATS
+from sim.experiments.reproduce_cells import DYNAMIC, ratings_of
+from sim.experiments.reproduce_claims import Claim
+from sim.experiments.reproduce_curves import JOINED, LEFT, Row, shown
+from sim.experiments.reproduce_plan import CHURN, DIM, JOIN, LEAVE, SCENARIOS, Figure, Size, comparable, said
+from sim.show import size as bytes_shown
+
+FEW = 30  # raters
+FLAT, SMALL = 0.02, 0.005  # stars: a smaller change is no change with one seed, and with several
+Alone = dict[str, float]
+ENGINE_WORDS = (
+    "Made by whole-matrix steps with the rule and the law of noise of the roles and without messages: masks cancel "
+    "exactly; a test checks its factors against those of the roles, given the same noise."
+)
+
+
+def caption(figure: Figure, quick: bool) -> str:
+    source = "Generated data, Netflix-shaped: not the Netflix Prize. " if figure.generated else ""
+    metric = (
+        "Errors are of the training ratings, as in the paper; predictions are clipped to the rating range, which can "
+        "only lessen an error."
+    )
+    return f"{source}{said(figure, quick)}. {metric} {ENGINE_WORDS}"
+
+
+def sentence(
+    figure: Figure, size: Size, claims: list[tuple[Claim, float | None]], rows: list[Row], alone: Alone
+) -> str:
+    """`alone`: the increase without any noise, by scenario."""
+    if figure.kind == CHURN:
+        return _of_churn(figure, size, rows)
+    compared = "; ".join(_compared(claim, measured, size, alone) for claim, measured in claims)
+    smallest = min(claim.epsilon for claim, _ in claims)
+    return f"{compared}: {_noise(figure, size, smallest, any(claim.scenario == DYNAMIC for claim, _ in claims))}."
+
+
+def _compared(claim: Claim, measured: float | None, size: Size, alone: Alone) -> str:
+    says = f"{SCENARIOS[claim.scenario]}: the paper says {claim.short}"
+    if measured is None:
+        return f"{says}, which was not run in this size"
+    here = f"{says}, here it is {measured:+.3f}"
+    if claim.scenario in alone:
+        here += f" ({alone[claim.scenario]:+.3f} without any noise)"
+    if not comparable(size, claim.scenario):
+        return f"{here}, not comparable because these runs are smaller"
+    return (
+        f"{here}, which {'agrees' if claim.holds(measured) else 'is higher' if measured > claim.value else 'is lower'}"
+    )
+
+
+def _noise(figure: Figure, size: Size, epsilon: float, churns: bool) -> str:
+    """What b is to an item of the median number of raters."""
+    ratings = ratings_of(figure.data, size.users)
+    raters = np.bincount(ratings.items, minlength=ratings.n_items)
+    low, high = ratings.rating_range
+    scale, middle = noise_scale(epsilon, high - low, DIM), float(np.median(raters))
+    few = f" ({np.mean(raters < FEW):.0%} of the items have fewer than {FEW})" if np.any(raters < FEW) else ""
+    words = (
+        f"Lemma 1 puts noise of scale b = {scale:.0f} (ε = {epsilon:g}) on every coordinate of an item's gradient sum, "
+        f"so at the median of {middle:,.0f} raters{few} the mean gradient has a standard deviation of "
+        f"{math.sqrt(2) * scale / middle:.2g} per coordinate, while errors of one star make it at most 2 long"
+    )
+    if churns:
+        part = min(size.online, ratings.n_users * JOIN / (JOIN + LEAVE)) / ratings.n_users
+        steps = size.dynamic_checkpoints[-1]
+        words += (
+            f"; in S3 a sum has about {part:.2g} of the raters and all of the noise, and its {steps:,} iterations are "
+            f"worth about {steps * part:.0f} of the baseline's {size.checkpoints[-1]}"
+        )
+    return words
+
+
+def _of_churn(figure: Figure, size: Size, rows: list[Row]) -> str:
+    parts = [
+        f"at ε = {shown(epsilon)} {_trend(rows, epsilon, JOINED)} and {_trend(rows, epsilon, LEFT)}"
+        for epsilon in size.churn_epsilons
+    ]
+    ratings = ratings_of(figure.data, size.users)
+    least = ratings.n_users * JOIN / (JOIN + max(size.leaves))
+    why = f"with about {least:,.0f} users online the limit of {size.online:,} does not always bind"
+    if least > size.online:
+        why = (
+            f"never fewer than about {least:,.0f} users are online and at most {size.online:,} of them take part, so "
+            "the probabilities change who takes part and how soon others do, but not how many"
+        )
+    says = "The paper says that the increase falls with joining and hardly moves with leaving"
+    return f"{says}; here {'; '.join(parts)}: {why}."
+
+
+def _trend(rows: list[Row], epsilon: float, x_name: str) -> str:
+    """The seeds must not overlap for a change to count; where there is one seed, it must be larger than `FLAT`."""
+    series = f"ε = {shown(epsilon)}"
+    found = [row for row in rows if row.series == series and row.x_name == x_name and row.y is not None]
+    first, last = found[0], found[-1]
+    assert first.y is not None and last.y is not None and first.x is not None and last.x is not None
+    assert first.low is not None and first.high is not None and last.low is not None and last.high is not None
+    apart = first.high < last.low or last.high < first.low
+    change = abs(last.y - first.y)
+    moves = change >= FLAT if first.seeds == 1 else apart and change >= SMALL
+    verb = "hardly moves" if not moves else "falls" if last.y < first.y else "rises"
+    name = x_name.split()[0]
+    return f"it {verb} ({first.y:+.3f} to {last.y:+.3f}) as {name} goes from {first.x:g} to {last.x:g}"
+
+
+def bytes_sentence(formula: dict[str, Any], lines: list[dict[str, Any]]) -> str:
+    full, short = ({row["what"]: row[form] for row in formula["rows"]} for form in ("wire_paper", "wire_compact"))
+    down, up, total = WHATS
+    ran = " and ".join(line["cell"]["wire"] for line in lines if line["measured"]) or "no form"
+    return (
+        f"A user downloads {bytes_shown(full[down])} in the paper's form, which has a fourth vector per item (the "
+        f"envelopes of the iteration noise) that the {bytes_shown(paper.DOWN)} of the paper leave out, and "
+        f"{bytes_shown(short[down])} in the compact form, which derives masks and envelopes from keys; uploads "
+        f"({bytes_shown(full[up])}) and the third party's total ({bytes_shown(full[total])}) are below the paper's "
+        f"bounds; measured over TCP: {ran}."
+    )
+
+
+def bytes_caption(lines: list[dict[str, Any]], quick: bool) -> str:
+    words = [
+        f"{'quick: ' if quick else ''}{paper.USERS:,} users with {paper.RATED} of {paper.ITEMS:,} items each, dim "
+        f"{paper.DIM}. By formula: one iteration in which everyone takes part and every item is rated."
+    ]
+    for line in lines:
+        wire = line["cell"]["wire"]
+        if line["measured"] is None:
+            words.append(f"The run in the {wire} form was aborted, so it measured nothing: {line['abort']}.")
+        else:
+            words.append(
+                f"Measured over TCP, {wire} form: generated ratings, with {line['items']:,} items that anyone rated, "
+                "which is why the third party sends less than by formula."
+            )
+    missing = {"compact", "paper"} - {line["cell"]["wire"] for line in lines}
+    words += [f"The {wire} form was not measured here." for wire in sorted(missing)]
+    return " ".join(words)
