@@ -73,7 +73,7 @@ class Reader(HTMLParser):
         if self._cell:
             self.rows[-1][-1] += data
         if self._key:
-            self.figures[self._key] += data
+            self.figures[self._key] += f"{data} "  # words of two elements stay apart
 
     def row(self, name: str) -> list[str]:
         return next([" ".join(cell.split()) for cell in row] for row in self.rows if row and row[0].strip() == name)
