@@ -178,7 +178,7 @@ def test_the_canary_that_exceeds_most_is_shown_with_its_own_epsilon():
     finding = {"id": "missing-noise", "coalition": ["recommender"], "measured": 2.5, "severity": "weak"}
     document = {"empirical": {"rows": rows, "delta": 1e-5}, "findings": [finding], "known_weaknesses": []}
     beyond = measured(document, ["recommender"], "aggregate")
-    assert beyond == Cell("≥ 2.50", "canary at ε\u00a0=\u00a01", "bad")
+    assert beyond == Cell("≥ 2.50", "canary at ε\u00a0=\u00a01: above the claim", "bad")
     document["known_weaknesses"] = ["missing-noise"]
     assert measured(document, ["recommender"], "aggregate").style == "weak"
     assert measured(document, ["user:3"], "aggregate") == Cell("≥ 0.50", "canary at ε\u00a0=\u00a01", "")

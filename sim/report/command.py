@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -9,6 +10,7 @@ import typer
 
 from actors.keys import write_private
 from protocol.errors import BadInput
+from protocol.params import require
 
 
 def report(
@@ -28,17 +30,20 @@ def report(
 
 
 def page_path(run: Path, out: Path | None) -> Path:
-    """Where the page will be; what cannot be is refused before the audit."""
+    """Where the page will be; what cannot be is refused before the audit, and so is a file that is no page."""
     path = out or run / "report.html"
     if path.is_dir() or not path.parent.is_dir():
         raise BadInput(f"Cannot write {path}: name a file in a folder that exists with --out.")
+    require(path.suffix.lower() in (".html", ".htm"), f"--out must end with .html, not {path.name!r}.")
     return path
 
 
 def write_page(path: Path, page: str) -> None:
-    """Mode 0600, also if an earlier page is replaced: it holds what only the auditor may see."""
+    """Mode 0600, also if an earlier page is replaced: it holds what only the auditor may see. All of it, or none."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        path.unlink(missing_ok=True)
-        write_private(path, page)
+        write_private(draft, page)
+        draft.replace(path)
     except OSError as error:
+        draft.unlink(missing_ok=True)
         raise BadInput(f"Cannot write {path}: {error.strerror}.") from error

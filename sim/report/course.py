@@ -15,7 +15,7 @@ from sim.report.section import Section, picture, render
 from sim.report.series import Steps, Values, legend_below, numbers, said, steps_of, whole_numbers
 from sim.show import number
 
-FIVE_STARS = 5.0
+FIVE_STARS = (1.0, 5.0)
 MEANING = {
     "inprocess": "All parties were in one process and took turns: the seconds are those of their arithmetic, "
     "not of processes that wait for each other, nor of a network.",
@@ -115,7 +115,8 @@ def _error(material: Material, lines: Sequence[Document]) -> Markup:
     known = _known(values)
     if not known:
         return _missing(title, "No iteration told a training error: only the final model was measured.")
-    steps, unit = steps_of(len(values)), "stars" if material.params.rating_max == FIVE_STARS else "points of a rating"
+    params, steps = material.params, steps_of(len(values))
+    unit = "stars" if (params.rating_min, params.rating_max) == FIVE_STARS else "points of a rating"
     made, axes = chart.new_figure("iteration", f"mean absolute error ({unit})", height=3.6)
     _line(
         axes, steps, values, color=chart.colour(0), label=f"{material.summary['scheme']}, before the iteration's step"

@@ -40,6 +40,7 @@ class Counted:
     n: int  # iterations that took place; 0: the scheme has none
     document: Document | None  # of `keyhole bandwidth --json`
     why: str = ""  # there is none
+    word: str = "measured"  # "counted" in one process: no wire was there to measure
 
 
 def section(material: Material) -> Section:
@@ -52,9 +53,9 @@ def section(material: Material) -> Section:
         charts.append(_stack(counted, "kind", lambda row: str(row["kind"]), kinds))
         charts.append(_stack(counted, "edge", edge_of, list(painted).index, painted))
     once = [row for row in sums if row["when"] != "iteration"]
-    charts.append(draw_bars("traffic-once", "Wire bytes of the set-up and of the end", once, painted))
+    charts.append(draw_bars("traffic-once", "Wire bytes of the set-up and of the end", once, painted, counted.word))
     each = [row for row in sums if row["when"] == "iteration"]
-    charts.append(draw_bars("traffic-each", "Wire bytes of one iteration, mean", each, painted))
+    charts.append(draw_bars("traffic-each", "Wire bytes of one iteration, mean", each, painted, counted.word))
     html = render("traffic.html", **_words(material, counted), charts=[drawn for drawn in charts if drawn])
     return Section("bandwidth", "Bandwidth", html)
 
@@ -62,13 +63,14 @@ def section(material: Material) -> Section:
 def count(material: Material) -> Counted:
     """Of a run that did not complete: what its iterations told, and nothing that is predicted."""
     n = sum(line["iteration"] > SETUP for line in material.lines)
+    word = "counted" if material.summary["transport"] == "inprocess" else "measured"
     try:
         document = material.bandwidth
     except BadInput as error:
         told = [row for line in material.lines for row in line["rows"]]
         rows = [dict(zip(COLUMNS, (*row, None), strict=True)) for row in told if row[0] < n]
-        return Counted(rows, n, None, str(error))
-    return Counted(document["rows"], n, document)
+        return Counted(rows, n, None, str(error), word)
+    return Counted(document["rows"], n, document, word=word)
 
 
 def edge_of(row: Row) -> str:
@@ -111,7 +113,7 @@ def _stack(
     made, axes = chart.new_figure("iteration", f"wire bytes ({unit})", height=4.2)
     tops = draw_stack(axes, steps, stack, scale, painted or colours(stack))
     columns: dict[str, Any] = {label: _rounded(steps.mean(values)) for label, values in stack.items()}
-    columns["measured"] = _rounded(tops)
+    columns[counted.word] = _rounded(tops)
     if counted.document is not None:
         predicted = by_iteration(counted.rows, lambda row: "predicted", counted.n, "predicted_bytes")["predicted"]
         line = [value or 0.0 for value in steps.mean(predicted)]
@@ -158,7 +160,7 @@ def _words(material: Material, counted: Counted) -> dict[str, Any]:
     }
     return {
         "match": None if counted.document is None else counted.document["match"],
-        "sentences": _compared(counted, material.summary["transport"]),
+        "sentences": _compared(counted),
         "differences": [] if counted.document is None else counted.document["differences"][:MOST_DIFFERENCES],
         "parts": parts,
         "n": counted.n,
@@ -168,23 +170,23 @@ def _words(material: Material, counted: Counted) -> dict[str, Any]:
     }
 
 
-def _compared(counted: Counted, transport: str) -> list[str]:
+def _compared(counted: Counted) -> list[str]:
     """Predicted, measured and the kernel's own count, side by side."""
     if counted.document is None:
         return [f"Nothing is predicted beside what was counted. {counted.why}"]
     total, document = counted.document["total"], counted.document
     wire, predicted, kernel = (total[name] for name in ("wire_bytes", "predicted_bytes", "kernel_bytes"))
     extra = total["apart_bytes"] + total["undelivered_bytes"] + total["lost_bytes"]
-    told = f"{wire:,} bytes in all were {'counted as for a wire' if transport == 'inprocess' else 'measured'}"
+    told = f"{wire:,} bytes in all were {'counted as for a wire' if counted.word == 'counted' else 'measured'}"
     if not document["match"]:
         head = f"{told}, and the formula gives {predicted:,}: they differ in {len(document['differences'])} places."
     elif kernel == wire:
         return [f"Predicted = measured = kernel, to the byte: {told}, row by row the same."]
     elif kernel is not None and extra:
-        head = f"Predicted = measured, to the byte: {told}, row by row the same."
+        head = f"Predicted = {counted.word}, to the byte: {told}, row by row the same."
         return [head, f"The kernel counted {kernel:,}: the same, with what was apart from the protocol's course."]
     else:
-        head = f"Predicted = measured, to the byte: {told}, row by row the same."
+        head = f"Predicted = {counted.word}, to the byte: {told}, row by row the same."
     if kernel is None:
         return [head, f"The kernel's count is not known: {document['kernel_note'] or 'nobody said why.'}"]
     return [head, f"The kernel counted {kernel:,}."]

@@ -20,8 +20,8 @@ MOST_BARS = 20
 BAR_HEIGHT = 0.21  # inches
 
 
-def draw_bars(key: str, title: str, sums: Sequence[Row], painted: Mapping[str, str]) -> Markup | None:
-    """`sums` by sender, receiver, kind and when; colours by edge. None if there is nothing."""
+def draw_bars(key: str, title: str, sums: Sequence[Row], painted: Mapping[str, str], word: str) -> Markup | None:
+    """`sums` by sender, receiver, kind and when; colours by edge; `word`: measured or counted. None: nothing."""
     if not sums:
         return None
     ordered = sorted(sums, key=lambda row: -row["wire_bytes"])
@@ -39,7 +39,7 @@ def draw_bars(key: str, title: str, sums: Sequence[Row], painted: Mapping[str, s
     left = len(ordered) - len(shown)
     cut = f"The {left} smallest are only in the table." if left else ""
     words = said(f"{size(whole)} together. {most}", cut, "Colours are edges.")
-    columns = ["message", "when", "edge", "messages", "payload, bytes", "measured, bytes", "predicted, bytes"]
+    columns = ["message", "when", "edge", "messages", "payload, bytes", f"{word}, bytes", "predicted, bytes"]
     return picture(made, key, title, words, columns, [_cells(row) for row in ordered])
 
 

@@ -132,7 +132,8 @@ def _paper_bytes(material: Material) -> Card | None:
     if found is None:
         return None
     rows = [
-        [row["what"], *(size(row[name]) for name in ("paper", "wire_paper", "wire_compact"))] for row in found["rows"]
+        [row["what"], f"≤ {size(row['paper'])}", *(size(row[name]) for name in ("wire_paper", "wire_compact"))]
+        for row in found["rows"]
     ]
     rated = f"{found['items_per_user']} rated by each"
     sizes = f"{found['users']:,} users, {found['items']:,} items, {rated}, dim {found['dim']}"

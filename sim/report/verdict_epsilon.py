@@ -164,6 +164,8 @@ def measured(document: Document, members: Sequence[str], determines: str | None)
     where = f"{at}canary at ε\u00a0=\u00a0{worst['epsilon']:g}" + (
         f", {claim}" if worst["claimed"] != worst["epsilon"] else ""
     )
+    if worst["exceeds"]:  # in words too: the claim of this row is that of the canary's ε, not of the run's beside it
+        where += ": above the claim"
     return Cell(f"≥ {worst['lower_bound']:.2f}", where, _style(document, worst))
 
 
