@@ -241,7 +241,7 @@ def test_bytes_are_the_summary_s_and_the_paper_s_are_at_its_own_size(masked):
     assert [row[0] for row in own.rows[: len(edges)]] == [edge.replace("->", " → ") for edge in edges]
     assert "12 users, 10 items, dim 2" in own.caption
     assert paper is not None and "1,000 users, 10,000 items" in paper.caption
-    assert [row[1] for row in paper.rows] == ["12.00 kB", "5.00 kB", "3.00 MB"]
+    assert [row[1] for row in paper.rows] == ["≤ 12.00 kB", "≤ 5.00 kB", "≤ 3.00 MB"]
 
 
 # --- findings --------------------------------------------------------------------------------------------------------
