@@ -145,7 +145,8 @@ def read_run(folder: Path) -> tuple[dict[str, Any], Card]:
             document["simulation"],
         )
     except OSError:
-        raise BadInput(f"{folder} is not the folder of a run: it has no run.toml that can be read.") from None
+        words = "is not the folder of a run, it has no run.toml that can be read: name one that keyhole run made."
+        raise BadInput(f"{folder} {words}") from None
     except (tomllib.TOMLDecodeError, KeyError, TypeError, ValueError) as error:
         raise BadInput(f"{folder}/run.toml is damaged ({error}).") from error
     if document.get("format") != FORMAT:

@@ -12,7 +12,7 @@ from support_brute import Brute
 from sim.audit.algebra.grade import grade
 from sim.audit.algebra.knowledge import Library
 from sim.audit.algebra.rerun import Rerun
-from sim.audit.algebra.solve import findings, solve
+from sim.audit.algebra.solve import findings, library_of, solve
 
 # item 0: all five; 1: three; 2: two; 3: one rater; 4: two, one of them also on 2
 RATINGS = [
@@ -100,7 +100,8 @@ def levels(case, *extra):
 
 
 def test_the_known_answers_for_the_masked_sum(tmp_path):
-    solved = levels(audited(tmp_path, RATINGS, "masked"), ("recommender", "user:0"), ("recommender", "user:1"))
+    case = audited(tmp_path, RATINGS, "masked")
+    solved = levels(case, ("recommender", "user:0"), ("recommender", "user:1"))
     alone = solved[("recommender",)].answer
     assert (alone.determines, alone.smallest_group) == ("aggregate", 2)
     assert (alone.single_items, alone.single_contributor_sums) == (1, 3)  # item 3, in three iterations
@@ -111,8 +112,12 @@ def test_the_known_answers_for_the_masked_sum(tmp_path):
     assert solved[("recommender", "user:0")].answer.individuals == 1
     assert solved[("recommender", "user:1")].answer.determines == "aggregate"
     # users alone: 0, 2 and 4 share an item with one other; 1 and 3 do not
-    users = {one.members: one.stands_for for one in solved.values() if one.members[0].startswith("user:")}
-    assert users[("user:0",)] == 3 and users[("user:1",)] == 2
+    users = [one for members, one in solved.items() if len(members) == 1 and members[0].startswith("user:")]
+    worst, others = sorted(users, key=lambda one: one.stands_for, reverse=True)
+    assert (worst.stands_for, others.stands_for) == (3, 2) and others.members == ("user:1",)
+    # who stands for the three is the one who reads most others
+    read = {name: grade(library_of(case), (name,)).individuals for name in ("user:0", "user:2", "user:4")}
+    assert read[worst.members[0]] == worst.answer.individuals == max(read.values())
 
 
 def test_what_is_left_of_the_noise(tmp_path):

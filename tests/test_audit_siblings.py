@@ -210,7 +210,11 @@ def test_a_correct_run_is_not_called_broken(tmp_path, name, capsys):
     assert all(row["declared"] for row in document["inventory"] if row["plane"] == "message")
     rows = {"+".join(row["members"]): row for row in document["parties"]}
     assert rows["recommender"]["determines"] == rows["recommender"]["permitted"] == level
-    assert rows["recommender"]["saw"]
+    grave = [one for one in document["findings"] if one["severity"] != "info"]
+    supports = {one["coalition"][0] for one in grave if one["id"] == "support"}
+    for party in ("recommender", "third_party"):
+        if party in rows:
+            assert rows[party]["saw"] and ("who rated what" in rows[party]["saw"]) == (party in supports)
     assert rows["user:0"]["determines"] == "aggregate"
     assert "per release" not in rows["recommender"]["claimed"]
     if "third_party" in rows:

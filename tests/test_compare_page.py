@@ -102,10 +102,10 @@ def test_each_unit_of_epsilon_has_a_chart_of_its_own_and_what_has_none_is_apart(
         words = figures[f"epsilon-{number}"]
         assert f"accounted ε, for: {unit}" in words
         for row in document["rows"]:
-            there = row["scheme"] in words.split()
+            there = row["scheme"] in words.partition("The numbers")[2].split()
             assert there == (row in placed and row["accounted"]["unit"] == unit), row["scheme"]
     apart = figures["epsilon-none"]
-    assert "plain: no ε is claimed; trusted: no bound is known." in apart and "no protection" in apart
+    assert "plain: no ε is claimed; trusted: no bound is known." in apart and "no ε protects from it" in apart
     assert all(row["scheme"] in figures["bytes-chart"] for row in document["rows"])
 
 
@@ -127,7 +127,7 @@ def test_marks_are_where_the_document_says(document):
     assert there is not None and there.x == row["bytes_per_user"]["up"] + row["bytes_per_user"]["down"]
     assert there.across[0] <= there.x + 1 and there.x - 1 <= there.across[1]
     hollow = {row["scheme"] for row in document["rows"] if (point := bytes_point(row)) and point.hollow}
-    assert hollow == {"trusted", "covariance"}  # an ε, and a recommender that has the ratings
+    assert hollow == {"plain", "trusted", "covariance"}  # a recommender that has exact numbers of each user
     figure = draw([point], document["floors"], ("x", "y"), str)
     marks = [line for line in figure.axes[0].lines if line.get_marker() == "o"]
     assert [(line.get_xdata()[0], line.get_ydata()[0]) for line in marks] == [(point.x, point.y)]

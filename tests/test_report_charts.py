@@ -19,6 +19,7 @@ from sim.folder import jsonable
 from sim.report import account_curve, accounting, course, section, series, traffic, traffic_bars
 from sim.report.material import Material
 from sim.run import run
+from sim.show import size
 from sim.traffic import by_kind
 
 DATA: dict[str, Any] = {"data": "synthetic:8x6:.6", "seed": 1, "transport": "inprocess", "iterations": 5, "dim": 2}
@@ -112,6 +113,7 @@ def test_layers_are_the_bytes_that_were_counted_and_the_line_is_what_was_predict
         predicted = [sum(row["predicted_bytes"] for row in rows if row["iteration"] == t) for t in range(n)]
         assert np.array(line.get_data().values) * scale == pytest.approx(predicted)
         assert tops[0] == pytest.approx([sum(r["wire_bytes"] for r in rows if r["iteration"] == t) for t in range(n)])
+        assert f"{size(sum(predicted) / n)} in a mean iteration" in drawn[key][3]
         assert len(set(predicted)) > 1  # or the order of iterations would not be tested
 
 
@@ -157,8 +159,11 @@ def test_prediction_measurement_and_kernel_are_compared_in_words(masked):
     apart = told(total={"kernel_bytes": whole + 700, "apart_bytes": 700})
     assert "= kernel" not in apart and "700 more bytes were apart" in apart
     off = told(match=False, differences=["iteration 3: 5 bytes were counted."], total={"predicted_bytes": whole + 5})
-    assert "they differ in 1 places" in off and "<li>iteration 3: 5 bytes were counted.</li>" in off
+    assert "they differ in 1 place." in off and "<li>iteration 3: 5 bytes were counted.</li>" in off
     assert '<p class="bad">' in off and "to the byte" not in off
+    killed = told(match=False, differences=["The kernel counted less."], total={"kernel_bytes": whole - 700})
+    assert f"the formula gives as many, row by row; the kernel counted {whole - 700:,}." in killed
+    assert '<p class="bad">' in killed and "they differ" not in killed
 
 
 def words_of(material: Material) -> str:
@@ -214,6 +219,14 @@ def test_course_shows_the_lines_of_the_run(dynamic, page):
     assert "not of processes that wait for each other" in html  # what the seconds mean in one process
 
 
+@pytest.mark.parametrize(("gone", "words"), [(0, "none of them"), (1, "once one of them"), (3, "3 times one of them")])
+def test_who_dropped_out_is_said_in_words(gone, words, drawn):
+    dropouts = [0, gone, 0]
+    lines = [{"iteration": t, "online": 9, "contributors": 9 - n, "dropouts": n} for t, n in enumerate(dropouts)]
+    course._turnout(lines)
+    assert f"; {words} dropped out" in drawn["course-users"][3]
+
+
 @pytest.mark.parametrize("scheme", ONE_SHOT)
 def test_what_has_no_iterations_says_so_instead_of_an_empty_chart(scheme, tmp_path):
     material = material_of(tmp_path / "run", scheme)
@@ -261,6 +274,13 @@ def test_the_curve_ends_at_the_audits_figure(run, request):
     assert last.iterations == material.summary["iterations"]
 
 
+def test_the_median_is_over_the_items_that_were_released(tmp_path):
+    material = material_of(tmp_path / "run", "masked", options={"min_contributors": 5})
+    even = material.audit["accounting"]["all_releases"]["even"]
+    assert 0 < even["items"] < material.params.n_items
+    assert f"over the {even['items']} items that were released" in accounting.section(material).html
+
+
 @pytest.mark.parametrize(("scheme", "source"), [("masked", "expected"), ("direct", "uploads")])
 def test_without_views_it_ends_at_the_summarys_figure(scheme, source, tmp_path):
     material = material_of(tmp_path / "run", scheme, views="none", iterations=17, epsilon=0.5)
@@ -299,6 +319,19 @@ def test_what_nothing_bounds_has_no_curve(scheme, flags, words, tmp_path):
     html = accounting.section(material_of(tmp_path / "run", scheme, **flags)).html
     assert words in html and not pictures(html)
     assert "composition" not in html  # figures that are no bounds are not printed as such
+
+
+@pytest.mark.parametrize(
+    ("scheme", "flags", "words"),
+    [
+        ("masked", {}, "Claimed (a claim, not a measurement): ε = 8, "),
+        ("covariance", {}, "Claimed (a claim, not a measurement): θ = 8, "),  # which buys another ε
+        ("masked", {"epsilon": float("inf")}, "No ε is claimed"),
+    ],
+)
+def test_the_claim_is_in_the_schemes_own_measure(scheme, flags, words, tmp_path):
+    html = accounting.section(material_of(tmp_path / "run", scheme, **flags)).html
+    assert words in html and "inf" not in html.replace("information", "")
 
 
 # --- every chart -----------------------------------------------------------------------------------------------------

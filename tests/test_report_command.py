@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import stat
+from pathlib import Path
 
 import pytest
 
@@ -40,3 +43,19 @@ def test_a_page_that_cannot_be_written_leaves_nothing(tmp_path):
     with pytest.raises(BadInput, match="Cannot write"):
         write_page(tmp_path / "page.html", "<p>page</p>")
     assert [file.name for file in tmp_path.iterdir()] == ["page.html"]
+
+
+def test_a_folder_that_cannot_be_written_is_refused_before_the_audit(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # whoever runs this may be root, who may write anywhere
+    with pytest.raises(BadInput, match="cannot be written: name a file elsewhere with --out"):
+        page_path(tmp_path, None)
+
+
+def test_a_file_system_that_cannot_be_written_is_said_in_a_sentence(tmp_path, monkeypatch):
+    def refuse(*given, **named):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(os, "open", refuse)
+    monkeypatch.setattr(Path, "unlink", refuse)
+    with pytest.raises(BadInput, match=r"Cannot write .*: Read-only file system"):
+        write_page(tmp_path / "page.html", "<p>page</p>")

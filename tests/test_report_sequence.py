@@ -25,7 +25,7 @@ from sim.report.material import Material
 from sim.report.sequence_arrows import Edge, in_order, rows_of, typical_iteration
 from sim.report.sequence_histograms import Series, draw
 from sim.report.sequence_panels import shown
-from sim.report.sequence_pictures import pictures_of
+from sim.report.sequence_pictures import _how_far, _how_hidden, pictures_of
 from sim.report.sequence_records import scan
 from sim.report.sequence_truth import Truth, uploads_of
 from sim.run import run
@@ -119,6 +119,21 @@ def test_views_that_contradict_each_other_give_an_order_all_the_same():
     assert in_order([open_, total, agreed], crossed, scheme) == [total, agreed, open_]
 
 
+def test_a_race_of_two_senders_orders_nothing_and_a_sender_comes_after_what_it_received():
+    scheme = SCHEMES["dynamic"]()
+    commit = Edge((-1, "recommender", "user", "Commit"))
+    opened = Edge((-1, "recommender", "third_party", "OpenCommitment"))
+    share = Edge((-1, "user", "third_party", "BlindedShare"))
+    sealed = Edge((-1, "third_party", "recommender", "SealedTotal"))
+    views = [[opened, commit, sealed], [share, opened, sealed], [commit, share]]  # the share was faster than the order
+    assert in_order([share, sealed, opened, commit], views, scheme) == [opened, commit, share, sealed]
+
+
+def test_what_the_drawn_iteration_has_not_is_said(make):
+    html = sequence.section(make("masked")).html
+    assert "Not in it: Finish (recommender → third party) at the end; Finish (recommender → users) at the end." in html
+
+
 def test_the_chosen_iteration_is_the_middle_one_with_a_contributor(make):
     material = make("plain")
     rows, _ = rows_of(material)
@@ -179,6 +194,23 @@ def test_masked_values_are_those_of_the_view_and_the_gradients_those_of_the_user
     np.testing.assert_allclose(true.values, by_hand, rtol=0, atol=unit / 2)  # rounded once, when it is encoded
     assert np.abs(by_hand).max() > 100 * unit and received.values.std() > 0.4
     assert any("did not test it" in sentence for sentence in words)  # statistics were not asked
+
+
+def test_how_far_and_how_hidden_the_numbers_are_is_said(make):
+    received, true = np.array([1.0, 2.0, -4.0]), np.array([1.0, 4.0, 0.0])
+    assert "by 2 on average (absolute difference); 1 of 3 are the same." in _how_far(received, true)
+    assert "the same numbers" in _how_far(true, true)
+    params = (material := make("masked")).params
+    whole = 2.0 ** (params.ring_bits - 1 - params.fraction_bits)  # half of the ring, as a real number
+    assert "between −0.5 and 0.5." in _how_hidden(material, 0, np.array([0.0, -whole / 2]))
+
+
+def test_every_value_is_in_a_bin_also_the_outermost():
+    values = np.array([-3 - 3 / 2**18, *np.linspace(-2, 2, 200), 3 + 3 / 2**18])  # nine decimals would be nearer to 0
+    html = draw("key", [Series("title", values, "axis", 0)])[0]
+    rows = list(map(int, re.findall(r'<td class="n">([\d,]+)</td>', html)))
+    assert sum(rows) == values.size
+    assert f"The fullest of {len(rows)} bins holds {100 * max(rows) / values.size:.0f} % of them." in html
 
 
 def test_the_recommenders_unmasked_sum_stands_beside_the_true_one(make, monkeypatch):

@@ -33,6 +33,7 @@ from sim.report.findings_values import text, value_html
 from sim.report.flags import flags_of
 from sim.report.material import Material, gather
 from sim.report.verdict_epsilon import Cell, accounted, claimed, measured
+from sim.show import size
 
 DATA = "synthetic:12x10:.5"
 QUICK = ("inventory", "algebra", "accounting")
@@ -162,7 +163,8 @@ def test_accounted_figures_are_those_of_the_audit(masked):
     assert cell.figure == f"{row['median']:.3g} median item, {row['worst']:.3g} worst"
     assert accounted(masked.audit, case, ()).figure == f"{accounting['composed']['tight']:.3g}"
     assert accounted(masked.audit, case, ["third_party"]) == Cell(why="no release reaches it")
-    assert accounted(masked.audit, case, ["recommender", "third_party"]).figure == "–"
+    both = accounted(masked.audit, case, ["recommender", "third_party"])
+    assert both == Cell(f"≥ {cell.figure}", "of the recommender alone")  # together they know no less
     three = accounted(masked.audit, case, ["recommender", "user:0", "user:1", "user:2"])
     assert f"{accounting['colluders']['3']['all_releases']['worst']:.3g}" in three.figure
     assert claimed(case, ["recommender"]).figure == "ε\u00a0=\u00a08"
@@ -200,6 +202,8 @@ def test_no_noise_is_no_claim(tmp_path):
     rows = {row.who: row for row in verdict.table_rows(material)}
     assert rows["recommender"].claimed == Cell(why="no noise was asked for: ε = ∞")
     assert rows["recommender"].accounted == Cell(why="nothing is claimed")
+    told = verdict.sentence(material)
+    assert told.style != "good" and "ε = ∞ bounds nothing" in told.headline
 
 
 # --- accuracy, bytes, the run ----------------------------------------------------------------------------------------
@@ -224,6 +228,13 @@ def test_the_floors_are_those_of_the_run_s_own_split(masked):
     assert ["The user's own mean *", f"{floor:.3f}", better] in card.rows
 
 
+def test_which_floors_a_run_beats_is_said():
+    below = [{"title": "one", "test_rmse": 0.5}, {"title": "two", "test_rmse": 1.5}]
+    assert verdict_cards._beaten("x", 1.0, below) == "x beats “two”, and does not beat “one”."
+    assert verdict_cards._beaten("x", 0.4, below).startswith("x beats every")
+    assert verdict_cards._beaten("x", 1.5, below).startswith("x beats none")
+
+
 def test_data_that_is_gone_is_said_in_place_of_the_floors(tmp_path):
     data = tmp_path / "ratings.csv"
     data.write_text("user,item,rating\n" + "".join(f"u{n % 6},i{n // 6},{1 + n % 5}\n" for n in range(30)))
@@ -239,6 +250,11 @@ def test_bytes_are_the_summary_s_and_the_paper_s_are_at_its_own_size(masked):
     own, paper = verdict_cards.traffic(masked)
     edges = masked.summary["bytes"]["per_iteration"]
     assert [row[0] for row in own.rows[: len(edges)]] == [edge.replace("->", " → ") for edge in edges]
+    user = masked.summary["bytes"]["per_user_iteration"]
+    assert own.rows[len(edges) :] == [
+        [f"one user, {way}", f"{size(user[f'{way}_mean'])} (max {size(user[f'{way}_max'])})"] for way in ("down", "up")
+    ]
+    assert user["down_mean"] != user["up_mean"]
     assert "12 users, 10 items, dim 2" in own.caption
     assert paper is not None and "1,000 users, 10,000 items" in paper.caption
     assert [row[1] for row in paper.rows] == ["≤ 12.00 kB", "≤ 5.00 kB", "≤ 3.00 MB"]
@@ -254,6 +270,16 @@ def test_every_finding_is_there_with_its_evidence(collected):
         for part in ("title", "confidence", "evidence"):
             assert words(finding[part]) in html
     assert "{" not in html  # no raw JSON
+
+
+def test_a_finding_has_the_colour_of_its_weight():
+    finding = {"id": "a", "title": "", "coalition": [], "confidence": "", "evidence": ""}
+    finding |= dict.fromkeys(("claimed", "measured", "chance"))
+    weights = [("break", []), ("break", ["a"]), ("weak", []), ("weak", ["a"]), ("info", [])]
+    told = [findings.shown(finding | {"severity": severity}, known) for severity, known in weights]
+    assert [(one.word, one.style) for one in told] == [
+        ("break", "bad"), ("break", "bad"), ("weak", "bad"), ("declared", "weak"), ("info", "good"),
+    ]  # fmt: skip
 
 
 def test_the_gravest_of_an_id_is_open_and_harmless_checks_are_folded(masked):

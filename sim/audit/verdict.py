@@ -41,7 +41,7 @@ def verdict_rows(
         {
             "members": list(one.members),
             "stands_for": one.stands_for,
-            "saw": saw(case, one.members, inventory),
+            "saw": saw(case, one.members, inventory, findings),
             "determines": one.answer.determines,
             "works_out": detail(one),
             "individuals": one.answer.individuals,
@@ -57,8 +57,11 @@ def verdict_rows(
     ]
 
 
-def saw(case: Case, members: Sequence[str], inventory: Sequence[dict[str, Any]] | None) -> list[str] | None:
-    """Of the fields that reached a party alone those with numbers in them, in the scheme's own words."""
+def saw(
+    case: Case, members: Sequence[str], inventory: Sequence[dict[str, Any]] | None, findings: Sequence[Finding] = ()
+) -> list[str] | None:
+    """Of the fields that reached a party alone those with numbers in them, in the scheme's own words; and the support,
+    if an attack found it."""
     if inventory is None:
         return None
     scheme, roles = case.card.scheme, {role_of(member) for member in members}
@@ -72,6 +75,8 @@ def saw(case: Case, members: Sequence[str], inventory: Sequence[dict[str, Any]] 
         theirs = theirs and (kinds is None or row["kind"] in kinds)
         if theirs and ((row["kind"], row["field"]) in telling or row["declared"] is False):
             words.append(row["words"] or f"{row['kind']}.{row['field']}, not declared")
+    if any(each.id == "support" and each.severity != "info" and each.coalition == tuple(members) for each in findings):
+        words.append("who rated what")
     return list(dict.fromkeys(words))
 
 

@@ -28,7 +28,7 @@ SHORT, PART = 2, 40  # a probe makes so few iterations, and then further ones: s
 def reproduce(
     figure: Annotated[str, typer.Argument(metavar="FIGURE", help="fig1 … fig10, table-bytes or all.")],
     quick: Annotated[
-        bool, typer.Option("--quick", help="Smaller runs, said on each figure: all in two minutes.")
+        bool, typer.Option("--quick", help="Smaller runs, said on each figure: all in about a minute.")
     ] = False,
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where figures, numbers and cells go.")] = Path("reproduced"),
     jobs: Annotated[int | None, typer.Option(help="Processes at a time. (as many as cores)")] = None,

@@ -108,7 +108,7 @@ def _from_view(case: Case) -> Curve:
     assert ledger is not None, "the audit has accounted releases"
     if not points or points[-1].iterations != ended:  # the run stopped between two of them
         points.append(_ledger_point(ledger, ended))
-    return Curve(points, IN_VIEW, len(ledger.items))
+    return Curve(points, IN_VIEW, int(ledger.inverse.any(axis=1).sum()))
 
 
 def _ledger_point(ledger: Ledger, ended: int) -> Point:

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
+from sim.audit.verdict import promised
 from sim.report import chart
 from sim.report.account_curve import EXPECTED, IN_VIEW, UPLOADS, Curve, curve_of
 from sim.report.material import Material
 from sim.report.section import Section, picture, render, table
 from sim.report.series import legend_below
+from sim.report.verdict_epsilon import epsilon
 from sim.show import figure
 
 if TYPE_CHECKING:
@@ -24,8 +26,8 @@ TO_WHOM = {
     UPLOADS: "the recommender, who does not know the noise",
 }
 SOURCES = {
-    IN_VIEW: "Exact, from the sums in the recommender's view and the envelopes that its tape deals; over {items} rated "
-    "items, for a change that is even over the coordinates.",
+    IN_VIEW: "Exact, from the sums in the recommender's view and the envelopes that its tape deals; over the {items} "
+    "items that were released, for a change that is even over the coordinates.",
     EXPECTED: "The recommender kept no view: the envelopes are those that its tape deals, and every one of {items} "
     "items counts as released in all iterations. The audit could not check that.",
     UPLOADS: "Exact for uploads whose noise has the published law; whether it has is tested among the findings.",
@@ -64,8 +66,7 @@ def section(material: Material) -> Section:
         drawn, notes = _draw(made, claimed, privacy["accounted"]["delta"]), _notes(made, material)
     html = render(
         "accounting.html",
-        claimed=claimed,
-        unit=privacy["unit"],
+        claim=_claim(material, claimed),
         drawn=drawn,
         notes=notes,
         method=str(found.get("method") or privacy["accounted"]["method"]).rstrip("."),
@@ -73,6 +74,16 @@ def section(material: Material) -> Section:
         sentences=[_not_drawn(material, claimed, made)] if isinstance(made, str) else [],
     )
     return Section("accounting", "Accounting", html)
+
+
+def _claim(material: Material, claimed: Any) -> str:
+    """In the scheme's own measure: θ is no ε."""
+    if claimed is None:
+        return "Nothing is claimed."
+    if claimed == "inf":
+        return "No ε is claimed: no noise was asked for (ε = ∞)."
+    name = promised(material.case).partition(" = ")[0]
+    return f"Claimed (a claim, not a measurement): {name} = {figure(claimed)}, {material.summary['privacy']['unit']}."
 
 
 # --- the curve -------------------------------------------------------------------------------------------------------
@@ -192,7 +203,7 @@ def _figures(material: Material) -> Markup | None:
     if composed.get("tight") == "inf":  # then these are no bounds
         composed = {name: value for name, value in composed.items() if name not in ("basic", "advanced")}
     rows = [
-        [FIGURES.get(name, name), figure(value)]
+        [FIGURES.get(name, name), epsilon(value)]
         for name, value in composed.items()
         if isinstance(value, (int, float)) or value == "inf"
     ]

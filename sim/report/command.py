@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 from typing import Annotated
@@ -19,9 +20,11 @@ def report(
 ) -> None:
     """One HTML file that shows the run: who saw what, who can work out what, what it cost. It needs no network."""
     from sim.audit.show import Asking  # slow to import, and not needed by any other command
+    from sim.folder import read_run
     from sim.report.material import gather
     from sim.report.page import report_page
 
+    read_run(run)  # is it one? That first
     path = page_path(run, out)
     with Asking(enabled=True) as asking:
         page = report_page(gather(run, on_question=asking))
@@ -35,6 +38,7 @@ def page_path(run: Path, out: Path | None) -> Path:
     if path.is_dir() or not path.parent.is_dir():
         raise BadInput(f"Cannot write {path}: name a file in a folder that exists with --out.")
     require(path.suffix.lower() in (".html", ".htm"), f"--out must end with .html, not {path.name!r}.")
+    require(os.access(path.parent, os.W_OK), f"{path.parent} cannot be written: name a file elsewhere with --out.")
     return path
 
 
@@ -45,5 +49,6 @@ def write_page(path: Path, page: str) -> None:
         write_private(draft, page)
         draft.replace(path)
     except OSError as error:
-        draft.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # a file system that cannot be written has no draft either
+            draft.unlink()
         raise BadInput(f"Cannot write {path}: {error.strerror}.") from error

@@ -20,7 +20,7 @@ from sim.report.section import Section, picture, render, table
 Document = dict[str, Any]
 Row = dict[str, Any]
 
-HOLLOW = "A hollow mark: the recommender is given exact numbers of each user, so that from it the ε is no protection."
+HOLLOW = "A hollow mark: the recommender is given exact numbers of each user, so that no ε protects from it."
 _MEANS = "Lines through a mark reach from the least to the most of the seeds. "
 
 
@@ -70,7 +70,10 @@ def _privacy(document: Document) -> Section:
     charts = [_unit_chart(document, n, unit, rows) for n, (unit, rows) in enumerate(by_unit.items())]
     if apart:
         charts.append(_apart_chart(document, apart))
-    words = "Lower and further left is better. ε is what the accountant makes of the whole run, on a logarithmic axis."
+    words = (
+        "Lower and further left is better, for schemes that are accounted to the same party: whom the ε holds against "
+        "is under the numbers of each chart. It is what the accountant makes of the whole run; the axis is logarithmic."
+    )
     if len(by_unit) > 1:
         words += " Each chart has another unit of ε, so that places in two of them cannot be compared."
     if len(charts) > 1:
@@ -82,9 +85,16 @@ def _privacy(document: Document) -> Section:
 def _unit_chart(document: Document, number: int, unit: str, rows: Sequence[Row]) -> Markup:
     points = [point for row in rows if (point := accounted_point(row)) is not None]
     figure = scatter.draw(points, document["floors"], _names(document, f"accounted ε, for: {unit}"), _round_epsilon)
-    columns = ["scheme", "test RMSE", "ε accounted, worst of the seeds", "least to most ε", "δ"]
+    columns = ["scheme", "test RMSE", "ε accounted, worst of the seeds", "least to most ε", "δ", "accounted"]
     cells = [
-        [row["scheme"], _spread(row), show.figure(row["accounted"]["epsilon"]), _epsilons(row), _delta(row)]
+        [
+            row["scheme"],
+            _spread(row),
+            show.figure(row["accounted"]["epsilon"]),
+            _epsilons(row),
+            _delta(row),
+            row["accounted"]["method"],
+        ]
         for row in rows
     ]
     words = _words(document, points, "of least ε", lambda point: f"ε = {show.figure(point.x)}")
@@ -198,8 +208,7 @@ def _with_error(document: Document) -> list[Row]:
 
 def _point(row: Row, x: float, across: tuple[float, float] | None) -> Point:
     low, high = row["ranges"]["test_rmse"] or (row["test_rmse"], row["test_rmse"])
-    hollow = row["claimed_epsilon"] is not None and row["determines"] == LEVELS[-1]
-    return Point(row["scheme"], x, row["test_rmse"], across or (x, x), (low, high), hollow)
+    return Point(row["scheme"], x, row["test_rmse"], across or (x, x), (low, high), row["determines"] == LEVELS[-1])
 
 
 def _spread(row: Row) -> str:

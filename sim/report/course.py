@@ -136,6 +136,10 @@ def _error(material: Material, lines: Sequence[Document]) -> Markup:
     return picture(made, "course-error", title, said(words, thinned), ["iteration", f"train MAE, {unit}"], rows)
 
 
+def _often(times: float) -> str:
+    return "once" if times == 1 else f"{times:.0f} times"
+
+
 def _turnout(lines: Sequence[Document]) -> Markup:
     title = "Users in each iteration"
     values = {name: column(lines, name) for name in ("online", "contributors", "dropouts")}
@@ -156,7 +160,7 @@ def _turnout(lines: Sequence[Document]) -> Markup:
     legend_below(made, axes, columns=3)
     online, gone = _known(values["online"]), sum(_known(values["dropouts"]))
     span = f"{min(online):.0f}" if min(online) == max(online) else f"{min(online):.0f} to {max(online):.0f}"
-    lost = "none of them dropped out" if not gone else f"{gone:.0f} times one of them dropped out before answering"
+    lost = "none of them dropped out" if not gone else f"{_often(gone)} one of them dropped out before answering"
     rows, thinned = numbers(steps, [_shown(steps.mean(values[name]), 0 if steps.width == 1 else 1) for name in labels])
     words = said(f"{span} users were online and invited in each iteration; {lost}.", steps.words, thinned)
     return picture(made, "course-users", title, words, ["iteration", *labels.values()], rows)

@@ -31,7 +31,8 @@ def report_page(material: Material) -> str:
     heading = f"{summary['scheme']} on {summary['data']}"
     turns = length(material.scheme.factorizes, summary["iterations"], summary["dim"])
     sizes = f"{summary['users']:,} users, {summary['items']:,} items, {turns}"
-    lead = f"{sizes}, seed {summary['seed']}. {material.scheme.title}"
+    bare = ", without the iteration noise (--no-rho)" if material.case.config.no_rho else ""
+    lead = f"{sizes}, seed {summary['seed']}. {material.scheme.title}{bare}"
     return page(heading, lead, made)
 
 

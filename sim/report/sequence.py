@@ -91,8 +91,9 @@ def _drawing(material: Material, diagram: Diagram) -> dict[str, Any]:
 
 def _notes(material: Material, found: Scan) -> list[str]:
     words = [
-        "One arrow stands for all messages of one kind from one role to another, in the order in which the first of "
-        "each came. Choose an arrow or a party to see what its receiver saw."
+        "One arrow stands for all messages of one kind from one role to another. The first of each stands behind "
+        "everything that its sender had received and sent before. Choose an arrow or a party to see what "
+        "its receiver saw."
     ]
     if not found.orders:
         words.append("No view was kept: the order is that in which the scheme lists its messages.")

@@ -130,18 +130,20 @@ def connections(rows: Sequence[Row], lifelines: Sequence[str]) -> list[tuple[Row
 
 
 def in_order(edges: Iterable[Edge], seen: Iterable[Sequence[Edge]], scheme: Scheme) -> list[Edge]:
-    """As the views have them, each in its own order; what no view orders, as the scheme lists its messages.
+    """Everybody sends after what it has received and sent before; what that leaves open, as the scheme lists it.
 
-    `seen`: for each view the edges by their first record. Where two views contradict each other (two messages that
-    crossed on their way) the earlier view of the list is followed.
+    `seen`: for each view the edges by their first record. Which of two senders' messages came first to a receiver
+    is a race, and says nothing. Where two views contradict each other (two messages that crossed on their way) the
+    earlier view of the list is followed.
     """
     ranks = {kind.__name__: at for at, kind in enumerate(scheme.messages)}
     left = set(edges)
     before: dict[Edge, set[Edge]] = {edge: set() for edge in left}
     for order in seen:
         known = [edge for edge in order if edge in left]
-        for first, then in itertools.pairwise(known):
-            if not _leads(before, then, first):
+        for first, then in itertools.combinations(known, 2):
+            raced = first[2] == then[2] and first[1] != then[1]  # to one receiver, from different senders
+            if not raced and not _leads(before, then, first):
                 before[then].add(first)
     done: list[Edge] = []
     while left:

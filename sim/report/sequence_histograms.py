@@ -52,7 +52,7 @@ def _edges(values: Floats, span: tuple[float, float] | None) -> Floats:
     steps = np.diff(distinct) / step
     if (high - low) / step < BINS and np.abs(steps - np.rint(steps)).max() < 1e-6:
         return _even(low - step / 2, high + step / 2, round((high - low) / step) + 1)
-    return _even(low, high, BINS)
+    return _even(float(values.min()), float(values.max()), BINS)  # not rounded: the outermost values are counted too
 
 
 def _even(low: float, high: float, bins: int) -> Floats:

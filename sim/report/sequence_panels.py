@@ -194,7 +194,7 @@ def _users(material: Material) -> list[str]:
     case = material.case
     kept = [party for party in case.parties if user_index(party) >= 0 and party in case.kept]
     train = material.summary["ratings"]["train"]
-    brings = f"Together they bring {train:,} ratings to train on; a user's factors never leave it."
+    brings = f"Together they bring {train:,} ratings to train on."
     if not kept:
         return [brings, f"No user keeps a view in this run (--views {case.config.views})."]
     counts = [len(ratings_of(case, user).items) for user in kept if case.path(user).is_file()]

@@ -178,8 +178,11 @@ def _compared(counted: Counted) -> list[str]:
     wire, predicted, kernel = (total[name] for name in ("wire_bytes", "predicted_bytes", "kernel_bytes"))
     extra = total["apart_bytes"] + total["undelivered_bytes"] + total["lost_bytes"]
     told = f"{wire:,} bytes in all were {'counted as for a wire' if counted.word == 'counted' else 'measured'}"
-    if not document["match"]:
-        head = f"{told}, and the formula gives {predicted:,}: they differ in {len(document['differences'])} places."
+    as_predicted = wire == predicted and all(row["wire_bytes"] == row["predicted_bytes"] for row in counted.rows)
+    if not as_predicted:
+        head = f"{told}, and the formula gives {predicted:,}: they differ in {_places(document['differences'])}."
+    elif not document["match"]:
+        return [f"{told}, and the formula gives as many, row by row; the kernel counted {kernel:,}."]
     elif kernel == wire:
         return [f"Predicted = measured = kernel, to the byte: {told}, row by row the same."]
     elif kernel is not None and extra:
@@ -190,6 +193,10 @@ def _compared(counted: Counted) -> list[str]:
     if kernel is None:
         return [head, f"The kernel's count is not known: {document['kernel_note'] or 'nobody said why.'}"]
     return [head, f"The kernel counted {kernel:,}."]
+
+
+def _places(differences: Sequence[str]) -> str:
+    return f"{len(differences)} place{'s' if len(differences) != 1 else ''}"
 
 
 def _apart(document: Document) -> list[str]:

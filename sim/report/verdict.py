@@ -79,6 +79,8 @@ def sentence(material: Material) -> Sentence:
         style, headline = "weak", f"{headline} until it was aborted"
     if audit["unanswered"] and audit["verdict"] is not None:
         style, headline = "bad" if style == "bad" else "weak", f"{headline}, as far as it could be asked"
+    if material.summary["privacy"]["claimed_epsilon"] == "inf" and audit["verdict"] is not None:
+        style, headline = "bad" if style == "bad" else "weak", f"{headline}; ε = ∞ bounds nothing"
     return Sentence(
         style, headline, ids, beyond[0]["title"] if beyond else "", list(dict.fromkeys(weak)), _notes(material)
     )

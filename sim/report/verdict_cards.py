@@ -46,6 +46,8 @@ def accuracy(material: Material) -> Card:
         notes.append("The run did not complete, so there is no result to measure.")
     if not held_out:
         notes.append("No rating was held out (--test-fraction 0), so there is no test figure.")
+    elif mine is None and material.summary["completed"]:
+        notes.append("The run has no result that predicts a rating, so there is no error to measure.")
     elif mine is not None and below:
         notes.append(_beaten(name, mine, below))
     return Card("Accuracy (measured)", caption, ["", "test RMSE", "this run is"], rows, notes)
@@ -175,7 +177,7 @@ def facts(material: Material) -> list[tuple[str, str]]:
         ("ring", _ring(material)),
         ("seconds", _seconds(summary["seconds"])),
         ("drop-outs", f"{summary['dropouts']}{_steps(material)}"),
-        ("restarts, gone", f"{summary['restarts']} processes restarted, {len(summary['gone'])} users gone for good"),
+        ("restarts, gone", f"processes restarted: {summary['restarts']}; users gone for good: {len(summary['gone'])}"),
         ("refused", f"{_counts(summary['rejected'], 'messages')}; {_counts(summary['strangers'], 'strangers')}"),
         ("views", f"{len(summary['views'])} of {len(material.case.parties)} parties kept one"),
         ("seed", seed),

@@ -93,9 +93,12 @@ def _by_envelopes(accounting: Document, members: Sequence[str]) -> Cell:
     composed, users = accounting["composed"], _users_beside_the_recommender(members)
     if members == OUTSIDER:
         return Cell(epsilon(composed["tight"]), f"a rating in all {composed['releases']} releases, no envelope known")
+    row = accounting["all_releases"]["even"]
+    if users is None and RECOMMENDER in members and row is not None:
+        least = f"≥ {epsilon(row['median'])} median item, {epsilon(row['worst'])} worst"
+        return Cell(least, "of the recommender alone")
     if users is None:
         return Cell(why="accounted for the recommender only")
-    row = accounting["all_releases"]["even"]
     whom = "it knows the envelopes"
     if users:
         row = (accounting["colluders"].get(str(users)) or {}).get("all_releases")
@@ -128,8 +131,10 @@ def _by_uploads(accounting: Document, members: Sequence[str]) -> Cell:
     composed = accounting["composed"]
     if composed.get("tight") is None:
         return Cell(why="no figure: see Findings")
-    if tuple(members) != (RECOMMENDER,):
+    if RECOMMENDER not in members:
         return Cell(why="accounted for the recommender only")
+    if len(members) > 1:
+        return Cell(f"≥ {epsilon(composed['tight'])}", "of the recommender alone")
     if "vector" in composed:
         return Cell(f"{epsilon(composed['tight'])} per entry", f"{epsilon(composed['vector'])} for a whole vector")
     uploads = composed["releases"]

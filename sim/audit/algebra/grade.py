@@ -56,8 +56,8 @@ class Answer:
 
 
 def grade(library: Library, members: tuple[str, ...], thinned: bool = False, explain: bool = True) -> Answer:
-    """`thinned`: for one user alone; only `determines` and the sums of one contributor are then meant. Without
-    `explain`, `unexplained` is 0."""
+    """`thinned`: for one user alone; only `determines`, `individuals` and the sums of one contributor are then meant.
+    Without `explain`, `unexplained` is 0."""
     table, bits = library.table(members, thinned), library.bits
     value = table.kind == VALUE
     held = left_kernel(table.rows, table.kind == UNIFORM, bits, value)

@@ -55,12 +55,16 @@ def solve_one(case: Case, library: Library, members: Coalition) -> Solved:
 
 
 def _users_alone(case: Case, library: Library) -> list[Solved]:
-    """One user for each level that users alone come to, most users first."""
-    levels: dict[str, list[str]] = {}
+    """For each level that users alone come to the one who reads most others; the level of most users first."""
+    levels: dict[str, list[tuple[int, str]]] = {}
     for name in map(user_name, range(case.card.params.n_users)):
-        levels.setdefault(grade(library, (name,), thinned=True).determines, []).append(name)
-    by_number = sorted(levels.values(), key=len, reverse=True)
-    return [Solved((names[0],), grade(library, (names[0],)), len(names)) for names in by_number]
+        answer = grade(library, (name,), thinned=True)
+        levels.setdefault(answer.determines, []).append((answer.individuals, name))
+    found = []
+    for users in sorted(levels.values(), key=len, reverse=True):
+        _, name = max(users, key=lambda user: user[0])
+        found.append(Solved((name,), grade(library, (name,)), len(users)))
+    return found
 
 
 def row(solved: Solved) -> dict[str, Any]:
