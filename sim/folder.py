@@ -173,13 +173,13 @@ def read_summary(folder: Path) -> dict[str, Any] | None:
 
 
 def write_summary(folder: Path, summary: dict[str, Any]) -> None:
-    _replace(folder / "summary.json", json.dumps(summary, indent=1, allow_nan=False) + "\n")
+    replace_private(folder / "summary.json", json.dumps(summary, indent=1, allow_nan=False) + "\n")
 
 
 def write_bandwidth(folder: Path, document: dict[str, Any]) -> None:
     """One line for each row: there may be many."""
     parts = [f"{json.dumps(key)}: {_by_line(value)}" for key, value in document.items()]
-    _replace(folder / "bandwidth.json", "{" + ",\n".join(parts) + "}\n")
+    replace_private(folder / "bandwidth.json", "{" + ",\n".join(parts) + "}\n")
 
 
 def _by_line(value: Any) -> str:
@@ -188,9 +188,14 @@ def _by_line(value: Any) -> str:
     return "[\n" + ",\n".join(json.dumps(row, allow_nan=False) for row in value) + "\n]"
 
 
-def _replace(path: Path, text: str) -> None:
-    """In one step, so that a reader never sees half of it."""
+def replace_private(path: Path, text: str) -> None:
+    """In one step, so that a reader never sees half of it; only its owner can read it."""
     part = path.with_name(f"{path.name}.part")
     part.unlink(missing_ok=True)
-    write_private(part, text)
-    os.replace(part, path)
+    try:
+        write_private(part, text)
+        os.replace(part, path)
+    except OSError:
+        with contextlib.suppress(OSError):  # a file system that cannot be written has no part either
+            part.unlink()
+        raise

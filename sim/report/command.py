@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from actors.keys import write_private
 from protocol.errors import BadInput
 from protocol.params import require
+from sim.folder import read_run, replace_private
 
 
 def report(
@@ -20,7 +19,6 @@ def report(
 ) -> None:
     """One HTML file that shows the run: who saw what, who can work out what, what it cost. It needs no network."""
     from sim.audit.show import Asking  # slow to import, and not needed by any other command
-    from sim.folder import read_run
     from sim.report.material import gather
     from sim.report.page import report_page
 
@@ -44,11 +42,7 @@ def page_path(run: Path, out: Path | None) -> Path:
 
 def write_page(path: Path, page: str) -> None:
     """Mode 0600, also if an earlier page is replaced: it holds what only the auditor may see. All of it, or none."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        write_private(draft, page)
-        draft.replace(path)
+        replace_private(path, page)
     except OSError as error:
-        with contextlib.suppress(OSError):  # a file system that cannot be written has no draft either
-            draft.unlink()
         raise BadInput(f"Cannot write {path}: {error.strerror}.") from error

@@ -27,7 +27,7 @@ from sim.report.series import (
     unit_of,
     whole_numbers,
 )
-from sim.report.traffic_bars import draw_bars
+from sim.report.traffic_bars import draw_bars, edge_of
 from sim.show import size
 from sim.traffic import COLUMNS, Row, by_kind
 
@@ -71,10 +71,6 @@ def count(material: Material) -> Counted:
         rows = [dict(zip(COLUMNS, (*row, None), strict=True)) for row in told if row[0] < n]
         return Counted(rows, n, None, str(error), word)
     return Counted(document["rows"], n, document, word=word)
-
-
-def edge_of(row: Row) -> str:
-    return f"{row['sender']} → {row['receiver']}"
 
 
 def edges_of(rows: Sequence[Row]) -> list[str]:

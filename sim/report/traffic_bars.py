@@ -44,8 +44,8 @@ def draw_bars(key: str, title: str, sums: Sequence[Row], painted: Mapping[str, s
 
 
 def _draw(axes: Axes, shown: Sequence[Row], scale: float, painted: Mapping[str, str]) -> None:
-    for edge in dict.fromkeys(_edge(row) for row in shown):
-        mine = [(at, row["wire_bytes"] / scale) for at, row in enumerate(shown) if _edge(row) == edge]
+    for edge in dict.fromkeys(edge_of(row) for row in shown):
+        mine = [(at, row["wire_bytes"] / scale) for at, row in enumerate(shown) if edge_of(row) == edge]
         places, lengths = zip(*mine, strict=True)
         axes.barh(places, lengths, 0.7, color=painted.get(edge, chart.MUTED), label=edge)
     for at, row in enumerate(shown):
@@ -64,7 +64,7 @@ def _draw(axes: Axes, shown: Sequence[Row], scale: float, painted: Mapping[str, 
     axes.set_xlim(0, axes.get_xlim()[1] * 1.12)  # room for the sizes
 
 
-def _edge(row: Row) -> str:
+def edge_of(row: Row) -> str:
     return f"{row['sender']} → {row['receiver']}"
 
 
@@ -77,6 +77,6 @@ def _cells(row: Row) -> list[str]:
     return [
         row["kind"],
         row["when"],
-        _edge(row),
+        edge_of(row),
         *("not predicted" if n is None else f"{n:,.4g}" if n < 10 else f"{round(n):,}" for n in amounts),
     ]

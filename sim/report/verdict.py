@@ -7,6 +7,7 @@ from typing import Any
 
 from protocol.roles import user_name
 from protocol.schemes.base import LEVELS
+from sim.audit.attacks.scoring import counted
 from sim.audit.findings import goes_beyond
 from sim.audit.show import in_short, name_of
 from sim.audit.verdict import permitted, saw
@@ -180,7 +181,7 @@ def how_to_read(material: Material) -> list[tuple[str, str]]:
         )
     if empirical and empirical["rows"]:
         problem = empirical["problem"]
-        sizes = f"{_count(problem['users'], 'user')}, {_count(problem['items'], 'item')}, dim {problem['dim']}"
+        sizes = f"{counted(problem['users'], 'user')}, {counted(problem['items'], 'item')}, dim {problem['dim']}"
         levels = " and ".join(f"{each:g}" for each in problem["epsilons"])
         words.append(
             (
@@ -192,7 +193,3 @@ def how_to_read(material: Material) -> list[tuple[str, str]]:
             )
         )
     return words
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'s' if number != 1 else ''}"
