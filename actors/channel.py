@@ -1,84 +1,238 @@
-"""Length-prefixed msgpack between the launcher and the processes it started. Never between parties."""
+"""Carries msgpack values between the launcher and the processes that it started. Never between parties.
+
+Why no two processes of a run can wait for each other with full pipes: no write in this file waits. What a pipe does not
+take is kept in memory, and the writer goes back to reading; `flush` goes on with it. So the launcher waits in one
+place, `Nursery.listen`, for anything to arrive or for any pipe to take more. The zygote and the hosts wait for the
+launcher alone: the zygote for the rest of an order, a host when the launcher has left `MOST_PENDING` bytes of reports
+unread, or when nothing is left to do but to report. Waiting that leads to a process that does not wait ends.
+"""
 
 from __future__ import annotations
 
 import os
+import select
 import socket
 import struct
+from collections import deque
 from typing import Any
 
 import msgpack
 
+from protocol.errors import Aborted, Reason
+
+MOST_PENDING = 64 << 20  # bytes that wait for one reader
 _PREFIX = struct.Struct("<I")
 _FILE = struct.Struct("i")  # a descriptor in ancillary data
 _ONE_FILE = socket.CMSG_SPACE(_FILE.size)
 _PACKET = 1 << 16  # a longer value travels as a file: the kernel limits what fits into one packet
+_NO_WAIT = socket.MSG_DONTWAIT  # for each call: a flag of the socket would be shared with whoever inherited it
+
+
+def pack(value: Any) -> bytes:
+    """Pack a value; the name of a folder may have bytes in it that are no text."""
+    packed: bytes = msgpack.packb(value, unicode_errors="surrogateescape")
+    return packed
+
+
+def unpack(data: bytes) -> Any:
+    return msgpack.unpackb(data, unicode_errors="surrogateescape")
 
 
 class Channel:
     """A stream socket that carries whole values; several processes must not share one end."""
 
-    def __init__(self, end: socket.socket) -> None:
+    def __init__(self, end: socket.socket, reader: str = "") -> None:
+        """`reader` names the other end for the person."""
         self._end = end
-        self._buffer = bytearray()
+        self._reader = reader
+        self._incoming = bytearray()
+        self._outgoing = bytearray()
 
     def fileno(self) -> int:
         return self._end.fileno()
 
     def send(self, value: Any) -> None:
-        data = msgpack.packb(value)
-        self._end.sendall(_PREFIX.pack(len(data)) + data)
+        """Never waits; a reader that leaves `MOST_PENDING` bytes unread ends the run."""
+        if self.pending > MOST_PENDING:
+            raise Aborted(Reason.STALLED, f"{self._reader} does not read: {self.pending} bytes wait for it")
+        data = pack(value)
+        self._outgoing += _PREFIX.pack(len(data)) + data
+        self.flush()
+
+    @property
+    def pending(self) -> int:
+        """Bytes that the pipe has not taken yet."""
+        return len(self._outgoing)
+
+    def flush(self) -> None:
+        """Send what the pipe takes now of what waits."""
+        while self._outgoing:
+            try:
+                with memoryview(self._outgoing) as waiting:
+                    sent = self._end.send(waiting[: 1 << 20], _NO_WAIT)
+            except BlockingIOError:
+                return
+            except (BrokenPipeError, ConnectionResetError):
+                self._outgoing.clear()  # nobody will read it
+                raise
+            del self._outgoing[:sent]
 
     def receive(self) -> list[Any] | None:
-        """What has arrived since the last call (it blocks if nothing has); None at the end of the stream."""
+        """Read what has arrived since the last call (it waits if nothing has); None at the end of the stream."""
         try:
             data = self._end.recv(1 << 20)
         except ConnectionResetError:  # it ended with something unread
             data = b""
         if not data:
             return None
-        self._buffer += data
+        self._incoming += data
         values = []
-        while len(self._buffer) >= _PREFIX.size:
-            (length,) = _PREFIX.unpack_from(self._buffer)
-            if len(self._buffer) < _PREFIX.size + length:
+        while len(self._incoming) >= _PREFIX.size:
+            (length,) = _PREFIX.unpack_from(self._incoming)
+            if len(self._incoming) < _PREFIX.size + length:
                 break
-            values.append(msgpack.unpackb(bytes(self._buffer[_PREFIX.size : _PREFIX.size + length])))
-            del self._buffer[: _PREFIX.size + length]
+            values.append(unpack(bytes(self._incoming[_PREFIX.size : _PREFIX.size + length])))
+            del self._incoming[: _PREFIX.size + length]
         return values
 
     def is_closed(self) -> bool:
         """Nobody has the other end, from which nothing unread has come."""
         try:
-            return not self._end.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+            return not self._end.recv(1, socket.MSG_PEEK | _NO_WAIT)
         except BlockingIOError:
             return False
         except ConnectionResetError:
             return True
 
     def receive_one(self) -> Any:
-        """The next value and not a byte more, so that the reader's memory stays as it is; None at the end."""
+        """Read the next value and not a byte more, so that the reader's memory stays as it is; None at the end."""
         prefix = self._end.recv(_PREFIX.size, socket.MSG_WAITALL)
         if len(prefix) < _PREFIX.size:
             return None
         data = self._end.recv(_PREFIX.unpack(prefix)[0], socket.MSG_WAITALL)
-        return msgpack.unpackb(data)
+        return unpack(data)
 
     def close(self) -> None:
         self._end.close()
 
 
-def send_file(end: socket.socket, data: bytes, companion: socket.socket, shared: bytes | None = None) -> None:
-    """Bytes of any length as the descriptor of an unnamed file in memory, and a socket to go with them.
+class Orders:
+    """A sequenced-packet socket from which whichever new process comes next takes one order."""
 
-    `shared` is a second file, which the receiver does not read but maps.
-    """
-    files = [_memory_file(part) for part in (data, shared) if part is not None]
-    try:
-        socket.send_fds(end, [b"."], [files[0], companion.fileno(), *files[1:]])
-    finally:
-        for file in files:
+    def __init__(self, end: socket.socket) -> None:
+        self._end = end
+        self._waiting: deque[tuple[bytes, socket.socket, bytes | None]] = deque()
+
+    def fileno(self) -> int:
+        return self._end.fileno()
+
+    def send(self, data: bytes, companion: socket.socket, shared: bytes | None = None) -> None:
+        """Send bytes of any length as an unnamed file in memory, and a socket to go with them, which is closed here.
+
+        `shared` is a second file, which the receiver does not read but maps. Never waits.
+        """
+        self._waiting.append((data, companion, shared))
+        self.flush()
+
+    @property
+    def pending(self) -> int:
+        """Orders that the pipe has not taken yet."""
+        return len(self._waiting)
+
+    def flush(self) -> None:
+        while self._waiting:
+            data, companion, shared = self._waiting[0]
+            files = [_memory_file(part) for part in (data, shared) if part is not None]
+            try:
+                _send_files(self._end, files[0], companion.fileno(), *files[1:])
+            except BlockingIOError:
+                return
+            finally:
+                for file in files:
+                    os.close(file)
+            companion.close()
+            self._waiting.popleft()
+
+    def close(self) -> None:
+        for _, companion, _ in self._waiting:
+            companion.close()
+        self._end.close()
+
+
+def receive_order(end: socket.socket) -> tuple[bytes, int, int | None] | None:
+    """Take what `Orders` sent (the socket and the shared file as descriptors), or None at the end of the stream."""
+    _, descriptors, _, _ = socket.recv_fds(end, 1, 3)
+    if len(descriptors) < 2:
+        return None
+    file, companion, *shared = descriptors
+    return _read_and_close(file), companion, shared[0] if shared else None
+
+
+class Mailbox:
+    """A sequenced-packet socket: many processes may write to one end, each value arrives whole."""
+
+    def __init__(self, end: socket.socket) -> None:
+        self._end = end
+        self._waiting: deque[bytes] = deque()
+        self._pending = 0
+
+    def fileno(self) -> int:
+        return self._end.fileno()
+
+    def send(self, value: Any) -> None:
+        """Waits only for a reader that leaves `MOST_PENDING` bytes unread: a host must not fill the memory."""
+        data = pack(value)
+        self._waiting.append(data)
+        self._pending += len(data)
+        self.flush(wait=self._pending > MOST_PENDING)
+
+    @property
+    def pending(self) -> int:
+        """Bytes that the socket has not taken yet."""
+        return self._pending
+
+    def flush(self, wait: bool = False) -> None:
+        """Send what the socket takes now, or all of it."""
+        while self._waiting:
+            data = self._waiting[0]
+            try:
+                self._post(data)
+            except BlockingIOError:
+                if not wait:
+                    return
+                select.select([], [self._end], [])
+                continue
+            self._waiting.popleft()
+            self._pending -= len(data)
+
+    def _post(self, data: bytes) -> None:
+        if len(data) <= _PACKET:
+            self._end.send(data, _NO_WAIT)
+            return
+        file = _memory_file(data)
+        try:
+            _send_files(self._end, file)
+        finally:
             os.close(file)
+
+    def close(self) -> None:
+        self._end.close()
+
+    def receive(self) -> Any:
+        """Take the next value, or None if none waits."""
+        try:
+            data, ancillary, _, _ = self._end.recvmsg(_PACKET, _ONE_FILE, _NO_WAIT)
+        except BlockingIOError:
+            return None
+        if ancillary:  # not by socket.recv_fds, which takes flags and does nothing with them
+            data = _read_and_close(_FILE.unpack(ancillary[0][2])[0])
+        return unpack(data) if data else None
+
+
+def _send_files(end: socket.socket, *files: int) -> None:
+    """Not by socket.send_fds, which takes flags and does nothing with them."""
+    packed = b"".join(map(_FILE.pack, files))
+    end.sendmsg([b"."], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, packed)], _NO_WAIT)
 
 
 def _memory_file(data: bytes) -> int:
@@ -94,46 +248,3 @@ def _read_and_close(file: int) -> bytes:
         return os.pread(file, os.fstat(file).st_size, 0)
     finally:
         os.close(file)
-
-
-def receive_file(end: socket.socket) -> tuple[bytes, int, int | None] | None:
-    """What `send_file` sent (the socket and the shared file as descriptors), or None at the end of the stream."""
-    _, descriptors, _, _ = socket.recv_fds(end, 1, 3)
-    if len(descriptors) < 2:
-        return None
-    file, companion, *shared = descriptors
-    return _read_and_close(file), companion, shared[0] if shared else None
-
-
-class Mailbox:
-    """A sequenced-packet socket: many processes may write to one end, each value arrives whole."""
-
-    def __init__(self, end: socket.socket) -> None:
-        self._end = end
-
-    def fileno(self) -> int:
-        return self._end.fileno()
-
-    def send(self, value: Any) -> None:
-        data = msgpack.packb(value)
-        if len(data) <= _PACKET:
-            self._end.send(data)
-            return
-        file = _memory_file(data)
-        try:
-            socket.send_fds(self._end, [b"."], [file])
-        finally:
-            os.close(file)
-
-    def close(self) -> None:
-        self._end.close()
-
-    def receive(self) -> Any:
-        """The next value, or None if none waits."""
-        try:
-            data, ancillary, _, _ = self._end.recvmsg(_PACKET, _ONE_FILE, socket.MSG_DONTWAIT)
-        except BlockingIOError:
-            return None
-        if ancillary:  # not by socket.recv_fds, which takes flags and does nothing with them
-            data = _read_and_close(_FILE.unpack(ancillary[0][2])[0])
-        return msgpack.unpackb(data) if data else None

@@ -14,8 +14,8 @@ from collections import Counter, OrderedDict
 from dataclasses import dataclass, field
 from typing import Any
 
-from actors.channel import Channel
-from actors.figures import Figures, Report
+from actors.channel import Channel, Mailbox
+from actors.figures import Figures
 from actors.host import Host
 from actors.hosted import Hosted, Place
 from actors.journal import Journal, open_journal, view_path
@@ -61,13 +61,13 @@ class CrowdHost(Host):
         roster: Roster,
         ranks: Ranks,
         place: Place,
-        report: Report,
+        mailbox: Mailbox,
         observer: Observer | None,
         events: Channel,
         most: int,
     ) -> None:
         """`most`: users that may be connected at a time."""
-        super().__init__(roster, (), place, report, observer, events)
+        super().__init__(roster, (), place, mailbox.send, observer, events, mailbox=mailbox)
         self._context.max_sockets = 1023 + 8 * most
         self._watch = Watch()
         self._watch.register(events.fileno())
@@ -81,6 +81,7 @@ class CrowdHost(Host):
         self._rejected: dict[str, Counter[str]] = {}
         self._done_users: set[int] = set()
         self._sign = time.monotonic()
+        self._moves = 0  # frames of users that were heard, and events
 
     # --- the loop ----------------------------------------------------------------------------------------------------
 
@@ -108,7 +109,7 @@ class CrowdHost(Host):
             self._wake(*self._errands.popitem(last=False))
         if time.monotonic() > self._sign + _SIGN_OF_LIFE:
             self._sign = time.monotonic()
-            self._report({"event": "alive"})
+            self._report({"event": "alive", "host": user_name(self._ranks.users()[0]), "heard": self._moves})
 
     def _obey(self) -> None:
         """Orders come in thousands, so they are taken as they have come."""
@@ -224,6 +225,7 @@ class CrowdHost(Host):
     def _heard(self, hosted: Hosted, sender: str, step: Step) -> None:
         assert isinstance(hosted, Visitor)
         hosted.touched = True
+        self._moves += step.rejected is None and (step.kind != _AGAIN or sender in hosted.asked)
         if step.kind == _AGAIN and sender in hosted.asked:
             self._answered(hosted, sender)
             if step.has_all:

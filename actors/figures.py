@@ -16,15 +16,17 @@ from actors.journal import if_full
 from actors.meter import AGAIN, ALL, LEFT_OUT, REJECTED, RESEND, UNDELIVERED, Meter, Tally
 from actors.observer import HeldOut, Observer
 from protocol.codec import Codec
+from protocol.errors import during
 from protocol.messages import SETUP, Again
 from protocol.party import Outgoing, Party, Step, iteration_of, result_digest
-from protocol.roles import RECOMMENDER, LeadingRecommender, Role, role_of
+from protocol.roles import RECOMMENDER, LeadingRecommender, Role, role_of, user_index
 from protocol.view import EVENT, RECEIVED, SENT, Record
 from protocol.view import REJECTED as REJECTED_RECORD
 
 Report = Callable[[dict[str, Any]], None]
 
 _AGAIN = Again.__name__
+_JOINING_SECONDS = 0.5
 
 
 class Figures:
@@ -53,6 +55,8 @@ class Figures:
         self.iteration = SETUP  # in which the party was when it was last looked at
         self._clock: float | None = None  # None while a view is done again: nobody knows how long it took
         self._ended = self._again = False
+        self._joining: set[str] = set()  # users that the recommender has heard before its first iteration
+        self._told = 0.0  # when it last said how many
         self.rejected: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()  # connections of strangers
 
@@ -64,10 +68,19 @@ class Figures:
         reason = None if step.rejected is None else step.rejected.name
         if reason and not self._ended:
             self.rejected[reason] += 1
+        if self.iteration < 0 and self._party == RECOMMENDER:
+            self._join(sender)
         if self._meter and not step.iteration & self._left_out:
             if sender not in self._meter.greeted:
                 self._greet(self._meter, sender, now=True)
             self._count_received(self._meter, sender, step.kind, step.iteration, size, reason)
+
+    def _join(self, sender: str) -> None:
+        """Tell now and then how many users have been heard, for the person who waits."""
+        self._joining.add(sender)
+        if (now := time.monotonic()) > self._told + _JOINING_SECONDS:
+            self._told = now
+            self._report({"event": "joining", "users": sum(user_index(name) >= 0 for name in self._joining)})
 
     def _greet(self, meter: Meter, sender: str, now: bool) -> None:
         if sender not in (self._ahead or ()):
@@ -149,15 +162,29 @@ class Figures:
 
     def watch(self, role: Role, done: bool) -> None:
         if self._observer is not None:
-            self._observer.watch(self._party, role, done, self._held_out)
+            with during(self._party, "when it was measured"):
+                self._observer.watch(self._party, role, done, self._held_out)
 
     # --- when something is over --------------------------------------------------------------------------------------
+
+    def replaying(self, role: Role) -> None:
+        """Tell how far the party has come with doing again what its view says."""
+        self._report({"event": "replaying", "party": self._party, "iteration": role.iteration})
+
+    def resumed(self, party: Party) -> None:
+        """Tell that the party is what its view says, and how much that view has exchanged with others."""
+        sent, received = party.counts()
+        iteration = party.role.iteration
+        self._reported = min(self._reported, iteration - 1)  # views may be lost: what is lived again is told
+        told = {"party": self._party, "iteration": iteration, "sent": sent, "received": received}
+        self._report({"event": "resumed", **told})
 
     def turned(self, role: Role) -> None:
         """After a step, when what it sends has left: has the party entered another iteration?"""
         finished, self.iteration = self.iteration, role.iteration
         if finished == self.iteration or self._ahead is None:
             return
+        self._joining.clear()
         if finished < 0 and (self._party != RECOMMENDER or self.iteration < 0):
             return  # of the others the set-up comes with the first iteration
         finished = max(finished, SETUP)
@@ -250,7 +277,9 @@ def save_factors(run_folder: str, factors: np.ndarray) -> None:
     part = folder / "item_factors.part.npy"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        np.save(part, factors)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
+        with open(os.open(part, flags, 0o600), "wb") as file:
+            np.save(file, factors)
         os.replace(part, folder / "item_factors.npy")
     except OSError as error:
         raise if_full(error, str(folder)) from error

@@ -256,7 +256,3 @@ def _warm_up(layout: Layout) -> None:
     server.send_multipart(server.recv_multipart())
     client.recv()
     context.destroy(0)
-
-
-if __name__ == "__main__":
-    main()

@@ -8,36 +8,45 @@ answering such questions until the launcher says that everyone is.
 from __future__ import annotations
 
 import functools
-import heapq
-import itertools
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import zmq
 
 from actors import kernel
-from actors.channel import Channel
+from actors.channel import Channel, Mailbox
 from actors.doorbell import Doorbell
 from actors.faults import PHASES
 from actors.figures import Figures, Report, own_memory, peak_memory, save_factors
-from actors.hosted import End, Hosted, Place, crash_here, look_on
+from actors.hosted import (
+    MOST_NAMED,
+    End,
+    Hosted,
+    Place,
+    crash_here,
+    describe,
+    listen,
+    look_on,
+    status_of,
+)
 from actors.journal import derive_again, open_journal, resume_party, view_path
 from actors.keys import Roster, Secret
 from actors.observer import Observer
 from actors.outcome import EventsFor
-from actors.patience import Patience
+from actors.patience import Patience, Timers, Watchdog
 from actors.transport import ClientEnd, Context, Gate, ServerEnd
-from protocol.errors import Aborted, BadInput, Reason
-from protocol.messages import EVENTS, Deadline, Event, Gone
+from protocol.errors import Aborted, Bug, Reason, during
+from protocol.messages import EVENTS, Again, Deadline, Event, Gone
 from protocol.party import Outgoing, Step, read_event
 from protocol.roles import RECOMMENDER, user_name
 from protocol.seating import seat_party
 
+_AGAIN = Again.__name__
 _BURST = 64  # frames of one socket before the others get a turn
 _TICK = 0.01  # seconds; the unit of a delay that was planned
-_PORT_SECONDS = 10.0  # in which the port of a server that was killed must be free again
 _MOST_DERIVED = 3  # times that one peer may have the same old frames derived again
+_FLUSH_SECONDS = 0.02  # until reports that did not fit are tried again
 _LOOK_SECONDS = 0.2  # between two looks at who is still connected
 _KEPT_FOR_THE_AWAY = 1 << 30  # bytes that users who are not connected have not heard yet
 _SEE_OFF_SECONDS = 3.0  # in which clients that are done close their connections, so that the kernel has counted all
@@ -53,14 +62,16 @@ class Host:
         observer: Observer | None = None,
         events: Channel | None = None,
         events_for: EventsFor | None = None,
+        mailbox: Mailbox | None = None,
     ) -> None:
+        self._mailbox = mailbox  # through which `report` goes, if it may have to wait there
         self._events = events  # what comes from outside the protocol, by way of the launcher
         self._events_for = events_for  # or, without a launcher, by a rule that every host knows
         self._place = place
         self._report = report
         self._observer = observer
-        self._later: list[tuple[float, int, Callable[[], Any]]] = []
-        self._ticket = itertools.count()  # keeps equal times apart in the heap
+        self._timers = Timers()
+        self._watchdog = Watchdog(place.patience) if place.patience is not None else None
         wait = place.deadline / 2 if place.silence is None else place.silence
         self._patience: Patience[tuple[Hosted, str]] = Patience(wait)
         self._quit = self._weighed = False
@@ -93,7 +104,10 @@ class Host:
             endpoint = place.bind.get(name) or roster.endpoints[name]
             clients = len(roster.public_keys) if place.connected is None else 2 * place.connected
             note = kernel.why_not(name, endpoint, clients, place.metering, name in place.resume)
-            server_end = self._listen(roster, secret, ahead, endpoint, note is None)
+            assert self._gate is not None
+            by_person = self._events is None
+            server_end = listen(self._context, self._gate, roster, secret, place, endpoint, note is None, by_person)
+            self._report({"event": "ready", "party": name, "endpoint": server_end.address.endpoint})
         max_frame = card.codec.max_frame
         ends = {s: ClientEnd(self._context, s, roster.address(s), secret.keys, max_frame) for s in ahead}
         own_servers, plane = ahead if server_end else None, (self._observer, secret.held_out)
@@ -124,35 +138,16 @@ class Host:
             hosted.journal = hosted.mischief.journal(hosted.journal, hosted.party.view)
         return hosted
 
-    def _listen(self, roster: Roster, secret: Secret, ahead: tuple[str, ...], endpoint: str, count: bool) -> ServerEnd:
-        name = secret.seat.party
-        keys = {key: party for party, key in roster.public_keys.items() if party not in ahead and party != name}
-        assert self._gate is not None
-        where = (self._context, self._gate, name, endpoint)
-        comings = self._place.connected is not None
-        open_end = functools.partial(ServerEnd, *where, secret.keys, keys, kernel=count, comings=comings)
-        end = self._retry(open_end, roster.card.codec.max_frame, _PORT_SECONDS if name in self._place.resume else 0.0)
-        self._report({"event": "ready", "party": name, "endpoint": end.address.endpoint})
-        return end
-
-    def _retry(self, open_end: Callable[[int], ServerEnd], max_frame: int, patience: float) -> ServerEnd:
-        """The port of a server that was killed may be in use for a moment, by a client that knocks at it."""
-        until = time.monotonic() + patience
-        while True:
-            try:
-                return open_end(max_frame)
-            except BadInput as taken:
-                if time.monotonic() >= until:
-                    chosen = self._events is None or not patience  # by a person, who can choose another
-                    raise taken if chosen else Aborted(Reason.PARTY_DIED, str(taken)) from None
-                time.sleep(_TICK)
-
     # --- the loop ----------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
         try:
             self._open()
+            if self._watchdog:  # reading views back takes as long as it takes
+                self._watchdog.moved()
             while not self._finished():
+                if self._mailbox:
+                    self._mailbox.flush()
                 self._look()
                 self._expire()
                 self._tidy()
@@ -190,7 +185,7 @@ class Host:
                 self._patience.urge(server)
         if hosted.first:
             hosted.figures.watch(hosted.party.role, hosted.party.done)
-            self._report({"event": "resumed", "party": hosted.party.name, "iteration": hosted.party.role.iteration})
+            hosted.figures.resumed(hosted.party)
 
     def _finished(self) -> bool:
         if not all(hosted.party.done for hosted in self._hosted):
@@ -260,6 +255,8 @@ class Host:
             self._patience.heard((hosted, sender), hosted.servers)
         before = hosted.party.role.iteration
         step = hosted.party.receive(sender, frame)
+        if self._watchdog and step.rejected is None and step.kind != _AGAIN:
+            self._watchdog.moved()
         hosted.figures.received(sender, step, len(frame))
         if step.wants:
             step.sends = self._derive(hosted, *step.wants) + step.sends
@@ -307,7 +304,8 @@ class Host:
         if hosted.mischief:
             crash_here(hosted, step, PHASES[2])
         if hosted.server_end:
-            party.role.work_ahead()
+            with during(party.name, "working ahead"):
+                party.role.work_ahead()
         if turned:
             hosted.figures.turned(party.role)
         if turned and before >= 0 and party.name == RECOMMENDER and not step.done:
@@ -322,7 +320,7 @@ class Host:
             for out in part.sends:
                 self._send(hosted, out)
             for iteration in part.timers:
-                self._schedule(self._place.deadline, functools.partial(self._deadline, hosted, iteration))
+                self._timers.schedule(self._place.deadline, functools.partial(self._deadline, hosted, iteration))
             if not part.rest:
                 return
             part = hosted.party.go_on(part.rest)
@@ -345,11 +343,12 @@ class Host:
         leaving = hosted.mischief.deliver(out)
         hosted.figures.suffered(out, [frame for _, frame in leaving])
         for delay, frame in leaving:
-            self._schedule(delay * _TICK, functools.partial(self._hand_over, hosted, out.to, frame))
+            self._timers.schedule(delay * _TICK, functools.partial(self._hand_over, hosted, out.to, frame))
 
     def _hand_over(self, hosted: Hosted, to: str, frame: bytes) -> None:
         end = hosted.client_ends.get(to) or hosted.server_end
-        assert end is not None
+        if end is None:
+            raise Bug(f"{hosted.party.name} has no connection to {to!r}")
         if not end.send(to, frame):
             hosted.figures.undelivered(to, len(frame))
             if hosted.doorbell:
@@ -359,7 +358,7 @@ class Host:
         party = hosted.party
         if hosted.journal:
             hosted.journal.close()
-        if party.result is not None:
+        if party.name == RECOMMENDER and party.result is not None:
             save_factors(self._place.run_folder, party.result)
         for server in hosted.servers if not hosted.listens() else ():
             self._patience.forget(server)
@@ -382,11 +381,16 @@ class Host:
             for hosted in self._hosted:
                 if fields[0] in hosted.client_ends and hosted.listens():
                     self._patience.urge((hosted, fields[0]))
+        elif kind == "Status":
+            for hosted in self._hosted:
+                self._report(status_of(hosted.party))
         else:
             self._quit = True
 
     def _tick(self, hosted: Hosted, event: Event) -> None:
         before = hosted.party.role.iteration
+        if self._watchdog:
+            self._watchdog.moved()
         self._settle(hosted, before, hosted.party.tick(event))
         if isinstance(event, Gone) and hosted.server_end:
             hosted.server_end.revoke(user_name(event.user))
@@ -419,28 +423,26 @@ class Host:
             for user in left:
                 doorbell.missed(user)
 
-    def _schedule(self, seconds: float, action: Callable[[], Any]) -> None:
-        if seconds > 0:
-            heapq.heappush(self._later, (time.monotonic() + seconds, next(self._ticket), action))
-        else:
-            action()
-
     def _wait(self) -> int | None:
         """Milliseconds until something is due; None waits for a frame."""
-        silence = self._patience.seconds()
-        waits = [] if silence is None else [silence]
+        waits = [self._patience.seconds(), self._timers.seconds()]
+        if self._watchdog:
+            waits.append(self._watchdog.seconds())
         if self._done is not None:
             waits.append(_LOOK_SECONDS)
-        if self._later:
-            waits.append(max(0.0, self._later[0][0] - time.monotonic()))
-        return int(1000 * min(waits)) + 1 if waits else None
+        if self._mailbox and self._mailbox.pending:
+            waits.append(_FLUSH_SECONDS)
+        due = [seconds for seconds in waits if seconds is not None]
+        return int(1000 * min(due)) + 1 if due else None
 
     def _expire(self) -> None:
-        while self._later and self._later[0][0] <= time.monotonic():
-            heapq.heappop(self._later)[2]()
+        self._timers.expire()
         for hosted, server in self._patience.overdue():
             for out in hosted.party.ask_again([server]):
                 self._send(hosted, out)
+        if self._watchdog and self._watchdog.is_stalled() and self._done is None:
+            states = "; ".join(describe(hosted.party) for hosted in self._hosted[:MOST_NAMED])
+            raise Aborted(Reason.STALLED, f"for {self._watchdog.patience:.0f} s: {states}")
 
     def _deadline(self, hosted: Hosted, iteration: int) -> None:
         if not hosted.party.done and hosted.party.role.iteration == iteration:

@@ -13,8 +13,9 @@ from actors.doorbell import Doorbell
 from actors.faults import PHASES, Faults
 from actors.figures import Figures
 from actors.journal import Journal
-from actors.keys import Secret
-from actors.transport import ClientEnd, ServerEnd
+from actors.keys import Roster, Secret
+from actors.transport import ClientEnd, Context, Gate, ServerEnd
+from protocol.errors import Aborted, BadInput, Reason
 from protocol.messages import SETUP
 from protocol.party import Party, Step
 from protocol.roles import user_name
@@ -23,6 +24,9 @@ from protocol.view import END, EVENT, SENT, SIGNED, Record
 
 End = ServerEnd | ClientEnd
 
+_PORT_SECONDS, _PORT_TICK = 10.0, 0.01  # in which the port of a server that was killed must be free again
+MOST_NAMED = 5  # parties in a sentence
+_SIGN_SECONDS = 1.0  # between two signs that a view is being read back
 _LEAVE_SECONDS = 0.02  # in which frames that were handed over are on the wire
 
 
@@ -41,6 +45,7 @@ class Place:
     incarnation: int = 0  # how often these parties were started before
     metering: str = "on"  # of servers: "on", "off", or "pairs" (in every other two iterations)
     connected: int | None = None  # users that are connected at a time, who come and go; None: all of them, and stay
+    patience: float | None = None  # seconds without a step after which this host gives up; None: a launcher watches
 
 
 @dataclass(slots=True, eq=False)
@@ -68,10 +73,75 @@ class Hosted:
         return [*([self.server_end] if self.server_end else []), *self.client_ends.values()]
 
 
+def listen(
+    context: Context,
+    gate: Gate,
+    roster: Roster,
+    secret: Secret,
+    place: Place,
+    endpoint: str,
+    count: bool,
+    by_person: bool,
+) -> ServerEnd:
+    """Open the socket of a server to the clients of the roster; `count` what the kernel counts.
+
+    The port of a server that was killed may be in use for a moment, by a client that knocks at it. `by_person`: the
+    person has chosen the port, and can choose another.
+    """
+    name, servers = secret.seat.party, roster.card.scheme.servers
+    closed_to = servers[servers.index(name) :]  # those that it is itself a client of
+    keys = {key: party for party, key in roster.public_keys.items() if party not in closed_to}
+    resumes = name in place.resume
+    until = time.monotonic() + (_PORT_SECONDS if resumes else 0.0)
+    while True:
+        try:
+            max_frame, comings = roster.card.codec.max_frame, place.connected is not None
+            own = (context, gate, name, endpoint, secret.keys)
+            return ServerEnd(*own, keys, max_frame, kernel=count, comings=comings)
+        except BadInput as taken:
+            if time.monotonic() >= until:
+                raise taken if by_person or not resumes else Aborted(Reason.PARTY_DIED, str(taken)) from None
+            time.sleep(_PORT_TICK)
+
+
+def status_of(party: Party) -> dict[str, Any]:
+    """Say what this party is doing, as a report to the launcher."""
+    awaited = () if party.done else party.role.awaited()
+    named = list(awaited[:MOST_NAMED])
+    return {
+        "event": "status",
+        "party": party.name,
+        "iteration": party.role.iteration,
+        "done": party.done,
+        "awaited": named,
+        "more": len(awaited) - len(named),
+    }
+
+
+def describe(party: Party) -> str:
+    """Say the same in words."""
+    return describe_status(status_of(party))
+
+
+def describe_status(status: dict[str, Any]) -> str:
+    if status["done"]:
+        return f"{status['party']} is done"
+    where = "the set-up" if status["iteration"] < 0 else f"iteration {status['iteration']}"
+    more = [f"{status['more']} others"] if status["more"] else []
+    whom = " and ".join(filter(None, [", ".join(status["awaited"]), *more])) or "nobody that it knows of"
+    return f"{status['party']} is in {where} and waits for {whom}"
+
+
 def look_on(hosted: Hosted, party: Party, records: Iterable[Record]) -> Iterator[Record]:
-    """Look on while a party does again what its view says: the figures are those of the first time."""
-    hosted.party = party
+    """Look on while a party does again what its view says: the figures are those of the first time.
+
+    Nobody is told of what is only done again, but for a sign now and then of how far it has come.
+    """
+    hosted.party, sign = party, time.monotonic()
     for record in records:
+        if time.monotonic() > sign + _SIGN_SECONDS:
+            sign = time.monotonic()
+            hosted.figures.replaying(party.role)
         if record.type not in (SENT, END, SIGNED) and party.role.iteration != hosted.before:
             hosted.figures.watch(party.role, False)
             hosted.figures.turned(party.role)

@@ -45,7 +45,7 @@ class Journal:
         """A new file, or one that goes on. It has one writer."""
         self._path = path
         self._held: list[bytes] = []
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
         try:
             self._file = os.open(path, flags if again else flags | os.O_CREAT | os.O_EXCL, 0o600)
         except OSError as error:
@@ -121,7 +121,8 @@ def _set_aside(path: str, file: BinaryIO, end: int) -> None:
     """A record that was cut off leaves the view, but nothing is thrown away: its length may have been damaged later."""
     file.seek(end)
     if rest := file.read():
-        with open(os.open(f"{path}.cut", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "wb") as aside:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
+        with open(os.open(f"{path}.cut", flags, 0o600), "wb") as aside:
             aside.write(rest)
 
 

@@ -9,22 +9,28 @@ import dataclasses
 import json
 import os
 import stat
+import struct
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from zmq.utils import z85
 
 from actors.observer import HeldOut
+from actors.own import load_scheme
 from actors.transport import Address, KeyPair
 from protocol.errors import BadInput
-from protocol.roles import UserInput
+from protocol.roles import UserInput, user_index
 from protocol.schemes import find_scheme
-from protocol.seating import Card, Seat
+from protocol.seating import Card, Seat, all_parties
 from protocol.signing import Signer
+from protocol.tape import SEED_BYTES
 
 FORMAT = 1
+CURVE_KEY_BYTES = 32
+MOST_BYTES = 1 << 26  # of a roster: a hundred for each user
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +56,29 @@ class Roster:
         }
 
     @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Roster:
+    def from_dict(cls, data: dict[str, Any], trusted: bool = True) -> Roster:
+        """Make the roster that a launcher hands over; `trusted=False` is for one that was read from a file.
+
+        A scheme of one's own is loaded here if the roster is trusted, as the launcher has loaded it.
+        """
+        if trusted:
+            load_scheme(data["scheme"])
         scheme = find_scheme(data["scheme"])
         params = scheme.params_class(**data["params"] | {"epsilon": float(data["params"]["epsilon"])})
         card = Card(scheme, params, bytes.fromhex(data["run_id"]), data["simulation"])
         keys = {party: key.encode() for party, key in data["public_keys"].items()}
-        return cls(card, data["scheme"], keys, dict(data["endpoints"]))
+        return cls(card, data["scheme"], keys, {server: str(at) for server, at in data["endpoints"].items()})
+
+    def check(self) -> None:
+        """`ValueError` if it was not made for its own parties: whoever is named must be there, with a way to it."""
+        scheme, n_users = self.card.scheme, self.card.params.n_users
+        if type(n_users) is not int or n_users != len(self.public_keys) - len(scheme.servers):
+            raise ValueError("it has other parties than its parameters say")
+        missing = set(all_parties(scheme, n_users)) - self.public_keys.keys()
+        if missing or self.endpoints.keys() != set(scheme.servers):
+            raise ValueError("it does not name every party and where the servers listen")
+        for key in self.public_keys.values():
+            _check_curve_key(key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +113,31 @@ class Secret:
         seat = Seat(data["party"], bytes.fromhex(data["tape_seed"]), inputs, signer)
         return cls(seat, KeyPair(data["public_key"].encode(), data["secret_key"].encode()), held_out)
 
+    def check(self, party: str, n_items: int) -> None:
+        """`ValueError` if it is of another party, or rates what is not there."""
+        _check_curve_key(self.keys.public)
+        _check_curve_key(self.keys.secret)
+        inputs = self.seat.inputs
+        users = (inputs is not None) == (user_index(party) >= 0)
+        if self.seat.party != party or len(self.seat.tape_seed) != SEED_BYTES or not users:
+            raise ValueError("it is of another party")
+        for own in (inputs, self.held_out):
+            if own is None:
+                continue
+            if not (np.all(np.diff(own.items.astype(np.int64)) > 0) and np.all(own.items < n_items)):
+                raise ValueError("its items are not those of the run")
+            if not np.all(np.isfinite(own.ratings)):
+                raise ValueError("its ratings are not numbers")
+
+
+def _check_curve_key(key: bytes) -> None:
+    try:
+        length = len(z85.decode(key))
+    except (KeyError, ValueError, struct.error):
+        length = 0
+    if length != CURVE_KEY_BYTES:
+        raise ValueError("a key is not one of CURVE")
+
 
 def _pack(items: npt.NDArray[np.uint32], ratings: npt.NDArray[np.float64]) -> str:
     """Ratings as one string: item numbers (u32), then values (f64), little-endian, in hexadecimal."""
@@ -117,23 +165,38 @@ def write_secret(folder: Path, secret: Secret) -> None:
     write_private(key_path(folder, secret.seat.party), json.dumps(secret.to_dict()))
 
 
-def read_secret(folder: Path, party: str) -> Secret:
+def read_secret(folder: Path, party: str, roster: Roster) -> Secret:
     _refuse_open_folder(folder)
+    _refuse_pipe(key_path(folder, party))
     try:
-        return Secret.from_dict(json.loads(key_path(folder, party).read_text("utf-8")))
+        secret = Secret.from_dict(json.loads(key_path(folder, party).read_text("utf-8")))
+        secret.check(party, roster.card.params.n_items)
+        return secret
     except FileNotFoundError:
         raise BadInput(f"There is no key of {party} in {folder}: make one with keyhole prepare.") from None
-    except (ValueError, KeyError) as error:
+    except OSError as error:
+        raise BadInput(f"Cannot read {key_path(folder, party)}: {error.strerror}.") from error
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise BadInput(f"{key_path(folder, party)} is not a key file: make one with keyhole prepare.") from error
 
 
-def read_roster(path: Path) -> Roster:
+def read_roster(path: Path, trusted: bool = False) -> Roster:
+    """`trusted`: the person said so, and the scheme that it names is loaded."""
+    _refuse_pipe(path)
     try:
-        return Roster.from_dict(json.loads(path.read_text("utf-8")))
+        roster = Roster.from_dict(json.loads(path.read_text("utf-8")), trusted)
+        roster.check()
+        return roster
     except OSError as error:
         raise BadInput(f"Cannot read the roster {path}: {error.strerror}.") from error
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise BadInput(f"{path} is not a roster: make one with keyhole prepare.") from error
+
+
+def _refuse_pipe(path: Path) -> None:
+    """Whoever opens a FIFO waits; a device never ends."""
+    if path.exists() and (not path.is_file() or path.stat().st_size > MOST_BYTES):
+        raise BadInput(f"{path} is not a file of roster or keys: make one with keyhole prepare.")
 
 
 def _refuse_open_folder(folder: Path) -> None:

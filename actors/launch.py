@@ -9,8 +9,6 @@ from __future__ import annotations
 import dataclasses
 import mmap
 import os
-import shutil
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -20,24 +18,30 @@ from typing import Any
 
 import numpy as np
 
+from actors import sockets
 from actors.faults import Faults
+from actors.hosted import MOST_NAMED
 from actors.journal import make_view_folders, view_end, view_path
 from actors.keys import Roster, Secret
 from actors.nursery import Nursery
 from actors.observer import Observer
-from actors.outcome import Books, EventsFor, OnIteration, Outcome
+from actors.outcome import Attendance, Books, EventsFor, OnIteration, OnJoin, OnReplay, Outcome
+from actors.patience import Watchdog
 from actors.ranks import pack_ranks
-from protocol.errors import Aborted, BadInput, Bug, Reason
+from actors.standstill import Standstill
+from protocol.errors import Aborted, BadInput, Bug, Reason, SchemeFailed
 from protocol.messages import SETUP, Due, Event, Gone
 from protocol.roles import RECOMMENDER, role_of, user_index
 from protocol.view import Broken
 
-_LONGEST_IPC_FOLDER = 80  # a unix socket path has at most 107 bytes
 _STARTUP_SECONDS = 120.0
 _MOST_RESTARTS = 20  # of one party, unless it is made to fail on purpose
 _SILENCE = 0.2
 _ASK_SOON = 0.3  # seconds of silence after which a server is asked again, where frames are lost on purpose
-_STALLED_DEADLINES, _STALLED_SECONDS = 4, 60.0
+_STALLED_DEADLINES, _STALLED_SECONDS = 4, 60.0  # without movement the run ends after their sum
+_NO_MOVEMENT = frozenset({"alive", "call", "status"})
+_STATUS_SECONDS = 5.0  # in which a server says on whom it waits
+_MOST_COMPUTED = 11  # times that patience is renewed for a server that computes in one step
 _LAST_SECONDS = 10.0  # in which the last users take note, at least
 _CLOSING_SECONDS = 30.0  # in which processes whose parties are all done close their connections
 
@@ -56,6 +60,7 @@ class Staff:
     resume: bool = False  # every party goes on from its view
     gone: frozenset[str] = frozenset()  # users that had gone for good before the run was stopped
     lock: int | None = None  # a descriptor that every process holds open
+    reported: int = SETUP - 1  # the last iteration whose figures are known from before the run was stopped
     metering: str = "on"  # "off", or "pairs" (in every other two iterations), to see what it costs
     connected: int | None = None  # users that may be connected at a time (`crowd.py`); None: all of them
 
@@ -68,8 +73,14 @@ class Launch:
         staff: Staff,
         on_iteration: OnIteration | None = None,
         events_for: EventsFor | None = None,
+        on_replay: OnReplay | None = None,
+        on_join: OnJoin | None = None,
     ) -> None:
         self._events_for = events_for
+        self._on_replay = on_replay
+        self._on_join = on_join
+        self._told = -1  # the latest iteration for which it was told what comes from outside
+        self._replaying: dict[str, int] = {}  # servers that do again what their views say, and where they are
         self._latest: dict[str, Event] = {}
         self._tries: Counter[str] = Counter()
         self._roster = roster
@@ -83,12 +94,17 @@ class Launch:
         self._waiting = set(self._secrets)  # parties whose end was not reported
         self._left: set[str] = set()  # users who did not take note of the end in time
         self._resumed: set[str] = set()
+        self._attendance = Attendance()
         self._servers_done: float | None = None
         self._quitting = False
         self._orphans = 0  # processes that ended before they had a party
         self._users_per_process = max(1, staff.users_per_process)
         self.outcome = Outcome(gone=sorted(staff.gone, key=user_index))
-        self._books = Books(self._servers, self.outcome, on_iteration)
+        self._books = Books(self._servers, self.outcome, on_iteration, staff.reported)
+        self._watchdog = Watchdog(_STALLED_SECONDS + _STALLED_DEADLINES * staff.deadline)
+        self._statuses: dict[str, dict[str, Any]] = {}  # by server, since it was last asked
+        self._computed = 0  # how often patience was renewed since, because a server computed
+        self._heard: dict[str, int] = {}  # by host of a crowd, how much it had done when it last gave a sign of life
         params = roster.card.params
         size = Observer.size(params.n_users, params.n_items, params.dim)
         self._observer_fd = os.memfd_create("keyhole-observer")
@@ -99,12 +115,14 @@ class Launch:
 
     def run(self) -> Outcome:
         self._started = self._news = time.monotonic()
-        self._ipc_folder = _short_folder() if self._staff.transport == "ipc" else None
+        sockets.remove_those_of_the_dead()
+        self._sockets = sockets.SocketFolder() if self._staff.transport == "ipc" else None
         make_view_folders(str(self._staff.run_folder), self._staff.views)
         self._nursery = self._open_nursery()
         try:
             self._nursery.prepare()
-            self._happen(0)
+            if not self._staff.resume:
+                self._happen(0)
             self._start_servers()
             self._start_users()
             while self._waiting or self._closing():
@@ -135,11 +153,15 @@ class Launch:
             "connected": staff.connected,
             "silence": _ASK_SOON if staff.faults and staff.faults.rate else None,
         }
-        return Nursery(common, self._observer_fd, staff.run_folder / "actors.log", staff.lock)
+        locks = [] if staff.lock is None else [staff.lock]
+        locks += [self._sockets.lock] if self._sockets else []
+        return Nursery(common, self._observer_fd, staff.run_folder / "actors.log", locks)
 
     def _start(self, parties: Sequence[str], resume: bool) -> None:
-        """The next idle process becomes the host of these parties, or goes on from their views."""
+        """Make the next idle process the host of these parties, from the beginning or from their views."""
         self._ordered[parties[0]] = (list(parties), resume)
+        if resume:
+            self._replaying |= {party: SETUP for party in parties if party in self._servers}
         secrets, most = [self._secrets[party] for party in parties], self._staff.connected
         crowd = most is not None and parties[0] not in self._servers
         order = {
@@ -161,8 +183,7 @@ class Launch:
 
     def _bind(self, server: str) -> str:
         """Where it was before, or anywhere."""
-        folder = self._ipc_folder
-        return self._endpoints.get(server) or (f"ipc://{folder}/{server}" if folder else "tcp://127.0.0.1:*")
+        return self._endpoints.get(server) or (self._sockets.address(server) if self._sockets else "tcp://127.0.0.1:*")
 
     def _start_servers(self) -> None:
         for server in reversed(self._servers):  # an earlier one connects to the later ones
@@ -185,21 +206,53 @@ class Launch:
         self._nursery.fork(len(packs))
         for pack in packs:
             self._start(pack, self._staff.resume)
-            self._pump(0)  # so that neither side waits for the other with full buffers
+            self._pump(0)
+            while self._nursery.has_idle_orders():  # each keeps a descriptor open
+                self._pump(_SILENCE)
         self.outcome.processes |= {"user": len(packs), **dict.fromkeys(map(role_of, self._servers), 1)}
 
     # --- following ----------------------------------------------------------------------------------------------
 
     def _pump(self, timeout: float | None) -> None:
+        self._dispatch(timeout)
+        if self._watchdog.is_stalled():
+            self._judge_standstill()
+
+    def _dispatch(self, timeout: float | None) -> None:
         reports, exits = self._nursery.listen(timeout)
         for report in reports:
             self._news = time.monotonic()
+            if report["event"] not in _NO_MOVEMENT:
+                self._move()
             getattr(self, f"_on_{report['event']}")(report)
         for event in exits:
+            self._move()
             self._exited(event["pid"], event["code"])
-        patience = _STALLED_SECONDS + _STALLED_DEADLINES * self._staff.deadline
-        if time.monotonic() > self._news + patience:
-            raise Aborted(Reason.STALLED, f"for {patience:.0f} s")
+
+    def _move(self) -> None:
+        self._watchdog.moved()
+        self._computed = 0
+
+    def _judge_standstill(self) -> None:
+        """End the run with what it waits for, unless something moves after all or a server computes."""
+        standstill = Standstill(self._servers, self._alive)
+        self._statuses = {}
+        for server in self._servers:
+            self._nursery.tell(server, ["Status"])
+        until = time.monotonic() + _STATUS_SECONDS
+        while len(self._statuses) < len(self._servers) and time.monotonic() < until:
+            self._dispatch(_SILENCE)
+        if not self._watchdog.is_stalled():
+            return
+        if standstill.is_computing(self._statuses) and self._computed < _MOST_COMPUTED:
+            self._computed += 1
+            self._watchdog.moved()
+            return
+        idle = [first for first in self._ordered if first not in self._servers]
+        parts = [f"no process has taken the place of {', '.join(idle[:MOST_NAMED])}"] if idle else []
+        parts += standstill.describe(self._statuses)
+        seconds = self._watchdog.patience * (1 + self._computed)
+        raise Aborted(Reason.STALLED, f"for {seconds:.0f} s: {'; '.join(parts)}")
 
     def _check_the_last(self) -> None:
         """The servers are done; who has not taken note within the time that an iteration may take is left behind."""
@@ -258,14 +311,21 @@ class Launch:
                 self._say(server, Gone(user_index(party)))
 
     def _happen(self, iteration: int) -> None:
-        """What comes from outside before this iteration, to whoever is still there."""
-        for party, event in self._events_for(iteration) if self._events_for else []:
-            if user_index(party) in self._gone:
-                continue
-            if isinstance(event, Due):
-                event = Due(event.iteration, tuple(user for user in event.users if user not in self._gone))
-            self._latest[party] = event
-            self._say(party, event)
+        """Tell what comes from outside before this iteration, once, to whoever is still there.
+
+        Of iterations that a resumed run has behind it nobody is told: a user that starts is told its latest event, and
+        whatever was before that stands in its view.
+        """
+        for each in range(self._told + 1, iteration + 1):
+            for party, event in self._events_for(each) if self._events_for else ():
+                if user_index(party) in self._gone:
+                    continue
+                if isinstance(event, Due):
+                    event = Due(event.iteration, tuple(user for user in event.users if user not in self._gone))
+                self._latest[party] = event
+                if each == iteration:
+                    self._say(party, event)
+        self._told = max(self._told, iteration)
 
     def _say(self, party: str, event: Event) -> None:
         self._nursery.tell(party, [type(event).__name__, *dataclasses.astuple(event)])
@@ -289,14 +349,38 @@ class Launch:
         self._nursery.call(event["party"], event["users"])
 
     def _on_alive(self, event: dict[str, Any]) -> None:
-        """That it came is all."""
+        """A host of a crowd, whose users may take minutes to join."""
+        if self._heard.get(event["host"]) != event["heard"]:
+            self._heard[event["host"]] = event["heard"]
+            self._move()
+
+    def _on_status(self, event: dict[str, Any]) -> None:
+        self._statuses[event["party"]] = event
+
+    def _on_joining(self, event: dict[str, Any]) -> None:
+        if self._on_join:
+            self._on_join(event["users"])
+
+    def _on_replaying(self, event: dict[str, Any]) -> None:
+        if event["party"] in self._replaying:
+            self._replaying[event["party"]] = event["iteration"]
+            if self._on_replay:
+                self._on_replay(event["party"], event["iteration"])
 
     def _on_resumed(self, event: dict[str, Any]) -> None:
-        self._resumed.add(event["party"])
+        party, iteration = event["party"], max(event["iteration"], 0)
+        if self._staff.resume and party not in self._resumed:
+            self._attendance.add(party, event["sent"], event["received"])
+        self._resumed.add(party)
+        self._replaying.pop(party, None)
+        if self._staff.resume and self._resumed.issuperset(self._secrets):
+            self.outcome.startup_seconds = self.outcome.startup_seconds or time.monotonic() - self._started
+        if party == RECOMMENDER and iteration < self._roster.card.params.iterations:
+            self._happen(iteration)
 
     def _on_iteration(self, event: dict[str, Any]) -> None:
         following, ended = event["iteration"] + 1, self._roster.card.params.iterations
-        if event["party"] == RECOMMENDER and following < ended and not self._books.knows(event):
+        if event["party"] == RECOMMENDER and following < ended and RECOMMENDER not in self._replaying:
             self._happen(following)
         self._books.iteration(event, event["seconds"])
 
@@ -317,6 +401,9 @@ class Launch:
     def _on_broken(self, event: dict[str, Any]) -> None:
         raise Broken(f"{event['party']}: {event['sentence']}")
 
+    def _on_failed(self, event: dict[str, Any]) -> None:
+        raise SchemeFailed(event["detail"], event["trace"])
+
     def _on_bug(self, event: dict[str, Any]) -> None:
         raise Bug(f"{event['party']} failed; the traceback is in {event['file']}")
 
@@ -325,8 +412,8 @@ class Launch:
     def _stop(self) -> None:
         self._nursery.stop()
         os.close(self._observer_fd)
-        if self._ipc_folder:
-            shutil.rmtree(self._ipc_folder, ignore_errors=True)
+        if self._sockets:
+            self._sockets.remove()
 
     def _conclude(self) -> None:
         self._books.conclude()
@@ -339,12 +426,3 @@ class Launch:
         for party in self._staff.views:  # where each stands, so that nobody can cut a view unseen
             if (end := view_end(view_path(str(folder), party))) is not None:
                 self.outcome.views[party] = end
-
-
-def _short_folder() -> str:
-    """A private folder for ipc sockets whose paths fit into a socket address."""
-    folder = tempfile.mkdtemp(prefix="kh-")
-    if len(folder) <= _LONGEST_IPC_FOLDER:
-        return folder
-    os.rmdir(folder)
-    return tempfile.mkdtemp(prefix="kh-", dir="/tmp")

@@ -84,8 +84,8 @@ def most_connected(users: int, hosts: int, servers: int = 2, numbers: int = COUN
     more = max(0, numbers - COUNTED_NUMBERS)
     each = HOST_USER_BYTES + HOST_NUMBER_BYTES * more + servers * (SERVER_USER_BYTES + SERVER_NUMBER_BYTES * more)
     fixed = servers * SERVER_PROCESS_BYTES + hosts * USER_PROCESS_BYTES + users * PARKED_USER_BYTES
-    free = int(psutil.virtual_memory().available)
-    return max(1, min(most, (free - fixed) // each))
+    free = _free_memory()
+    return max(1, most if free is None else min(most, (free - fixed) // each))
 
 
 def shortage(need: Need) -> Lack | None:
@@ -155,10 +155,27 @@ def _lines(path: Path) -> list[str]:
 
 
 def _memory(need: int) -> Lack | None:
-    free = psutil.virtual_memory().available
-    if need <= free:
+    free = _free_memory()
+    if free is None or need <= free:
         return None
-    return Lack(f"needs about {need >> 20} MB of memory and {free >> 20} MB are free")
+    return Lack(f"needs about {amount(need)} of memory and {_free(free)}")
+
+
+def _free_memory() -> int | None:
+    """Bytes that can be had; None where the system does not say, as without /proc."""
+    try:
+        return int(psutil.virtual_memory().available)
+    except (OSError, RuntimeError, ValueError):
+        return None
+
+
+def amount(size: int) -> str:
+    """In MB, or in kB where that would be none."""
+    return f"{size >> 20} MB" if size >> 20 else f"{-(-size >> 10)} kB"
+
+
+def _free(size: int) -> str:
+    return f"{amount(size)} are free" if size else "none is free"
 
 
 def cores() -> int:
@@ -181,9 +198,11 @@ def make_room_for_twice(connections: int) -> str | None:
 
 def check_disk(folder: Path, view_bytes: int) -> None:
     existing = next(parent for parent in [folder, *folder.absolute().parents] if parent.exists())
-    free = shutil.disk_usage(existing).free
-    if free < view_bytes:
+    disk = shutil.disk_usage(existing)
+    if not disk.total:  # as /proc or /sys
+        raise BadInput(f"{existing} is no place for files, it only shows what the system knows: choose another --out.")
+    if disk.free < view_bytes:
         raise BadInput(
-            f"The views of this run will take about {view_bytes / 1e6:.0f} MB and {free / 1e6:.0f} MB are free in "
-            f"{existing}: use --views servers or none, fewer iterations, or another --out."
+            f"The views of this run will take about {amount(view_bytes)} and {_free(disk.free)} in {existing}: "
+            "use --views servers or none, fewer iterations, or another --out."
         )

@@ -1,4 +1,7 @@
-"""The launcher's side of the zygote: fork processes, hand them their orders, hear their reports and their ends."""
+"""The launcher's side of the zygote: fork processes, hand them their orders, hear their reports and their ends.
+
+Nothing here waits but `listen`, which reads whatever has come while it waits (`channel.py` says why that matters).
+"""
 
 from __future__ import annotations
 
@@ -8,38 +11,55 @@ import select
 import socket
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-import msgpack
-
-from actors.channel import Channel, Mailbox, send_file
+from actors.channel import Channel, Mailbox, Orders, pack
 from protocol.errors import Aborted, Reason
 
 _STOP_SECONDS = 10.0
+_ROOT = str(Path(__file__).resolve().parent.parent)
+_MAIN = """
+import sys
+places = [place for place, folder in enumerate(sys.path) if folder.endswith("-packages")]
+sys.path.insert(min(places, default=len(sys.path)), sys.argv.pop(1))
+from {module} import main
+main()
+"""
+
+
+def python_running(module: str, *arguments: str) -> list[str]:
+    """Return a command that calls `main` of a module of this Keyhole in a new interpreter.
+
+    The current folder is no place to import from: -P keeps it out. The folder of Keyhole comes before the packages that
+    are installed, among which may be another Keyhole, and behind the standard library.
+    """
+    return [sys.executable, "-P", "-c", _MAIN.format(module=module), _ROOT, *arguments]
 
 
 class Nursery:
-    """Processes by the parties that they host. `lock` stays locked as long as one of them lives."""
+    """Processes by the parties that they host. `locks` stay locked as long as one of them lives."""
 
-    def __init__(self, common: dict[str, Any], observer_fd: int, log: Path, lock: int | None) -> None:
+    def __init__(self, common: dict[str, Any], observer_fd: int, log: Path, locks: Sequence[int] = ()) -> None:
         self._lines: dict[str, Channel] = {}  # to the process of each party
+        self._behind: dict[int, Channel] = {}  # by descriptor: lines that have not taken everything yet
         self._log = log
         control, far_control = socket.socketpair()
-        self._orders, far_orders = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        orders, far_orders = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         reports, far_reports = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._control, self._mailbox = Channel(control), Mailbox(reports)
+        self._control, self._orders, self._mailbox = Channel(control), Orders(orders), Mailbox(reports)
         descriptors = (far_control.fileno(), far_orders.fileno(), far_reports.fileno(), observer_fd)
         environment = os.environ | {
-            "PYTHONPATH": os.pathsep.join(sys.path),
             "OPENBLAS_NUM_THREADS": "1",  # no thread before the forks
             "MALLOC_ARENA_MAX": "1",  # ZeroMQ's two threads need no heaps of their own
         }
-        with log.open("ab") as output:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
+        with open(os.open(log, flags, 0o600), "ab") as output:
             self._zygote = subprocess.Popen(
-                [sys.executable, "-m", "actors.zygote", *map(str, descriptors)],
-                pass_fds=descriptors if lock is None else (*descriptors, lock),
+                python_running("actors.zygote", *map(str, descriptors)),
+                pass_fds=(*descriptors, *locks),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -51,8 +71,9 @@ class Nursery:
         self._common = common
 
     def prepare(self) -> None:
-        """Before the first fork: what every process is told."""
-        self._command({"order": "common", "path": sys.path, **self._common})
+        """Tell what every process is to know, before the first fork."""
+        path = [folder for folder in sys.path if os.path.isabs(folder)]  # where a scheme of one's own may lie
+        self._command({"order": "common", "path": path, **self._common})
 
     def fork(self, count: int) -> None:
         self._command({"order": "fork", "count": count})
@@ -67,18 +88,21 @@ class Nursery:
         return Aborted(Reason.PARTY_DIED, "the process that starts the others")
 
     def order(self, parties: Sequence[str], details: dict[str, Any], shared: bytes | None = None) -> None:
-        """The next idle process becomes the host of these parties; `shared` is what it maps (`ranks.py`)."""
+        """Make the next idle process the host of these parties; `shared` is what it maps (`ranks.py`)."""
         line, far_line = socket.socketpair()
-        channel = Channel(line)
+        channel = Channel(line, ", ".join(parties[:3]))
         for old in self._channels(parties):
+            self._behind.pop(old.fileno(), None)
             old.close()
         self._lines |= dict.fromkeys(parties, channel)
         try:
-            send_file(self._orders, msgpack.packb({"parties": list(parties), **details}), far_line, shared)
+            self._orders.send(pack({"parties": list(parties), **details}), far_line, shared)
         except (BrokenPipeError, ConnectionResetError):
             raise self._ended() from None
-        finally:
-            far_line.close()
+
+    def has_idle_orders(self) -> bool:
+        """Orders wait because the pipe is full: no more of them before somebody has taken some."""
+        return self._orders.pending > 0
 
     def is_lost(self, party: str) -> bool:
         """The order of this party was taken by a process that has ended: nobody holds the other end of its line."""
@@ -87,8 +111,7 @@ class Nursery:
     def tell(self, party: str, order: list[Any]) -> None:
         """Nothing happens if its process has not started or has ended; the one that comes next is told as well."""
         if party in self._lines:
-            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-                self._lines[party].send([party, *order])
+            self._say(self._lines[party], [party, *order])
 
     def call(self, server: str, users: Iterable[str]) -> None:
         """This server has something for these users, who are not connected to it."""
@@ -97,35 +120,64 @@ class Nursery:
             if user in self._lines:
                 by_line.setdefault(id(self._lines[user]), []).append(user)
         for called in by_line.values():
-            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-                self._lines[called[0]].send(["", "Call", server, called])
+            self._say(self._lines[called[0]], ["", "Call", server, called])
 
     def tell_all(self, order: list[Any]) -> None:
         for channel in self._channels(self._lines):
-            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-                channel.send(["", *order])
+            self._say(channel, ["", *order])
+
+    def _say(self, channel: Channel, words: list[Any]) -> None:
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            channel.send(words)
+        if channel.pending:
+            self._behind[channel.fileno()] = channel
 
     def _channels(self, parties: Iterable[str]) -> list[Channel]:
         return list({id(self._lines[party]): self._lines[party] for party in parties if party in self._lines}.values())
 
     def listen(self, timeout: float | None) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        """(reports, exits) that have come by now; a party's report of its end stands before its exit."""
-        sources: list[Channel | Mailbox] = [self._control, self._mailbox]
-        ready, _, _ = select.select(sources, [], [], timeout)
-        exits = self._control.receive() if self._control in ready else []
+        """Return (reports, exits) that have come by now; a party's report of its end stands before its exit.
+
+        Waits until something comes, until a pipe that was full takes more, or for `timeout` seconds.
+        """
+        poller = select.poll()  # not select.select, which ends at descriptor 1023
+        for source in (self._control, self._mailbox):
+            poller.register(source, select.POLLIN)
+        if self._control.pending:
+            poller.register(self._control, select.POLLIN | select.POLLOUT)
+        if self._orders.pending:
+            poller.register(self._orders, select.POLLOUT)
+        for line in self._behind:
+            poller.register(line, select.POLLOUT)
+        ready = dict(poller.poll(None if timeout is None else 1000 * timeout))
+        exits = self._control.receive() if ready.get(self._control.fileno(), 0) & ~select.POLLOUT else []
         if exits is None:
             raise self._ended()
         reports = []
         while (report := self._mailbox.receive()) is not None:
             reports.append(report)
+        self._go_on_sending(ready)
         return reports, exits
 
+    def _go_on_sending(self, ready: Collection[int]) -> None:
+        try:
+            self._control.flush()
+            self._orders.flush()
+        except (BrokenPipeError, ConnectionResetError):
+            raise self._ended() from None
+        for descriptor in self._behind.keys() & ready:
+            channel = self._behind[descriptor]
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                channel.flush()
+            if not channel.pending:
+                del self._behind[descriptor]
+
     def stop(self) -> None:
-        """The zygote kills what still runs and ends; if it cannot, its end takes the rest along."""
+        """Have the zygote kill what still runs and end; if it cannot, its end takes the rest along."""
         try:
             self._control.send({"order": "stop"})
-            self._zygote.wait(_STOP_SECONDS)
-        except (OSError, subprocess.TimeoutExpired):
+            self._see_out(_STOP_SECONDS)
+        except (OSError, Aborted, subprocess.TimeoutExpired):
             self._zygote.kill()
             self._zygote.wait()
         for channel in (self._control, *self._channels(self._lines)):
@@ -134,3 +186,10 @@ class Nursery:
         self._orders.close()
         if self._log.exists() and not self._log.stat().st_size:
             self._log.unlink()
+
+    def _see_out(self, seconds: float) -> None:
+        """Wait for the end of the zygote, and go on with what it has not read yet."""
+        until = time.monotonic() + seconds
+        while self._control.pending and self._zygote.poll() is None and time.monotonic() < until:
+            self.listen(0.05)
+        self._zygote.wait(max(0.0, until - time.monotonic()))

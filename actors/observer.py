@@ -1,56 +1,60 @@
 """The observer plane: figures for the person, outside every message, view and byte count.
 
 One flat array that the launcher and the actors on this machine share. The recommender's host puts the item
-factors there, each user's host its sums of errors; ratings and user factors stay where they are.
+factors there (and the user factors that it has trained itself), each user's host its sums of errors; ratings and the
+users' own factors stay where they are.
 """
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from protocol.roles import FactorizingRecommender, FactorizingUser, PredictingUser, Role, UserInput, user_index
-
-Numbers = npt.NDArray[np.float64]
-Predict = Callable[[npt.NDArray[np.uint32]], Numbers]
+from actors.measures import (
+    ERROR_SUMS,
+    LIST_SUMS,
+    Accuracy,
+    Ids,
+    Numbers,
+    Predict,
+    clipped_errors,
+    error_sums,
+    good_rating,
+    list_sums,
+    read_errors,
+    read_lists,
+)
+from protocol.profile import score
+from protocol.roles import FactorizingRecommender, FactorizingUser, PredictingUser, Role, user_index
 
 _DEPTH = 8  # iterations that a slow reader may lag behind
-_LIVE, _FINAL = 3, 8  # numbers per user: (iteration + 1, Σ|e|, n) and (done, six sums, clipped)
+_LIVE = 3  # numbers per user and iteration: (iteration + 1, Σ|e|, n)
+_READINGS = 3  # the user's own, with the printed λ, of the last iteration
+_FINAL = 2 + _READINGS * ERROR_SUMS + LIST_SUMS  # numbers per user at its end: (done, clipped, …)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HeldOut:
     """The ratings of one user that are kept for measuring; they never leave the user."""
 
-    items: npt.NDArray[np.uint32]
+    items: Ids
     ratings: Numbers
-
-
-@dataclass(frozen=True, slots=True)
-class Accuracy:
-    train_mae: float | None
-    train_rmse: float | None
-    test_mae: float | None
-    test_rmse: float | None
-    clipped: int
 
 
 class Observer:
     def __init__(self, n_users: int, n_items: int, dim: int, rating_range: tuple[float, float], buffer: memoryview):
         self.rating_range = rating_range
         numbers = np.frombuffer(buffer, np.float64)
-        factors, live = n_items * dim, n_users * _DEPTH * _LIVE
-        self._factors = numbers[:factors].reshape(n_items, dim)
-        self._live = numbers[factors : factors + live].reshape(_DEPTH, n_users, _LIVE)
-        self._final = numbers[factors + live :].reshape(n_users, _FINAL)
+        parts = np.split(numbers, np.cumsum([n_items * dim, n_users * dim, n_users * _DEPTH * _LIVE]))
+        self._factors = parts[0].reshape(n_items, dim)
+        self._profiles = parts[1].reshape(n_users, dim)  # only of a recommender that has trained them itself
+        self._live = parts[2].reshape(_DEPTH, n_users, _LIVE)
+        self._final = parts[3].reshape(n_users, _FINAL)
 
     @staticmethod
     def size(n_users: int, n_items: int, dim: int) -> int:
-        return 8 * (n_items * dim + n_users * (_DEPTH * _LIVE + _FINAL))
+        return 8 * (n_items * dim + n_users * (dim + _DEPTH * _LIVE + _FINAL))
 
     @classmethod
     def in_memory(cls, n_users: int, n_items: int, dim: int, rating_range: tuple[float, float]) -> Observer:
@@ -60,42 +64,42 @@ class Observer:
         """Called by a host when a role has entered another iteration, before anything that it sends leaves."""
         if isinstance(role, PredictingUser):
             if done:
-                self._measure(user_index(party), role.inputs, role.predict, 0, held_out)
+                self._end(user_index(party), _Ended(role, held_out), [role.predict], role.predict, 0)
         elif isinstance(role, FactorizingUser):
             if done:
-                own = functools.partial(self._predict, role.user_factors)
-                self._measure(user_index(party), role.inputs, own, role.clipped, held_out)
+                self._end_with_profile(user_index(party), role, held_out)
             elif role.last_errors is not None:
                 self._note(user_index(party), role.iteration, role.inputs.ratings, role.last_errors)
         elif isinstance(role, FactorizingRecommender):
             self._factors[:] = role.item_factors
+            if role.profiles is not None:
+                self._profiles[:] = role.profiles
 
     def _note(self, user: int, iteration: int, ratings: Numbers, errors: Numbers) -> None:
-        absolute = self._errors(ratings, ratings - errors)
+        absolute = clipped_errors(ratings, ratings - errors, self.rating_range)
         self._live[iteration % _DEPTH, user] = (iteration + 1, np.einsum("j->", absolute), len(ratings))
 
-    def _measure(
-        self, user: int, inputs: UserInput, predict: Predict, clipped: int, held_out: HeldOut | None
-    ) -> None:
-        train = self._sums(inputs.ratings, predict(inputs.items))
-        test, n_test = (0.0, 0.0), 0
-        if held_out is not None and len(held_out.items):
-            test, n_test = self._sums(held_out.ratings, predict(held_out.items)), len(held_out.items)
-        self._final[user] = (1, *train, len(inputs.ratings), *test, n_test, clipped)
+    def _end_with_profile(self, user: int, role: FactorizingUser, held_out: HeldOut | None) -> None:
+        """Measure the three profiles. A user that was sent its own rows only is measured with everybody's elsewhere."""
+        kept = self._profiles[user] if np.any(self._profiles[user]) else role.user_factors
+        readings, order = [self._predictor(self._factors, kept)], None
+        if role.profile is not None and role.published is not None:
+            complete = len(role.published) == len(self._factors)
+            seen = role.published if complete else self._factors
+            own, printed = role.profile.factors, role.profile.as_printed
+            readings = [self._predictor(seen, own), self._predictor(seen, printed), *readings]
+            order = readings[0] if complete else None
+        self._end(user, _Ended(role, held_out), readings, order, role.clipped)
 
-    def _predict(self, own: Numbers, items: npt.NDArray[np.uint32]) -> Numbers:
-        predictions: Numbers = np.einsum("jd,d->j", self._factors[items], own)
-        return predictions
+    def _predictor(self, item_factors: Numbers, profile: Numbers) -> Predict:
+        return lambda items: score(item_factors[items], profile)
 
-    def _errors(self, ratings: Numbers, predictions: Numbers) -> Numbers:
-        """|e| of predictions clipped to the rating range."""
-        low, high = self.rating_range
-        errors: Numbers = np.abs(ratings - np.minimum(np.maximum(predictions, low), high))
-        return errors
-
-    def _sums(self, ratings: Numbers, predictions: Numbers) -> tuple[float, float]:
-        errors = self._errors(ratings, predictions)
-        return float(np.einsum("j->", errors)), float(np.einsum("j,j->", errors, errors))
+    def _end(self, user: int, ended: _Ended, readings: list[Predict], order: Predict | None, clipped: int) -> None:
+        sums = np.zeros((_READINGS, ERROR_SUMS))
+        for row, predict in enumerate(readings):
+            sums[row] = ended.errors(predict, self.rating_range)
+        lists = ended.lists(order, len(self._factors), good_rating(self.rating_range)) if order else [0.0] * LIST_SUMS
+        self._final[user] = (1, clipped, *sums.ravel(), *lists)
 
     def train_mae(self, iteration: int, contributors: int) -> float | None:
         """Of V(t), U(t), over the users who took part in iteration t; None if the slots have moved on."""
@@ -105,11 +109,51 @@ class Observer:
             return None
         return float(present[:, 1].sum() / present[:, 2].sum())
 
+    def train_fall(self, iteration: int, contributors: int) -> tuple[float, float] | None:
+        """The errors of iterations t - 1 and t over the users who took part in both.
+
+        None if the slots have moved on, or if these are not most of those who took part in either: then the two
+        figures would say who came and left, not what was learned.
+        """
+        before, after = self._live[(iteration - 1) % _DEPTH], self._live[iteration % _DEPTH]
+        was, is_there = before[:, 0] == iteration, after[:, 0] == iteration + 1
+        both = was & is_there
+        most = max(was.sum(), is_there.sum(), contributors)
+        if iteration < 1 or not both.any() or 2 * both.sum() <= most:
+            return None
+        return tuple(float(slots[both, 1].sum() / slots[both, 2].sum()) for slots in (before, after))  # type: ignore
+
     def accuracy(self) -> Accuracy:
-        """Of the final factors, over the users who have finished."""
-        sums = self._final[self._final[:, 0] == 1].sum(axis=0)
-        if not sums[0]:
-            return Accuracy(None, None, None, None, 0)
-        _, train_abs, train_sq, train_n, test_abs, test_sq, test_n, clipped = sums
-        test_mae, test_rmse = (test_abs / test_n, (test_sq / test_n) ** 0.5) if test_n else (None, None)
-        return Accuracy(train_abs / train_n, (train_sq / train_n) ** 0.5, test_mae, test_rmse, int(clipped))
+        """Add up the users who have finished."""
+        _, clipped, *sums = self._final[self._final[:, 0] == 1].sum(axis=0)
+        own, printed, last, lists = np.split(np.array(sums), np.cumsum([ERROR_SUMS] * _READINGS))
+        reading = read_errors(own)
+        if reading is None:
+            return Accuracy()
+        return Accuracy(
+            reading.train_mae, reading.train_rmse, reading.test_mae, reading.test_rmse,
+            int(clipped), read_errors(printed), read_errors(last), read_lists(lists),
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Ended:
+    """A user that has finished, and what it is measured by."""
+
+    role: PredictingUser | FactorizingUser
+    held_out: HeldOut | None
+
+    def errors(self, predict: Predict, rating_range: tuple[float, float]) -> tuple[float, ...]:
+        own, held_out = self.role.inputs, self.held_out
+        test = (0.0, 0.0, 0)
+        if held_out is not None and len(held_out.items):
+            test = error_sums(held_out.ratings, predict(held_out.items), rating_range)
+        return *error_sums(own.ratings, predict(own.items), rating_range), *test
+
+    def lists(self, predict: Predict, n_items: int, good_from: float) -> tuple[float, ...]:
+        held_out = self.held_out
+        if held_out is None or not (held_out.ratings >= good_from).any():
+            return (0.0,) * LIST_SUMS
+        good = held_out.items[held_out.ratings >= good_from]
+        scores = predict(np.arange(n_items, dtype=np.uint32))
+        return list_sums(scores, self.role.inputs.items, good, self.role.popularity)

@@ -13,7 +13,8 @@ import numpy.typing as npt
 from actors.meter import MOST_PARTIES, Row, Tally
 from protocol.errors import Aborted
 from protocol.messages import SETUP, Event
-from protocol.roles import RECOMMENDER, Facts
+from protocol.roles import RECOMMENDER, Facts, user_index
+from protocol.view import Broken
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,8 @@ class IterationDone:
 
 
 OnIteration = Callable[[IterationDone], None]
+OnJoin = Callable[[int], None]  # so many users have been heard by the recommender
+OnReplay = Callable[[str, int], None]  # a server does again what its view says, and is in this iteration
 EventsFor = Callable[[int], list[tuple[str, Event]]]  # what comes from outside before an iteration, and to whom
 
 
@@ -35,6 +38,7 @@ class Outcome:
     item_factors: npt.NDArray[np.float64] | None = None
     abort: Aborted | None = None
     views: dict[str, tuple[int, bytes]] = field(default_factory=dict)  # party -> (records, head of the chain)
+    predictions: dict[str, str] = field(default_factory=dict)  # by user, the digest of what it predicts at its end
     rejected: Counter[str] = field(default_factory=Counter)
     strangers: Counter[str] = field(default_factory=Counter)  # connections that were refused, by kind
     rest: Tally = field(default_factory=Tally)  # traffic that was told with no iteration
@@ -72,16 +76,46 @@ class _Pending:
     contributors: int = 0
 
 
+class Attendance:
+    """Holds what resumed parties have exchanged against each other: nobody has received what was not sent.
+
+    A view that was cut behind frames that others have could only be waited for, for ever.
+    """
+
+    def __init__(self) -> None:
+        self._exchanged: dict[str, tuple[dict[str, int], dict[str, int]]] = {}
+        self._servers: list[str] = []  # of them; users exchange nothing with each other
+
+    def add(self, party: str, sent: dict[str, int], received: dict[str, int]) -> None:
+        """`Broken` names the party whose view is too short."""
+        is_user = user_index(party) >= 0
+        peers = list(self._servers if is_user else self._exchanged)
+        self._exchanged[party] = (sent, received)
+        self._servers += [] if is_user else [party]
+        for peer in peers:
+            self._compare(party, peer)
+            self._compare(peer, party)
+
+    def _compare(self, sender: str, receiver: str) -> None:
+        sent, received = self._exchanged[sender][0].get(receiver, 0), self._exchanged[receiver][1].get(sender, 0)
+        if received > sent:
+            words = f"has {sent} frames to {receiver}, which has received {received} of them"
+            raise Broken(f"the view of {sender} ends too early: it {words}")
+
+
 class Books:
     """Puts together what the figures of the parties report, and tells an iteration when every server has."""
 
-    def __init__(self, servers: Iterable[str], outcome: Outcome, on_iteration: OnIteration | None) -> None:
+    def __init__(
+        self, servers: Iterable[str], outcome: Outcome, on_iteration: OnIteration | None, reported: int = SETUP - 1
+    ) -> None:
+        """`reported`: the last iteration whose figures are known already, from before the run was stopped."""
         self._servers = frozenset(servers)
         self._outcome = outcome
         self._on_iteration = on_iteration
         self._pending: dict[int, _Pending] = {}
         self._closed: dict[str, dict[str, Any]] = {}
-        self.reported = dict.fromkeys(self._servers, SETUP - 1)  # the last iteration that each server has reported
+        self.reported = dict.fromkeys(self._servers, reported)  # the last iteration that each server has reported
 
     def knows(self, report: dict[str, Any]) -> bool:
         return bool(report["iteration"] <= self.reported[report["party"]])
@@ -114,7 +148,10 @@ class Books:
             outcome.rest.add(Tally.from_lists(report))
             outcome.course |= report["course"]
             outcome.figures |= report["figures"]
-        elif report["uss"] is not None:
+            return
+        if report["result"] is not None:
+            outcome.predictions[party] = report["result"]
+        if report["uss"] is not None:
             outcome.user_process_uss.append(report["uss"])
 
     def closed(self, report: dict[str, Any]) -> None:

@@ -1,10 +1,12 @@
-"""When to ask a server again that has said nothing for long: a frame may be lost with the connection it was on."""
+"""What a process does when time passes: ask a silent server again, do what was planned, say that nothing moves."""
 
 from __future__ import annotations
 
+import heapq
+import itertools
 import time
-from collections.abc import Hashable, Iterable
-from typing import Generic, TypeVar
+from collections.abc import Callable, Hashable, Iterable
+from typing import Any, Generic, TypeVar
 
 _RETRY = 0.5  # seconds, for a server that was started again
 _LONGEST = 16  # times the first wait
@@ -12,8 +14,50 @@ _LONGEST = 16  # times the first wait
 Peer = TypeVar("Peer", bound=Hashable)
 
 
+class Timers:
+    """Actions that are due later, in the order of their times."""
+
+    def __init__(self) -> None:
+        self._later: list[tuple[float, int, Callable[[], Any]]] = []
+        self._ticket = itertools.count()  # keeps equal times apart in the heap
+
+    def schedule(self, seconds: float, action: Callable[[], Any]) -> None:
+        if seconds > 0:
+            heapq.heappush(self._later, (time.monotonic() + seconds, next(self._ticket), action))
+        else:
+            action()
+
+    def seconds(self) -> float | None:
+        """Until the first is due; None if there is none."""
+        return max(0.0, self._later[0][0] - time.monotonic()) if self._later else None
+
+    def expire(self) -> None:
+        while self._later and self._later[0][0] <= time.monotonic():
+            heapq.heappop(self._later)[2]()
+
+
+class Watchdog:
+    """Knows for how long nothing has moved. That somebody asks, answers or says that it lives is no movement."""
+
+    def __init__(self, patience: float) -> None:
+        self.patience = patience
+        self._moved = time.monotonic()
+
+    def moved(self) -> None:
+        self._moved = time.monotonic()
+
+    def seconds(self) -> float:
+        """Until it has been too long."""
+        return max(0.0, self._moved + self.patience - time.monotonic())
+
+    def is_stalled(self) -> bool:
+        return not self.seconds()
+
+
 class Patience(Generic[Peer]):
-    """Asks after `wait` seconds of silence, then after twice as long each time."""
+    """Asks after `wait` seconds of silence, then after twice as long each time. A frame may be lost with the
+    connection that it was on.
+    """
 
     def __init__(self, wait: float) -> None:
         self._wait = wait

@@ -287,15 +287,18 @@ class ServerEnd:
         return {party: times for party, times in made.items() if times > 0}
 
     def send(self, party: str, frame: bytes) -> bool:
-        """False if there is no way to that party: it is gone, revoked, or has not spoken yet."""
+        """False if there is no way to that party: it is gone, revoked, has not spoken yet, or does not read.
+
+        Never waits: a server that waited for one client would serve none. Whoever missed a frame asks for it again.
+        """
         route = self._route_to.get(party)
         if route is None:
             return False
         try:
-            self.socket.send(route, _MORE)
-            self.socket.send(frame, 0, len(frame) < _SHARED)
+            self.socket.send(route, _MORE | _NO_WAIT)
+            self.socket.send(frame, 0, len(frame) < _SHARED)  # there is room: that was asked with the route
         except zmq.ZMQError as error:
-            if error.errno == zmq.EHOSTUNREACH:
+            if error.errno in (zmq.EHOSTUNREACH, zmq.EAGAIN):
                 return False
             raise
         return True
@@ -332,7 +335,11 @@ class ClientEnd:
         self.socket.setsockopt(zmq.CURVE_PUBLICKEY, keys.public)
         self.socket.setsockopt(zmq.CURVE_SECRETKEY, keys.secret)
         self.socket.setsockopt(zmq.LINGER, LINGER_MS)
-        self.socket.connect(address.endpoint)
+        try:
+            self.socket.connect(address.endpoint)
+        except zmq.ZMQError as error:
+            self.close(0)
+            raise BadInput(f"{address.endpoint} is no address of {server} ({error.strerror}).") from error
 
     def receive(self) -> tuple[str, bytes] | None:
         try:
@@ -342,12 +349,20 @@ class ClientEnd:
         return self.server, _skip_rest(self.socket) if self.socket.getsockopt(zmq.RCVMORE) else frame
 
     def send(self, party: str, frame: bytes) -> bool:
+        """Never waits. False if the frame could not be handed over; silence will ask for what was lost."""
+        return self._hand_over(frame) or self._dial_again(frame)
+
+    def _dial_again(self, frame: bytes) -> bool:
+        """libzmq gives a connection up for good over which something altered came, or its other end does not read."""
+        self.socket.disconnect(self._endpoint)
+        self.socket.connect(self._endpoint)
+        return self._hand_over(frame)
+
+    def _hand_over(self, frame: bytes) -> bool:
         try:
             self.socket.send(frame, _NO_WAIT)
-        except zmq.Again:  # libzmq gives a connection up for good over which something altered came
-            self.socket.disconnect(self._endpoint)
-            self.socket.connect(self._endpoint)
-            self.socket.send(frame)
+        except zmq.Again:
+            return False
         return True
 
     def close(self, linger_ms: int = LINGER_MS) -> None:

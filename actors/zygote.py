@@ -5,7 +5,7 @@ a memory file and sends its descriptor to whichever new process takes it. Betwee
 possible changes: a page that the zygote writes to later is a page that the child no longer shares.
 When the launcher's end of the control channel closes, for whatever reason, everything here ends.
 
-    python -m actors.zygote CONTROL_FD ORDERS_FD REPORT_FD OBSERVER_FD
+`main` takes the descriptors of control channel, orders, reports and observer as its arguments (`nursery.py`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ os.register_at_fork = lambda **_: None
 
 # libraries first: what is imported after them lies together in memory, and a process then dirties fewer pages of it
 import cryptography.hazmat.primitives.asymmetric.ed25519  # noqa: F401
-import msgpack
 import numpy  # noqa: F401
 import psutil  # noqa: F401
 import scipy.optimize
@@ -33,6 +32,7 @@ from actors.compact import bring_together, code_of, fill_holes
 fill_holes()
 
 # isort: split
+import contextlib
 import ctypes
 import gc
 import mmap
@@ -43,10 +43,10 @@ import sys
 import traceback
 from typing import Any, NoReturn
 
-from actors.channel import Channel, Mailbox, receive_file
+from actors.blame import scheme_failed
+from actors.channel import Channel, Mailbox, receive_order, unpack
 from actors.crowd import CrowdHost
 from actors.faults import Faults
-from actors.figures import Report
 from actors.host import Host
 from actors.hosted import Place
 from actors.keys import Roster, Secret
@@ -79,12 +79,17 @@ class Zygote:
 
     def run(self) -> None:
         gc.disable()
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the launcher has gone
+            self._follow_orders()
+        self._kill_all()
+
+    def _follow_orders(self) -> None:
         while True:
+            self._control.flush()
             ready, _, _ = select.select([self._control], [], [], _TICK)
             if ready:
                 order = self._control.receive_one()
                 if order is None or order["order"] == "stop":
-                    self._kill_all()
                     return
                 if order["order"] == "common":
                     self._prepare(order)
@@ -93,7 +98,7 @@ class Zygote:
             self._reap()
 
     def _prepare(self, common: dict[str, Any]) -> None:
-        sys.path[:] = common["path"]  # so that a scheme of one's own is found here too
+        sys.path += [folder for folder in common["path"] if folder not in sys.path]  # last: nothing is replaced
         self._common = common
         self._roster = Roster.from_dict(common["roster"])
         self._observer = _open_observer(self._roster, self._observer_fd)  # shared memory stays shared after a fork
@@ -139,11 +144,12 @@ class Zygote:
             if os.getppid() != self._pid:  # it ended before the kernel was told
                 os._exit(code)
             self._control.close()
-            order = receive_file(self._orders)
+            order = receive_order(self._orders)
             self._orders.close()
             if order:
                 gc.enable()
-                code = run_actors(self._roster, self._common, *order, self._mailbox.send, self._observer)
+                code = run_actors(self._roster, self._common, *order, self._mailbox, self._observer)
+                self._mailbox.flush(wait=True)  # it has nothing left to read
         except BaseException:
             traceback.print_exc()  # into the log: nobody else is left to tell
         finally:
@@ -156,11 +162,11 @@ def run_actors(
     details: bytes,
     events: int,
     shared: int | None,
-    report: Report,
+    mailbox: Mailbox,
     observer: Observer,
 ) -> int:
     """Host the parties of one order until they are done; the exit code of the process."""
-    order = msgpack.unpackb(details)
+    order, report = unpack(details), mailbox.send
     parties, folder = order["parties"], common["run_folder"]
     report({"event": "started", "pid": os.getpid(), "parties": parties})
     try:
@@ -182,10 +188,10 @@ def run_actors(
         channel = Channel(socket.socket(fileno=events))
         if shared is not None:
             ranks = Ranks(mmap.mmap(shared, 0, prot=mmap.PROT_READ))
-            CrowdHost(roster, ranks, place, report, observer, channel, order["connected"]).run()
+            CrowdHost(roster, ranks, place, mailbox, observer, channel, order["connected"]).run()
         else:
             secrets = [Secret.from_dict(secret) for secret in order["secrets"]]
-            Host(roster, secrets, place, report, observer, channel).run()
+            Host(roster, secrets, place, report, observer, channel, mailbox=mailbox).run()
     except Aborted as abort:
         report({"event": "abort", "party": parties[0], "reason": abort.reason.name, "detail": abort.detail})
         return 5
@@ -195,9 +201,13 @@ def run_actors(
     except BadInput as refusal:
         report({"event": "refused", "party": parties[0], "sentence": str(refusal)})
         return 2
-    except Exception:
+    except (Exception, SystemExit) as error:
+        if failed := scheme_failed(error, roster.card.scheme):
+            report({"event": "failed", "party": parties[0], "detail": failed.detail, "trace": failed.trace})
+            return 2
         path = f"{folder}/bug-{parties[0].replace(':', '-')}.txt"
-        with open(path, "w", encoding="utf-8") as file:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
+        with open(os.open(path, flags, 0o600), "w", encoding="utf-8") as file:
             file.write(traceback.format_exc())
         report({"event": "bug", "party": parties[0], "file": path})
         return 1
@@ -209,7 +219,3 @@ def _open_observer(roster: Roster, descriptor: int) -> Observer:
     size = Observer.size(params.n_users, params.n_items, params.dim)
     shared = memoryview(mmap.mmap(descriptor, size))
     return Observer(params.n_users, params.n_items, params.dim, (params.rating_min, params.rating_max), shared)
-
-
-if __name__ == "__main__":
-    main()

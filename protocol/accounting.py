@@ -60,6 +60,9 @@ def tight_laplace(epsilon: float, dim: int, releases: int, delta: float = DELTA)
     return min(basic, float(one.self_compose(dim * releases).get_epsilon_for_delta(delta)))
 
 
+HUGE_MU = 1e8  # from here on the bound is the answer up to one part in ten million
+
+
 def gaussian_epsilon(mu: float, delta: float = DELTA) -> float:
     """The ε at δ of a μ-Gaussian-private release: δ = Φ(−ε/μ + μ/2) − e^ε Φ(−ε/μ − μ/2), solved for ε."""
     if mu <= 0:
@@ -77,6 +80,8 @@ def gaussian_epsilon(mu: float, delta: float = DELTA) -> float:
     if excess(0.0) <= 0:
         return 0.0
     largest = mu * mu / 2 + mu * math.sqrt(2 * math.log(1 / delta)) + 1
+    if mu > HUGE_MU:
+        return largest
     return float(brentq(excess, 0.0, largest, xtol=1e-9))
 
 

@@ -35,7 +35,7 @@ from protocol.packing import (
 from protocol.ring import Ring, everywhere
 from protocol.tape import KEY_BYTES
 
-WIRE_VERSION = 3
+WIRE_VERSION = 4
 NO_HEAD = bytes(HEAD_BYTES)
 _MOST_FIELDS = 16
 _EACH, _MOST_REMEMBERED = 4, 1 << 14  # lists for each user, and in all

@@ -98,6 +98,11 @@ class SealHolder:
             return False
         return all(int(user) in self._parts or int(user) in self._gone for user in self.opening.users)
 
+    def missing(self) -> list[int]:
+        """List the committers who have not answered, and still may."""
+        asked = [] if self.opening is None else self.opening.users.tolist()
+        return [user for user in asked if user not in self._parts and user not in self._gone]
+
     @property
     def committed(self) -> tuple[int, ...]:
         """Who has, in this attempt."""

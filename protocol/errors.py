@@ -2,12 +2,16 @@
 
 * `Rejected`: the peer's fault. The message is refused, one record says why, and the role is as it was.
 * `Aborted`: nobody's message is wrong by itself, but this run cannot go on.
+* `SchemeFailed`: the same, by a mistake in a scheme of one's own.
 * `BadInput`: what the person asked for cannot be done; the sentence says what to change.
 * `Bug`: ours.
 """
 
 from __future__ import annotations
 
+import contextlib
+import difflib
+from collections.abc import Iterable, Iterator
 from enum import Enum
 
 
@@ -41,6 +45,7 @@ class Reason(Enum):
     DISK_FULL = "a view could not be written"
     PARTY_DIED = "the process of a party ended before the run did"
     INTERRUPTED = "the run was interrupted"
+    SCHEME_FAILED = "the scheme's own code failed"
 
 
 class Rejected(Exception):
@@ -60,9 +65,44 @@ class Aborted(Exception):
         self.detail = detail
 
 
+class SchemeFailed(Aborted):
+    """Code of a scheme of one's own raised what it should not; `trace` is the part of the traceback that is its own."""
+
+    def __init__(self, detail: str, trace: str = "") -> None:
+        super().__init__(Reason.SCHEME_FAILED, detail)
+        self.trace = trace
+
+
 class BadInput(Exception):
     """One sentence that tells the person what to change; the command ends with exit code 2."""
 
 
 class Bug(Exception):
     """Keyhole did something that its own design rules out."""
+
+
+class During(str):
+    """A note on an exception: which party was doing what when it arose."""
+
+
+def note_during(error: BaseException, party: str, doing: str) -> None:
+    """Note it, unless somebody further inside has."""
+    if not any(isinstance(note, During) for note in getattr(error, "__notes__", ())):
+        error.add_note(During(f"{party}, {doing}"))
+
+
+@contextlib.contextmanager
+def during(party: str, doing: str) -> Iterator[None]:
+    """Do the same for whatever is raised inside."""
+    try:
+        yield
+    except (Exception, SystemExit) as error:
+        note_during(error, party, doing)
+        raise
+
+
+def did_you_mean(name: str, names: Iterable[str]) -> str:
+    """Say which of the names is nearest to one that is unknown, to stand behind a sentence; "" if none is near."""
+    known = {known.lower(): known for known in names}
+    nearest = difflib.get_close_matches(name.lower(), known, 1)
+    return f" (did you mean {known[nearest[0]]}?)" if nearest else ""

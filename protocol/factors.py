@@ -15,9 +15,10 @@ import numpy.typing as npt
 from protocol.tape import Name, Tape
 
 try:  # np.einsum itself, without what it does first to choose an order of several operands
-    from numpy._core.multiarray import c_einsum as einsum
+    from numpy._core.multiarray import c_einsum
 except ImportError:
-    from numpy import einsum
+    from numpy import einsum as c_einsum
+einsum = c_einsum
 
 Vector = npt.NDArray[np.float64]
 Matrix = npt.NDArray[np.float64]
@@ -25,7 +26,7 @@ Matrix = npt.NDArray[np.float64]
 
 def first_factors(tape: Tape, rows: int, dim: int, *name: Name) -> Matrix:
     """Rows uniformly random on the unit sphere."""
-    normal = tape.normal(rows, dim, *name)
+    normal = tape.start(rows, dim, *name)
     lengths: Vector = np.sqrt(einsum("ij,ij->i", normal, normal))
     return normal / lengths[:, None]
 

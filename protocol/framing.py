@@ -84,6 +84,11 @@ class Sizes:
     def factors(self, rows: Amount) -> Amount:
         return bin_size(self._params.factor_bits // 8 * self._params.dim * rows)
 
+    def published(self, rated: Amount) -> Amount:
+        """The factors that are published to users who rated so many items."""
+        everything = self._params.publish == "all"
+        return self.factors(np.full_like(rated, self._params.n_items) if everything else rated)
+
     def ring(self, rows: Amount) -> Amount:
         return bin_size(self._params.ring_bits // 8 * self._params.dim * rows)
 

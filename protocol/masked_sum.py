@@ -122,6 +122,11 @@ class SumHolder:
         missing = len(self.opening.users) - len(self._parts)
         return missing == 0 or (0 < missing <= len(self._gone) and self._only_the_gone_are_missing())
 
+    def missing(self) -> list[int]:
+        """List those who are invited, have not answered, and still may."""
+        waits = self.opening is not None and self.closing is None
+        return sorted(self._invited.difference(self._parts, self._gone)) if waits else []
+
     def lose(self, user: int) -> None:
         """This user will not answer any more; what it has sent to this iteration counts."""
         self._gone.add(user)

@@ -191,6 +191,12 @@ class MaskedTotal:  # third party -> recommender
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Publication:  # recommender -> user, after the last iteration, whether the user was ever online or not
+    iteration: Count
+    factors: FactorRows  # v_j of every item in order, or, with `--publish rated`, of the user's own items
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Finish:  # recommender -> everyone: no iteration follows
     iteration: Count
 
@@ -202,12 +208,6 @@ class Finish:  # recommender -> everyone: no iteration follows
 class RatingsHandover:  # user -> recommender, `trusted` only: nothing is hidden
     items: ItemIds
     values: Reals  # the ratings, in the order of the items
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Published:  # recommender -> user, `trusted`
-    user_factors: FloatRows  # one row: u_i, which this user alone is told
-    factors: FloatRows  # the noisy v_j, in the order of the user's items
 
 
 @dataclass(frozen=True, slots=True, eq=False)

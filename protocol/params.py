@@ -16,10 +16,12 @@ from protocol.noise import noise_scale
 MOST_USERS = MOST_ITEMS = 2**32 - 1  # identifiers and counts travel in 32 bits at most
 MOST_DIM = 4096
 MOST_ITERATIONS = 10**7
+LEAST_RIDGE = 1e-9  # with less, a profile would be rounding alone
 MOST_SCALE = 1e18  # of noise and clip: beyond it no ring could hold a sum anyway
 WIRES = ("compact", "paper")
 RING_BITS = range(16, 65, 8)
 FACTOR_BITS = (32, 16)
+PUBLISHED = ("all", "rated")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +47,12 @@ class Params:
     factor_bits: int  # of each number of v_j on its way to a user: 32 or 16
     dropout_allowance: float
     min_contributors: int
+    publish: str = "all"  # the items whose factors every user is sent at the end: all, or those that it rated
+    profile_ridge: float = 0.0  # λ' of the user's own profile; 0: the user chooses it
+
+    @property
+    def rating_range(self) -> tuple[float, float]:
+        return self.rating_min, self.rating_max
 
     @property
     def rating_span(self) -> float:
@@ -96,6 +104,8 @@ def make_params(
     clip: float | None = None,
     dropout_allowance: float = 0.0,
     min_contributors: int = 1,
+    publish: str = "all",
+    profile_ridge: float | None = None,
 ) -> tuple[Params, list[str]]:
     """The parameters, and sentences that the person should read (such as a wider ring than asked for)."""
     check_sizes(n_users, n_items, dim, iterations)
@@ -107,6 +117,9 @@ def make_params(
         require(math.isfinite(value) and value > 0, f"{name} must be above 0, not {value:g}.")
     for name, value in (("user_regularisation", user_regularisation), ("item_regularisation", item_regularisation)):
         require(math.isfinite(value) and value >= 0, f"{name} must be 0 or more, not {value:g}.")
+    require(publish in PUBLISHED, f"--publish must be one of {', '.join(PUBLISHED)}, not {publish!r}.")
+    ridge = LEAST_RIDGE if profile_ridge is None else profile_ridge
+    require(LEAST_RIDGE <= ridge <= MOST_SCALE, f"profile_ridge must be at least {LEAST_RIDGE:g}, not {ridge:g}.")
     require(0 <= dropout_allowance < 1, f"dropout_allowance must be in [0, 1), not {dropout_allowance:g}.")
     require(min_contributors >= 1, f"min_contributors must be 1 or more, not {min_contributors}.")
     require(min_contributors <= n_users, f"min_contributors must be at most {n_users}, not {min_contributors}.")
@@ -146,5 +159,7 @@ def make_params(
         factor_bits=factor_bits,
         dropout_allowance=dropout_allowance,
         min_contributors=min_contributors,
+        publish=publish,
+        profile_ridge=float(profile_ridge or 0.0),
     )
     return params, [note] if note else []

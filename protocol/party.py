@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from protocol.codec import NO_HEAD, WIRE_VERSION, Codec, Memo
-from protocol.errors import Aborted, Reason, Rejected
+from protocol.errors import Aborted, Reason, Rejected, during, note_during
 from protocol.messages import EVENTS, SETUP, Again, Event, Hello, Message
 from protocol.roles import Done, Effects, Role, Send, Timer, user_index
 from protocol.session import Session
@@ -29,7 +29,7 @@ from protocol.signing import Signer
 from protocol.view import END, EVENT, HASH_BYTES, RECEIVED, REJECTED, SENT, SIGNED, Differs, Record, ViewWriter
 
 KEPT_FRAMES = 4  # per peer, for one that asks again; the protocols have fewer on their way
-KEPT_BYTES = 64 << 20  # for all peers together; what is older can be derived again from the view
+KEPT_BYTES = 64 << 20  # for all peers together, besides the latest frame of each; the view gives what is older
 _EVENT_FIELDS = {"Deadline": [int], "Churn": [int, bool], "Due": [int, tuple], "Gone": [int]}
 
 
@@ -78,19 +78,29 @@ class Party:
         self._signer = signer
         self._memo = Memo(codec.n_users if user_index(name) < 0 else 0)
         self._session = Session(Hello(WIRE_VERSION, run_id, params_digest))
-        self._kept: OrderedDict[tuple[str, int], bytes] = OrderedDict()  # by peer and number, oldest first
-        self._kept_bytes = 0
+        self._latest: dict[str, tuple[int, bytes]] = {}  # by peer: number and frame
+        self._older: OrderedDict[tuple[str, int], bytes] = OrderedDict()  # by peer and number, oldest first
+        self._older_bytes = 0
         self.keep_bytes = KEPT_BYTES
         self.burst: int | None = None  # frames of a step at most: the first of many leave before the last are made
         self._asked: dict[str, int] = {}  # by peer, the frame that was asked for when a later one had come
 
     def start(self) -> Step:
         step = Step()
-        self._carry_out(self.role.start(), step)
+        with during(self.name, "at its start"):
+            self._carry_out(self.role.start(), step)
         return step
 
     def receive(self, sender: str, frame: bytes) -> Step:
         step = Step()
+        try:
+            return self._receive(sender, frame, step)
+        except (Exception, SystemExit) as error:  # of a role, which no message may cause
+            when = f" of iteration {step.iteration}" if step.iteration >= 0 else ""
+            note_during(error, self.name, f"handling {step.kind or 'a frame'}{when} from {sender}")
+            raise
+
+    def _receive(self, sender: str, frame: bytes, step: Step) -> Step:
         understood = False
         try:
             sequence, message = self.codec.decode(frame, self._memo)
@@ -128,12 +138,13 @@ class Party:
             return step
         if self.view:
             step.records.append(self.view.event(type(event).__name__, *dataclasses.astuple(event)))
-        try:
-            effects = self.role.tick(event)
-        except Aborted as abort:
-            step.abort = abort
-            effects = []
-        self._carry_out(effects, step)
+        with during(self.name, f"handling the event {step.kind}"):
+            try:
+                effects = self.role.tick(event)
+            except Aborted as abort:
+                step.abort = abort
+                effects = []
+            self._carry_out(effects, step)
         return step
 
     def note(self, kind: str, *fields: int | str) -> list[bytes]:
@@ -205,12 +216,12 @@ class Party:
         step.records += self.note("Again", sender, message.received)
         step.has_all = message.received >= self._session.next_to(sender)
         kept = self._kept_for(sender)
-        oldest = kept[0] if kept else self._session.next_to(sender)
+        oldest = kept[0][0] if kept else self._session.next_to(sender)
         if message.received < oldest:
             step.wants = (sender, message.received, oldest)
-        for number in kept:
+        for number, frame in kept:
             if number >= message.received:
-                step.sends.append(Outgoing(sender, "resend", SETUP, self._kept[sender, number]))
+                step.sends.append(Outgoing(sender, "resend", SETUP, frame))
         if message.answer:  # the last, so that whoever hears it has heard all the rest
             step.sends.append(self._control(sender, answer=0))
         return step
@@ -224,10 +235,13 @@ class Party:
     def go_on(self, rest: Effects) -> Step:
         """With what the step before has left over, once its records are written and its frames have left."""
         step = Step()
-        self._carry_out(rest, step)
+        with during(self.name, "sending what a message caused"):
+            self._carry_out(rest, step)
         return step
 
     def _carry_out(self, effects: Effects, step: Step) -> None:
+        if effects is None:
+            raise TypeError(f"{type(self.role).__name__} returned None, not a list of effects: return [] there")
         for place, effect in enumerate(effects):
             if self.burst is not None and len(step.sends) >= self.burst:
                 step.rest = effects[place:]
@@ -240,6 +254,9 @@ class Party:
                 step.timers.append(effect.iteration)
             elif isinstance(effect, Done):
                 self._end(effect, step)
+            else:
+                role, kind = type(self.role).__name__, type(effect).__name__
+                raise TypeError(f"{role} returned a {kind} among its effects, not a Send, Timer or Done")
 
     def _end(self, effect: Done, step: Step) -> None:
         step.done = self.done = True
@@ -261,21 +278,33 @@ class Party:
         step.sends.append(outgoing)
 
     def _keep(self, to: str, number: int, frame: bytes) -> None:
-        self._kept[to, number] = frame
-        self._kept_bytes += len(frame)
+        """Keep the latest frame of every peer: after a break all of them ask, and each would cost a replay."""
+        if to in self._latest:
+            before, older = self._latest[to]
+            self._older[to, before] = older
+            self._older_bytes += len(older)
+        self._latest[to] = (number, frame)
         if number >= KEPT_FRAMES:
-            self._kept_bytes -= len(self._kept.pop((to, number - KEPT_FRAMES), b""))
-        while self._kept_bytes > self.keep_bytes:
-            self._kept_bytes -= len(self._kept.popitem(last=False)[1])
+            self._older_bytes -= len(self._older.pop((to, number - KEPT_FRAMES), b""))
+        while self._older_bytes > self.keep_bytes:
+            self._older_bytes -= len(self._older.popitem(last=False)[1])
 
-    def _kept_for(self, peer: str) -> list[int]:
-        """The numbers of its frames that are still here, increasing."""
-        end = self._session.next_to(peer)
-        return [number for number in range(max(0, end - KEPT_FRAMES), end) if (peer, number) in self._kept]
+    def _kept_for(self, peer: str) -> list[tuple[int, bytes]]:
+        """Its frames that are still here, by increasing number."""
+        if peer not in self._latest:
+            return []
+        numbers = range(max(0, self._latest[peer][0] + 1 - KEPT_FRAMES), self._latest[peer][0])
+        older = [(number, self._older[peer, number]) for number in numbers if (peer, number) in self._older]
+        return [*older, self._latest[peer]]
+
+    def counts(self) -> tuple[dict[str, int], dict[str, int]]:
+        """How many frames it has sent to each peer, and received from each."""
+        sent, received, _ = self._session.counts()
+        return sent, received
 
     def exchanged(self) -> list[Any]:
         """What it has sent and received so far, as far as it matters for what comes next (`resting.py`)."""
-        kept = [[*key, frame] for key, frame in self._kept.items()]
+        kept = [[peer, number, frame] for peer in self._latest for number, frame in self._kept_for(peer)]
         return [self._session.counts(), self._asked, kept]
 
     def go_on_from(self, exchanged: list[Any]) -> None:
@@ -287,8 +316,9 @@ class Party:
 
     def forget(self, peer: str) -> None:
         """It has everything that was sent to it."""
-        for number in self._kept_for(peer):
-            self._kept_bytes -= len(self._kept.pop((peer, number)))
+        for number, _ in self._kept_for(peer):
+            self._older_bytes -= len(self._older.pop((peer, number), b""))
+        self._latest.pop(peer, None)
 
     def _head(self) -> bytes:
         return self.view.head if self.view else NO_HEAD

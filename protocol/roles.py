@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Container, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,8 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from protocol.course import spans
-from protocol.errors import Reason, Rejected
+from protocol.errors import Reason, Rejected, did_you_mean
 from protocol.messages import SETUP, Event, Message
+from protocol.profile import Profile
 
 RECOMMENDER = "recommender"
 THIRD_PARTY = "third_party"
@@ -26,6 +27,19 @@ def user_index(party: str) -> int:
     """The number in `user:17`, or -1 for a party that is no user."""
     role, _, number = party.partition(":")
     return int(number) if role == "user" and number.isdecimal() else -1
+
+
+def nearest_party(name: str, parties: Collection[str]) -> str:
+    """Say which party was perhaps meant by a name that is none's, to stand behind a sentence."""
+    number = "".join(filter(str.isdigit, name))
+    servers = [party for party in (RECOMMENDER, THIRD_PARTY) if party in parties]
+    users = [user_name(int(number))] if number.isdecimal() and user_name(int(number)) in parties else []
+    return did_you_mean(name, users or servers)
+
+
+def users_without(n_users: int, heard: Container[int]) -> list[str]:
+    """Name the users who are not among those that were heard."""
+    return [user_name(user) for user in range(n_users) if user not in heard]
 
 
 def role_of(party: str) -> str:
@@ -85,6 +99,10 @@ class Role(ABC):
         Nothing that this role says or does may depend on whether it was called.
         """
 
+    def awaited(self) -> Sequence[str]:
+        """Name the parties without whose word this role does not go on, for the person who asks why nothing moves."""
+        return ()
+
     def facts(self) -> Facts:
         """For the person: what bytes depend on (`course.py`), of the iteration, or the set-up, that has just ended."""
         return {}
@@ -98,6 +116,10 @@ class PredictingUser(Role):
     """What the person may measure at a user without any message: how well it predicts ratings, its own or held out."""
 
     inputs: UserInput
+    popularity: npt.NDArray[np.float64] | None = None  # noisy counts of every item's raters, if the scheme tells them
+
+    def awaited(self) -> Sequence[str]:
+        return (RECOMMENDER,)
 
     @abstractmethod
     def predict(self, items: npt.NDArray[np.uint32]) -> npt.NDArray[np.float64]:
@@ -108,9 +130,15 @@ class FactorizingUser(Role):
     """The same of a user with factors of its own, which stay here: its predictions are u_i · v_j."""
 
     inputs: UserInput
-    user_factors: npt.NDArray[np.float64]
+    user_factors: npt.NDArray[np.float64]  # u_i of the latest iteration
+    popularity: npt.NDArray[np.float64] | None = None
+    profile: Profile | None = None  # fitted at home to what was published
+    published: npt.NDArray[np.float64] | None = None  # v_j of all items, or of its own
     clipped: int = 0  # errors that were clipped to ±C so far
     last_errors: npt.NDArray[np.float64] | None = None  # e_ij of the latest iteration, unclipped
+
+    def awaited(self) -> Sequence[str]:
+        return (RECOMMENDER,)
 
 
 class LeadingRecommender(Role):
@@ -137,6 +165,7 @@ class FactorizingRecommender(LeadingRecommender):
     """And the item factors."""
 
     item_factors: npt.NDArray[np.float64]
+    profiles: npt.NDArray[np.float64] | None = None  # u_i of every user, where the recommender has trained them itself
     last_moved: npt.NDArray[np.uint32] | None = None  # the items whose sums were released
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import msgpack
 
 from protocol.codec import Codec
+from protocol.errors import during
 from protocol.params import Params
 from protocol.party import Party
 from protocol.ring import Ring
@@ -73,7 +74,8 @@ def tape_seed(run_seed: bytes, party: str) -> bytes:
 def seat_party(card: Card, seat: Seat, with_view: bool) -> tuple[Party, bytes]:
     """The party, and the first bytes of its view (none without a view)."""
     card.setting.envelopes.sharers += seat.inputs is not None
-    role = card.scheme.make_role(seat.party, card.setting, Tape(seat.tape_seed), seat.inputs)
+    with during(seat.party, "when its role was made"):
+        role = card.scheme.make_role(seat.party, card.setting, Tape(seat.tape_seed), seat.inputs)
     view = ViewWriter() if with_view else None
     party = Party(seat.party, role, card.codec, card.run_id, card.params_digest, view, seat.signer)
     if view is None:

@@ -54,6 +54,10 @@ class Tape:
         cells = _unit_interval(words)
         return ndtri(cells, out=cells).reshape(rows, dim)
 
+    def start(self, rows: int, dim: int, *name: Name) -> npt.NDArray[np.float64]:
+        """The same, for the values that a computation begins with: nobody counts on them to hide anything."""
+        return Tape.normal(self, rows, dim, *name)
+
 
 def _unit_interval(words: npt.NDArray[np.uint64]) -> npt.NDArray[np.float64]:
     """Strictly inside (0, 1): the middle of one of 2^52 cells, the most for which adding a half is exact."""

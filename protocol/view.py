@@ -28,6 +28,8 @@ FORMAT = 3
 PREAMBLE = MAGIC + struct.pack("<H", FORMAT)
 HASH_BYTES = 32
 MOST_RECORD_BYTES = 1 << 30
+MOST_EVENT_BYTES = 1 << 23
+MOST_FIELDS = 15  # of a record, and of what a party brings: its first byte tells how many there are
 
 HEADER, INPUT, RECEIVED, SENT, REJECTED, EVENT, END, SIGNED = range(8)
 TYPES = ("header", "input", "received", "sent", "rejected", "event", "end", "signed")
@@ -120,9 +122,9 @@ def read_records(stream: BinaryIO) -> Iterator[Record]:
     """Record by record, each checked against the chain; `Broken` names the first that does not fit."""
     if stream.read(len(PREAMBLE)) != PREAMBLE:
         raise Broken("the file does not begin like a view of this format version")
-    head, number = bytes(HASH_BYTES), 0
+    head, number, size = bytes(HASH_BYTES), 0, _Size(stream)
     while prefix := stream.read(4):
-        body, stored = _body(stream, prefix, number)
+        body, stored = _body(stream, prefix, number, size)
         head = hashlib.sha256(head + prefix + body).digest()
         if head != stored:
             raise Broken(f"record {number} does not fit the hash chain")
@@ -154,20 +156,38 @@ def skim(stream: BinaryIO) -> tuple[int, bytes]:
     at, number, head = len(PREAMBLE), 0, bytes(HASH_BYTES)
     while at + 4 <= size:
         stream.seek(at)
-        at += 4 + cast(int, struct.unpack("<I", stream.read(4))[0]) + HASH_BYTES
-        if at > size:
+        length = cast(int, struct.unpack("<I", stream.read(4))[0])
+        at += 4 + length + HASH_BYTES
+        if at > size or not length:  # no record is empty, but a file may be gigabytes of zeros
             break
         stream.seek(at - HASH_BYTES)
         number, head = number + 1, stream.read(HASH_BYTES)
     return number, head
 
 
-def _body(stream: BinaryIO, prefix: bytes, number: int) -> tuple[bytes, bytes]:
+class _Size:
+    """Where a file ends; it is asked again before something is called cut off, because a view may still grow."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        self._end = 0
+
+    def holds(self, count: int) -> bool:
+        at = self._stream.tell()
+        if at + count > self._end:
+            self._end = self._stream.seek(0, 2)
+            self._stream.seek(at)
+        return at + count <= self._end
+
+
+def _body(stream: BinaryIO, prefix: bytes, number: int, size: _Size) -> tuple[bytes, bytes]:
     if len(prefix) < 4:
         raise CutOff(f"record {number} is cut off")
     length = cast(int, struct.unpack("<I", prefix)[0])
     if length > MOST_RECORD_BYTES:
         raise Broken(f"record {number} claims {length} bytes")
+    if not size.holds(length + HASH_BYTES):  # before memory is taken for it
+        raise CutOff(f"record {number} is cut off")
     body, stored = stream.read(length), stream.read(HASH_BYTES)
     if len(body) < length or len(stored) < HASH_BYTES:
         raise CutOff(f"record {number} is cut off")
@@ -175,8 +195,11 @@ def _body(stream: BinaryIO, prefix: bytes, number: int) -> tuple[bytes, bytes]:
 
 
 def _unpack(body: bytes, number: int) -> list[Any]:
+    is_event = body[1:2] == bytes([EVENT])  # the one type with a list in it
+    if is_event and len(body) > MOST_EVENT_BYTES:
+        raise Broken(f"record {number} is an event of {len(body)} bytes")
     try:
-        fields = msgpack.unpackb(body)
+        fields = msgpack.unpackb(body, max_array_len=len(body) if is_event else MOST_FIELDS, max_map_len=MOST_FIELDS)
     except (ValueError, msgpack.UnpackException):
         raise Broken(f"record {number} cannot be read") from None
     if type(fields) is not list or not fields or type(fields[0]) is not int or fields[0] not in range(len(TYPES)):

@@ -7,20 +7,28 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from protocol.schemes import SCHEMES
+from actors.own import load_scheme
+from protocol.schemes import SCHEMES, Scheme
 from sim import bandwidth as measuring
 from sim import data, notebook, prediction, show_compare, viewing
 from sim import fetch as fetching
+from sim import recommend as recommending
 from sim import replay as replaying
 from sim import run as running
 from sim import verify as verifying
+from sim import watch as watching
 from sim.config import RunConfig
 from sim.experiments.bench import run_bench
 from sim.experiments.compare import Comparison
 from sim.experiments.compare import compare as run_comparison
 from sim.experiments.evaluate import evaluate as run_grid
 from sim.experiments.evaluate import grid
+from sim.folder import trust_scheme as trust
+from sim.glossary import find_term
+from sim.naming import resolve
 from sim.notebook import Audit, Compared, Run
+from sim.runs import diff_runs, list_runs
+from sim.scaffold import make_scaffold
 
 __all__ = [
     "audit",
@@ -28,10 +36,15 @@ __all__ = [
     "bench",
     "compare",
     "datasets",
+    "diff",
     "evaluate",
+    "explain",
     "fetch",
     "load",
+    "ls",
+    "new",
     "predict_bandwidth",
+    "recommend",
     "replay",
     "report",
     "reproduce",
@@ -40,6 +53,7 @@ __all__ = [
     "schemes",
     "verify",
     "view",
+    "watch",
 ]
 
 
@@ -48,73 +62,165 @@ def run(*, out: str | Path | None = None, force: bool = False, **flags: Any) -> 
 
     It is a dictionary that also has the folder, the views, the audit and more of this run: see `sim.notebook.Run`.
     """
-    summary = running.run(RunConfig(**flags), out=Path(out) if out else None, force=force)
+    config = RunConfig(**flags)
+    load_scheme(config.scheme)
+    summary = running.run(config, out=Path(out) if out else None, force=force)
     return Run(Path(summary["run"]), summary)
 
 
-def load(run: str | Path) -> Run:
+# A scheme of somebody's own is loaded if `scheme` names it or `trust_scheme` says so; what was loaded once is known for
+# as long as this Python runs.
+
+
+def load(run: str | Path, *, scheme: str | None = None, trust_scheme: bool = False) -> Run:
     """The same of a run that was made before, also of one that was aborted."""
-    return notebook.load(Path(run))
+    return notebook.load(Path(run), scheme, trust_scheme)
 
 
-def resume(run: str | Path) -> Run:
+def resume(run: str | Path, *, scheme: str | None = None, trust_scheme: bool = False) -> Run:
     """Go on with a run that was stopped: the same."""
+    trust(Path(run), scheme, trust_scheme)
     return Run(Path(run), running.resume(Path(run)))
 
 
 def view(
-    run: str | Path, party: str, *, iteration: int | None = None, kind: str | None = None, full: bool = False
+    run: str | Path,
+    party: str,
+    *,
+    iteration: int | None = None,
+    kind: str | None = None,
+    full: bool = False,
+    scheme: str | None = None,
+    trust_scheme: bool = False,
 ) -> Iterator[dict[str, Any]]:
     """The records of a party's view, one at a time; `full` gives arrays and keys with all their values."""
-    return viewing.select(viewing.read_view(Path(run), party, full), iteration, kind, None)
+    trust(Path(run), scheme, trust_scheme)
+    return viewing.select(viewing.read_view(Path(run), resolve(Path(run), party), full), iteration, kind, None)
 
 
-def verify(run: str | Path, *, anchor: str | None = None) -> dict[str, Any]:
+def verify(
+    run: str | Path, *, anchor: str | None = None, scheme: str | None = None, trust_scheme: bool = False
+) -> dict[str, Any]:
     """Is the run folder what the parties wrote? `verified` says so, `findings` name file and record."""
+    trust(Path(run), scheme, trust_scheme)
     return verifying.verify(Path(run), anchor)
 
 
-def replay(run: str | Path, *, party: str | None = None) -> dict[str, Any]:
+def replay(
+    run: str | Path, *, party: str | None = None, scheme: str | None = None, trust_scheme: bool = False
+) -> dict[str, Any]:
     """Every role (or one) again from its view: `identical`, or the first difference of each."""
-    return replaying.replay(Path(run), party)
+    trust(Path(run), scheme, trust_scheme)
+    return replaying.replay(Path(run), None if party is None else resolve(Path(run), party))
 
 
-def bandwidth(run: str | Path, *, by: str | None = None) -> dict[str, Any]:
-    """What every iteration of a run cost: rows with counted and predicted bytes, and whether all of them match."""
-    return measuring.bandwidth(Path(run), by)
+def bandwidth(
+    run: str | Path,
+    *,
+    by: str | None = None,
+    wire: str | None = None,
+    user: str | None = None,
+    top: int | None = None,
+    scheme: str | None = None,
+    trust_scheme: bool = False,
+) -> dict[str, Any]:
+    """What every iteration of a run cost: rows with counted and predicted bytes, and whether all of them match.
+
+    `wire`: the same run in the other form, by formula. `user`: the rows of one. `top`: only so many, the largest.
+    """
+    trust(Path(run), scheme, trust_scheme)
+    return measuring.bandwidth(Path(run), by, wire=wire, user=user, top=top)
 
 
-def audit(run: str | Path, *, coalitions: Iterable[str] = (), only: Iterable[str] = (), **settings: Any) -> Audit:
+def audit(
+    run: str | Path,
+    *,
+    coalitions: Iterable[str] = (),
+    only: Iterable[str] = (),
+    scheme: str | None = None,
+    trust_scheme: bool = False,
+    **settings: Any,
+) -> Audit:
     """What each party saw, what coalitions can work out, and what is left of the claim: `verdict` and `findings`."""
+    trust(Path(run), scheme, trust_scheme)
     return notebook.audit(Path(run), coalitions, only, **settings)
 
 
-def report(run: str | Path, out: str | Path | None = None, **settings: Any) -> Path:
+def recommend(
+    run: str | Path,
+    user: str | None = None,
+    *,
+    top: int = recommending.TOP,
+    scheme: str | None = None,
+    trust_scheme: bool = False,
+) -> dict[str, Any]:
+    """What a user (`user:17`, or as the data calls it) would be shown: `recommendations`, beside what it `rated`."""
+    trust(Path(run), scheme, trust_scheme)
+    return recommending.recommend(Path(run), user, top)
+
+
+def report(
+    run: str | Path,
+    out: str | Path | None = None,
+    *,
+    scheme: str | None = None,
+    trust_scheme: bool = False,
+    **settings: Any,
+) -> Path:
     """`keyhole report`: the page, as a file (`report.html` in the run folder, unless `out` names another)."""
-    return load(run).report(out, **settings)
+    return load(run, scheme=scheme, trust_scheme=trust_scheme).report(out, **settings)
 
 
 def predict_bandwidth(
     *, by: str | None = None, iteration_seconds: float = 5.0, links: Iterable[str] = (), **flags: Any
 ) -> dict[str, Any]:
     """The same for a run that is not made, with the flags of `run` as keywords; `basis` says whether it is exact."""
-    return prediction.predict(RunConfig(**flags), by, iteration_seconds, links)
+    config = RunConfig(**flags)
+    load_scheme(config.scheme)
+    return prediction.predict(config, by, iteration_seconds, links)
 
 
 def schemes() -> list[dict[str, Any]]:
-    return [
-        {
-            "name": scheme.name,
-            "title": scheme.title,
-            "parties": list(scheme.parties()),
-            "unit": scheme.unit,
-            "claims": scheme.claims,
-            "known_weaknesses": list(scheme.known_weaknesses),
-            "options": dict(scheme.options),
-            "source": scheme.source,
-        }
-        for scheme in (found() for found in SCHEMES.values())
-    ]
+    return [describe_scheme(found()) for found in SCHEMES.values()]
+
+
+def describe_scheme(scheme: Scheme) -> dict[str, Any]:
+    return {
+        "name": scheme.name,
+        "title": scheme.title,
+        "parties": list(scheme.parties()),
+        "unit": scheme.unit,
+        "claims": scheme.claims,
+        "known_weaknesses": list(scheme.known_weaknesses),
+        "options": dict(scheme.options),
+        "source": scheme.source,
+    }
+
+
+def ls(folder: str | Path = "runs") -> list[dict[str, Any]]:
+    """List the runs in a folder, newest first; no scheme of theirs is loaded."""
+    return list_runs(Path(folder))
+
+
+def diff(first: str | Path, second: str | Path) -> dict[str, Any]:
+    """Put two runs side by side: configuration, accuracy, ε, bytes, who learns what."""
+    return diff_runs(Path(first), Path(second))
+
+
+def watch(run: str | Path) -> Iterator[dict[str, Any]]:
+    """Give the figures of each iteration as it ends, until the run has ended or nobody works at it."""
+    for _, lines in watching.follow(Path(run)):
+        yield from lines
+
+
+def explain(term: str) -> dict[str, Any]:
+    """Look up a word of the glossary: `meaning`, `for_you`, and the `command` that shows it."""
+    return dataclasses.asdict(find_term(term))
+
+
+def new(name: str, out: str | Path = ".") -> tuple[Path, Path]:
+    """Write a scheme of one's own that runs, and its test."""
+    return make_scaffold(name, Path(out))
 
 
 def datasets() -> list[dict[str, Any]]:

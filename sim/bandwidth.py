@@ -1,13 +1,13 @@
 """`keyhole bandwidth RUN`: the bytes of a run as they were counted, beside those that the scheme's formula gives.
 
 The formula needs the parameters and the course of the run: who was there, who was invited, who contributed. Both
-servers said so while it went on; what each user rated follows from the data and the seed, as when a run is resumed.
+servers said so while it went on; what each user rated follows from the data and the seed, or stands in the views.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import json
+import difflib
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -20,48 +20,101 @@ from scipy.sparse import csr_matrix
 from protocol.course import Attempt, Course, Numbers, Turn, read_spans
 from protocol.errors import BadInput
 from protocol.messages import SETUP
-from protocol.params import Params
+from protocol.params import WIRES, Params, require
+from protocol.roles import user_index, user_name
 from protocol.schemes import Scheme
-from protocol.seating import all_parties
 from protocol.view import Broken
-from sim import kernel, paper
-from sim.config import read_config
-from sim.data import Dealt
-from sim.evidence import at_rest
-from sim.folder import read_run
+from sim import kernel, paper, untrusted
+from sim.data import Column
+from sim.evidence import Case, at_rest, open_case
 from sim.ledger import SUMMARY, Facts, Ledger, count_of, read_ledger
-from sim.plan import Plan, make_plan
-from sim.traffic import Forecast, Row, by_kind, check_by, describe, grouped, joined_rows, matrix, spread, when_of
+from sim.supports import Supports, supports_of
+from sim.traffic import (
+    Forecast,
+    Row,
+    by_edge,
+    by_kind,
+    check_by,
+    chosen_rows,
+    describe,
+    grouped,
+    joined_rows,
+    matrix,
+    spread,
+    when_of,
+)
+from sim.unloaded import is_loaded
 
+NAMES = "names.json"
 _SPANS = re.compile(r"(\d{1,10}(-\d{1,10})?(,\d{1,10}(-\d{1,10})?)*)?")
 
 
-def bandwidth(folder: Path, by: str | None = None) -> dict[str, Any]:
-    """What `keyhole bandwidth RUN --json` prints."""
+def bandwidth(
+    folder: Path,
+    by: str | None = None,
+    *,
+    wire: str | None = None,
+    user: str | None = None,
+    top: int | None = None,
+) -> dict[str, Any]:
+    """Make what `keyhole bandwidth RUN --json` prints.
+
+    `wire`: the same run in that form, by formula; `user`: rows of that one alone; `top`: the largest rows, so many.
+    """
     check_by(by)
-    document, card = read_run(folder)
+    require(user is None or by in (None, "party"), f"--user gives rows by party: leave --by {by} out.")
+    case = open_case(folder, unloaded=True)
+    party = None if user is None else find_user(case, user)
+    by = "party" if party is not None else by
     with at_rest(folder):
         summary = _completed(folder)
-        ledger = read_ledger(folder, summary, all_parties(card.scheme, card.params.n_users))
+        ledger = read_ledger(folder, summary, case.parties)
     if by == "party" and ledger.parties_note is not None:
         raise BadInput(f"{ledger.parties_note} Use --by iteration, edge or kind.")
-    plan = make_plan(read_config(folder / "run.toml"), bytes.fromhex(document["nonce"]), card.simulation)
-    if plan.card.run_id != card.run_id:
-        raise BadInput(f"{plan.config.data} is not what it was when {folder} was run: put the same data there.")
-    scheme, params = card.scheme, plan.card.params
+    if wire not in (None, case.card.params.wire):
+        document = _on_other_wire(case, ledger, str(wire), by)
+    elif is_loaded(case.card):
+        supports = supports_of(case)
+        document = _document(case, ledger, _forecast(case, case.card.params, ledger, supports, by), by, supports)
+    else:
+        unknown = Supports(None, None, _not_predicted(case.config.scheme))
+        document = _document(case, ledger, None, by, unknown)
+    return document | chosen_rows(document["rows"], party, top)
+
+
+def _forecast(case: Case, params: Params, ledger: Ledger, supports: Supports, by: str | None) -> Forecast | None:
+    if supports.rated is None:
+        return None
+    scheme = case.card.scheme
     forecast = Forecast(params.n_users if by == "party" else 0)
-    forecast.add(scheme.predict(params, course_of(scheme, params, plan.data, ledger)))
-    return _document(folder, plan, ledger, forecast, by)
+    forecast.add(scheme.predict(params, course_of(scheme, params, supports.rated, ledger)))
+    return forecast
+
+
+def find_user(case: Case, name: str) -> str:
+    """Find a user by `user:17` or by the identifier that the data has for it."""
+    if user_index(name) in range(case.card.params.n_users) and name in case.party_set:
+        return name
+    try:
+        names = untrusted.read_json(case.folder, NAMES, untrusted.most_bytes(case.card.params.n_users))["users"]
+        known = {text: at for at, text in enumerate(names[: case.card.params.n_users]) if type(text) is str}
+    except (OSError, ValueError, KeyError, TypeError):
+        known = {}
+    if name in known:
+        return user_name(known[name])
+    near = difflib.get_close_matches(name, known, 1)
+    hint = f"did you mean {near[0]}?" if near else f"there are user:0 to user:{case.card.params.n_users - 1}."
+    raise BadInput(f"{case.folder} has no user {name!r}: {hint}")
 
 
 def _completed(folder: Path) -> dict[str, Any]:
     again = f"resume it first with keyhole resume {folder}"
     try:
-        summary = json.loads((folder / SUMMARY).read_text("utf-8"))
+        summary = untrusted.read_json(folder, SUMMARY)
         completed, _ = summary["completed"], summary["bytes"]["total"]
     except FileNotFoundError:
         raise BadInput(f"{folder} has not come to its end: {again}.") from None
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise Broken(f"{SUMMARY} is damaged ({type(error).__name__}: {error})") from error
     if completed is not True:
         raise BadInput(f"The run in {folder} did not complete: {again}.")
@@ -74,11 +127,11 @@ def _completed(folder: Path) -> dict[str, Any]:
 class Turns:
     """The iterations of a run as its servers told them; may be gone through more than once."""
 
-    def __init__(self, scheme: Scheme, params: Params, data: Dealt, ledger: Ledger) -> None:
+    def __init__(self, scheme: Scheme, params: Params, rated: Column, ledger: Ledger) -> None:
         self._scheme, self._params, self._facts = scheme, params, ledger.turns
-        shape, ones = (len(data), params.n_items), np.ones(len(data.train.items), np.int64)
-        self._rated = csr_matrix((ones, data.train.items, data.train.starts), shape=shape).T.tocsr()
-        self._raters = self._count(np.ones(len(data)))
+        shape, ones = (len(rated.counts), params.n_items), np.ones(len(rated.items), np.int64)
+        self._rated = csr_matrix((ones, rated.items, rated.starts), shape=shape).T.tocsr()
+        self._raters = self._count(np.ones(len(rated.counts)))
 
     def _count(self, users: Numbers) -> npt.NDArray[np.int64]:
         counts: npt.NDArray[np.int64] = self._rated @ users.astype(np.int64)
@@ -97,7 +150,7 @@ class Turns:
             yield Turn(invited, contributors, present, absent, float(opened.sum()), float(released.sum()))
 
 
-def course_of(scheme: Scheme, params: Params, data: Dealt, ledger: Ledger) -> Course:
+def course_of(scheme: Scheme, params: Params, rated: Column, ledger: Ledger) -> Course:
     """Every user is a group of its own."""
     n_users = params.n_users
     attempts = _attempts(ledger, n_users)
@@ -111,13 +164,13 @@ def course_of(scheme: Scheme, params: Params, data: Dealt, ledger: Ledger) -> Co
     # who was invited and is there at the end has answered, if too late
     greeted = np.maximum(greeted, invited * finished)
     return Course(
-        supports=data.train.counts,
+        supports=rated.counts,
         users=np.ones(n_users),
         joined=members(ledger.setup.get("joined", _all(n_users)), n_users),
         welcomed=members(ledger.setup.get("welcomed", _all(n_users)), n_users),
         greeted=greeted,
         finished=finished,
-        turns=Turns(scheme, params, data, ledger),
+        turns=Turns(scheme, params, rated, ledger),
         attempts=attempts,
         cells=_cells(ledger, n_users),
         in_turns="connected" in ledger.end,
@@ -180,9 +233,12 @@ def members(text: Any, n_users: int) -> Numbers:
 # --- the document ----------------------------------------------------------------------------------------------------
 
 
-def _document(folder: Path, plan: Plan, ledger: Ledger, forecast: Forecast, by: str | None) -> dict[str, Any]:
-    scheme, params = plan.card.scheme, plan.card.params
-    predicted = {key: round(wire) for key, (_, _, wire) in forecast.rows.items()}
+def _document(
+    case: Case, ledger: Ledger, forecast: Forecast | None, by: str | None, supports: Supports
+) -> dict[str, Any]:
+    """Without a forecast nothing is predicted, and `match` is about the kernel's count alone."""
+    scheme, params = case.card.scheme, case.card.params
+    predicted = None if forecast is None else {key: round(wire) for key, (_, _, wire) in forecast.rows.items()}
     rows = joined_rows(ledger.rows, predicted)
     kernel_bytes, differences = kernel.compare(ledger.document)
     lost = kernel.lost(ledger.document)
@@ -195,21 +251,23 @@ def _document(folder: Path, plan: Plan, ledger: Ledger, forecast: Forecast, by: 
     user |= {f"up_{name}": value for name, value in spread(ledger.up).items()}
     roles, turns = scheme.parties(), range(len(ledger.turns))
     return {
-        "run": str(folder),
-        **describe(scheme, params, plan.config.data),
-        "transport": plan.config.transport,
+        "run": str(case.folder),
+        **describe(scheme, params, case.config.data),
+        "transport": case.config.transport,
         "by": by,
         "rows": grouped(shown, by, params.iterations),
         "total": {
             "payload_bytes": sum(row["payload_bytes"] for row in rows),
             "wire_bytes": ledger.wire_bytes,
-            "predicted_bytes": sum(predicted.values()),
+            "predicted_bytes": None if predicted is None else sum(predicted.values()),
             "kernel_bytes": kernel_bytes,
             "apart_bytes": ledger.apart_bytes,
             "undelivered_bytes": ledger.undelivered_bytes,
             "lost_bytes": lost,
         },
-        "match": not sentences,
+        "match": None if forecast is None and kernel_bytes is None else not sentences,
+        "prediction_note": None if forecast is not None else supports.note,
+        "supports": {"from": supports.source, "note": supports.note},
         "kernel_match": None if kernel_bytes is None else not differences,
         "differences": sentences,
         "kernel_note": ledger.document["kernel_note"],
@@ -224,14 +282,63 @@ def _document(folder: Path, plan: Plan, ledger: Ledger, forecast: Forecast, by: 
     }
 
 
+def _on_other_wire(case: Case, ledger: Ledger, wire: str, by: str | None) -> dict[str, Any]:
+    """Predict the same course with frames of the other form: nothing was sent so, and all of it is by formula."""
+    scheme, own = case.card.scheme, case.card.params
+    if not is_loaded(case.card):
+        raise BadInput(_not_predicted(case.config.scheme))
+    require("wire" in scheme.flags, f"The scheme {scheme.name} has one form of messages only: leave --wire out.")
+    require(wire in WIRES, f"--wire must be one of {', '.join(WIRES)}, not {wire!r}.")
+    words = "The paper's form sends 32-bit numbers, and this run has 16-bit factors: there is no such run."
+    require(own.factor_bits == 32 or wire == "compact", words)
+    params, supports = dataclasses.replace(own, wire=wire), supports_of(case)
+    forecast = _forecast(case, params, ledger, supports, by)
+    if forecast is None:
+        raise BadInput(f"{supports.note}")
+    rows = forecast.whole_rows()
+    counted = by_edge(joined_rows(ledger.rows, None), params.iterations, "wire_bytes")
+    other = by_edge(rows, params.iterations, "predicted_bytes")
+    roles, turns = scheme.parties(), range(len(ledger.turns))
+    return {
+        "run": str(case.folder),
+        **describe(scheme, params, case.config.data),
+        "transport": case.config.transport,
+        "run_wire": own.wire,
+        "by": by,
+        "rows": grouped(rows if by != "party" else forecast.party_rows(), by, params.iterations),
+        "total": {
+            "payload_bytes": sum(row["payload_bytes"] for row in rows),
+            "wire_bytes": None,
+            "predicted_bytes": sum(row["predicted_bytes"] for row in rows),
+            "kernel_bytes": None,
+            "run_bytes": ledger.wire_bytes,
+        },
+        "match": None,
+        "supports": {"from": supports.source, "note": supports.note},
+        "edges": [
+            dict(zip(("when", "sender", "receiver"), edge, strict=True))
+            | {"run_bytes": counted.get(edge, 0), "predicted_bytes": other.get(edge, 0)}
+            for edge in dict.fromkeys([*counted, *other])
+        ],
+        "matrix": matrix(rows, roles, "predicted_bytes", turns),
+        "setup_matrix": matrix(rows, roles, "predicted_bytes", range(SETUP, 0)),
+        "kinds": by_kind(rows, params.iterations),
+        "paper": paper.comparison(scheme, params),
+    }
+
+
 def _differences(rows: Iterable[Row]) -> list[str]:
     return [
         f"{when_of(row['iteration'])}, {row['kind']} from {row['sender']} to {row['receiver']}: "
         f"{row['wire_bytes']} bytes were counted, and the formula gives {row['predicted_bytes']}."
         for row in rows
-        if row["wire_bytes"] != row["predicted_bytes"]
+        if row["predicted_bytes"] is not None and row["wire_bytes"] != row["predicted_bytes"]
     ]
 
 
-def _by_party(ledger: Ledger, forecast: Forecast) -> list[Row]:
-    return joined_rows(ledger.parties, forecast.by_party())
+def _not_predicted(scheme: str) -> str:
+    return f"The scheme {scheme!r} is not loaded, and its formula is part of it: add --trust-scheme if you trust it."
+
+
+def _by_party(ledger: Ledger, forecast: Forecast | None) -> list[Row]:
+    return joined_rows(ledger.parties, None if forecast is None else forecast.by_party())

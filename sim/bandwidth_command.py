@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,15 +14,16 @@ from protocol.params import require
 from sim import prediction, show_bandwidth
 from sim.bandwidth import bandwidth as measure
 from sim.config import RunConfig
-from sim.folder import jsonable
+from sim.folder import trust_scheme
+from sim.plain import csv_cell, json_text
 from sim.projection import ITERATION_SECONDS
-from sim.traffic import BY, COLUMNS
+from sim.traffic import BY, COLUMNS, chosen_rows
 
 _LINK_HELP = (
     "With --predict: one more link in Mbit/s and ms, or another speed for one of mobile=20/5/50, wifi=100/40/10 and "
     "datacentre=10000/10000/.5, which is the servers' own."
 )
-_OF_A_RUN = {"run", "by", "csv_", "json_"}
+_OF_A_RUN = {"run", "by", "csv_", "json_", "scheme", "trust_scheme", "wire", "user", "top"}
 
 
 def bandwidth(
@@ -36,12 +36,18 @@ def bandwidth(
         float | None, typer.Option(metavar="S", help="With --predict: an iteration every S seconds. (5)")
     ] = None,
     link: Annotated[list[str] | None, typer.Option(metavar="NAME=DOWN/UP/LATENCY_MS", help=_LINK_HELP)] = None,
+    user: Annotated[
+        str | None, typer.Option(metavar="USER", help="Of a run: only what this one sent and received.")
+    ] = None,
+    top: Annotated[int | None, typer.Option(min=1, metavar="N", help="Only the N largest rows.")] = None,
     csv_: Annotated[bool, typer.Option("--csv", help="Print the rows as comma-separated values.")] = False,
     json_: Annotated[
         bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else there.")
     ] = False,
 ) -> None:
     """Show what every iteration cost in bytes: by sender, receiver and kind, counted beside the scheme's formula.
+
+    With RUN, --wire paper or compact says by formula what the same run costs in the other form.
 
     With --predict no process is started and nothing is written.
 
@@ -52,15 +58,21 @@ def bandwidth(
     Its --data synthetic:USERSxITEMS:DENSITY may have 10^8 users and 10^6 items.
     """
     require(not (json_ and csv_), "--json and --csv are two forms of the same figures: give one of them.")
-    document = _predicted(config, run, by, iteration_seconds, link) if predict else None
-    if document is None:
-        document = _measured(run, by, _given(context))
+    if predict:
+        require(user is None, "A prediction knows how many users there are, not which: leave --user out.")
+        document = _predicted(config, run, by, iteration_seconds, link)
+        document |= chosen_rows(document["rows"], None, top)
+    else:
+        wire = config.wire if "wire" in _given(context) else None
+        document = _measured(run, by, config.scheme, _given(context), wire, user, top)
     if json_:
-        print(json.dumps(jsonable(document), indent=1, allow_nan=False, ensure_ascii=False))
+        print(json_text(document))
     elif csv_:
         _print_csv(document["rows"])
     elif predict:
         show_bandwidth.show_prediction(document)
+    elif "run_wire" in document:
+        show_bandwidth.show_other_wire(document)
     else:
         show_bandwidth.show_run(document)
 
@@ -79,15 +91,25 @@ def _given(context: typer.Context) -> set[str]:
     return {name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"}
 
 
-def _measured(run: Path | None, by: str | None, given: set[str]) -> dict[str, Any]:
+def _measured(
+    run: Path | None,
+    by: str | None,
+    scheme: str,
+    given: set[str],
+    wire: str | None,
+    user: str | None,
+    top: int | None,
+) -> dict[str, Any]:
     if run is None:
         raise BadInput("Name the folder of a run, or ask for a prediction with --predict.")
     if given - _OF_A_RUN:
-        raise BadInput("A run has its own settings: flags besides --by, --json and --csv need --predict.")
-    return measure(run, by)
+        allowed = "--by, --wire, --user, --top, --json and --csv"
+        raise BadInput(f"A run has its own settings: flags besides {allowed} need --predict.")
+    trust_scheme(run, scheme if "scheme" in given else None, "trust_scheme" in given)
+    return measure(run, by, wire=wire, user=user, top=top)
 
 
 def _print_csv(rows: list[dict[str, Any]]) -> None:
     writer = csv.DictWriter(sys.stdout, COLUMNS, lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows({name: csv_cell(value) for name, value in row.items()} for row in rows)

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from actors.observer import Accuracy
+from actors.measures import Accuracy, Reading, clipped_errors
 from protocol.factors import first_factors
 from protocol.params import Params, default_clip
 from protocol.roles import RECOMMENDER, user_name
@@ -27,6 +27,7 @@ from protocol.seating import tape_seed
 from protocol.tape import Tape
 from sim.churn import ChurnPlan
 from sim.data import Column, Dealt
+from sim.solving import choose_profiles, solve_profiles
 
 Ints = npt.NDArray[np.int64]
 Matrix = npt.NDArray[np.float64]
@@ -137,8 +138,33 @@ def plain_accuracy(
     baseline = start_baseline(params, data, run_seed)
     for iteration in range(params.iterations):
         baseline.iterate(None if churn is None else _invited(params, churn, iteration, run_seed))
-    train, test = baseline.errors(data.train), baseline.errors(data.held_out)
-    return Accuracy(*_summary(train), *_summary(test), clipped=0)
+    own, printed = solved_readings(baseline, data)
+    return Accuracy(
+        own.train_mae, own.train_rmse, own.test_mae, own.test_rmse, 0, printed, last_reading(baseline, data)
+    )
+
+
+def last_reading(baseline: Baseline, data: Dealt) -> Reading:
+    """Measure U and V as the last iteration left them."""
+    return Reading(*_summary(baseline.errors(data.train)), *_summary(baseline.errors(data.held_out)))
+
+
+def solved_readings(baseline: Baseline, data: Dealt) -> tuple[Reading, Reading]:
+    """Measure V as users are sent it, with profiles fitted to it: by the user's own choice of λ', and as printed."""
+    params = baseline.params
+    seen = as_sent(baseline.item_factors, params).astype(np.float64)
+    printed, ridge, limits = solve_profiles(seen, data.train), params.profile_ridge, params.rating_range
+    chosen = solve_profiles(seen, data.train, ridge) if ridge else choose_profiles(seen, data.train, limits)
+    own, as_printed = (_reading(seen, profiles, data, params.rating_range) for profiles in (chosen, printed))
+    return own, as_printed
+
+
+def _reading(seen: Matrix, profiles: Matrix, data: Dealt, rating_range: tuple[float, float]) -> Reading:
+    train, test = (
+        clipped_errors(ratings.values, np.einsum("jd,jd->j", seen[ratings.items], profiles[owners]), rating_range)
+        for ratings, owners in ((data.train, data.train.owners()), (data.held_out, data.held_out.owners()))
+    )
+    return Reading(*_summary(train), *_summary(test))
 
 
 def _invited(params: Params, churn: ChurnPlan, iteration: int, run_seed: bytes) -> Ints:

@@ -16,17 +16,21 @@ from actors.host import Host
 from actors.hosted import Place
 from actors.journal import make_view_folders, view_path
 from actors.keys import Roster, read_roster, read_secret, write_private, write_secret
+from actors.own import load_scheme
 from actors.presence import everyone_stays, takes_presence
 from protocol.errors import BadInput
 from protocol.params import require
-from protocol.roles import user_name
-from protocol.schemes import find_scheme
+from protocol.roles import nearest_party, user_name
+from protocol.schemes import UntrustedScheme, find_scheme
+from sim import untrusted
+from sim.bounds import check_params
 from sim.config import RunConfig
 from sim.folder import locked, new_folder, write_run
 from sim.plan import make_plan
 from sim.run import make_roster
 
 FIRST_PORT = 5551
+PATIENCE = 600.0  # seconds without a step after which a party that was started by hand gives up
 SILENCE = 3.0  # seconds after which a server is asked again: no launcher says that it was started again
 
 
@@ -70,32 +74,51 @@ def expand_parties(names: list[str], roster: Roster) -> list[str]:
             parties.append(name)
     for party in parties:
         if party not in roster.public_keys:
-            raise BadInput(f"The roster has no party {party!r}: it has the servers and user:0 to user:{_last(roster)}.")
+            there = f"it has the servers and user:0 to user:{_last(roster)}{nearest_party(party, roster.public_keys)}"
+            raise BadInput(f"The roster has no party {party!r}: {there}.")
     require(len(set(parties)) == len(parties), "A party is named twice.")
     return parties
 
 
+def read_trusted(file: Path, scheme: str | None, trusted: bool) -> Roster:
+    """Read a roster; the scheme that it names is loaded if the person named it too, or said to trust it."""
+    if scheme is not None:
+        load_scheme(scheme)
+    try:
+        roster = read_roster(file, trusted)
+        check_params(roster.card.params)
+    except UntrustedScheme as refusal:
+        raise UntrustedScheme(f"{file}: {refusal}") from None
+    except ValueError as error:
+        raise BadInput(f"{file} is not a roster ({error}): make one with keyhole prepare.") from error
+    if scheme not in (None, roster.scheme_name):
+        raise BadInput(f"{file} names the scheme {roster.scheme_name!r}, not {scheme!r}: leave --scheme out.")
+    return roster
+
+
 def act(
     names: list[str],
-    roster_file: Path,
+    roster: Roster,
     keys: Path,
-    out: Path | None,
+    out: Path,
     deadline: float,
+    patience: float,
     report: Callable[[dict[str, Any]], None],
 ) -> None:
-    """Run these parties in this process until they are done."""
+    """Run these parties in this process until they are done, or until nothing has moved for `patience` seconds."""
+    require(patience > deadline, f"--patience must be longer than the deadline of {deadline:g} s, not {patience:g} s.")
     require(deadline > 0 and math.isfinite(deadline), f"--deadline must be above 0 seconds, not {deadline:g}.")
-    roster = read_roster(roster_file)
     parties = expand_parties(names, roster)
-    secrets = [read_secret(keys, party) for party in parties]
-    folder = str((out or roster_file.parent).absolute())
+    secrets = [read_secret(keys, party, roster) for party in parties]
+    folder = str(out.absolute())
+    untrusted.refuse_links(out)
     limits.check_files(limits.files_of(roster.card.params.n_users, len(parties)))
     make_view_folders(folder, parties)
     before = frozenset(party for party in parties if os.path.exists(view_path(folder, party)))  # it goes on from there
     rule = everyone_stays(roster.card.params.n_users) if takes_presence(roster.card.scheme) else None
     with locked(Path(folder), shared=True):
         silence = min(deadline / 2, SILENCE)
-        place = Place(folder, frozenset(parties), deadline, resume=before, silence=silence)
+        place = Place(folder, frozenset(parties), deadline, resume=before, silence=silence, patience=patience)
         Host(roster, secrets, place, report, events_for=rule).run()
 
 

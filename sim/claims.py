@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import json
-import warnings
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
-
-import numpy as np
 
 from protocol.errors import Reason
 from protocol.party import result_digest
 from protocol.ring import Ids
 from protocol.roles import RECOMMENDER, user_index
+from sim import untrusted
 from sim.evidence import Case, Report
-from sim.folder import FORMAT, jsonable
-from sim.summary import anchor_of
+from sim.folder import FORMAT
+from sim.plain import jsonable
+from sim.summary import anchor_of, digest_of_predictions
+from sim.unloaded import is_loaded
 
 SUMMARY, MODEL = "summary.json", "model/item_factors.npy"
 
@@ -29,6 +29,7 @@ _WORDS = {
     "processes": "how many processes there were",
     "clipped": "how many errors were clipped",
     "accuracy": "accuracy (it needs the held-out ratings and every user's factors)",
+    "privacy.unit": "the unit of the claim (it needs the scheme)",
     "privacy.accounted": "the accounted privacy",
     "seconds": "seconds",
     "bytes": "bytes on the wire",
@@ -38,6 +39,7 @@ _WORDS = {
     "restarts": "restarts",
     "gone": "which users were gone",
     "abort.sentence": "the sentence of the abort",
+    "abort.traceback": "the traceback of the abort",
     "rejected": "how many frames were refused (it needs every view of a completed run)",
     "ratings.train": "how many ratings were trained on (it needs every view of a completed run)",
     "items_without_raters": "how many items have no rater (it needs every view of a completed run)",
@@ -77,13 +79,13 @@ def read_summary(case: Case, report: Report) -> Summary:
         report.notes.append("There is no summary.json, so nothing says where each view should end.")
         return Summary()
     try:
-        document = json.loads(path.read_text("utf-8"))
+        document = untrusted.read_json(case.folder, SUMMARY)
         views = {party: _read_head(entry) for party, entry in document["views"].items()}
         completed, abort = document["completed"], document["abort"]
         reason = "" if abort is None else Reason[abort["reason"]].name
         if type(completed) is not bool or completed != (abort is None):
             raise ValueError("completed and abort contradict each other")
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         report.find(SUMMARY, None, f"is damaged ({type(error).__name__}: {error})")
         return Summary()
     if not completed:
@@ -138,8 +140,8 @@ def _from_run_toml(case: Case) -> dict[str, Any]:
         "wire": params.wire,
         "users_per_process": config.users_per_process,
         "ring": {"bits": params.ring_bits, "fraction_bits": params.fraction_bits},
-        "privacy.unit": scheme.unit,
         "privacy.claimed_epsilon": config.epsilon,
+        **({"privacy.unit": scheme.unit} if is_loaded(case.card) else {}),
     }
 
 
@@ -158,6 +160,10 @@ def _from_views(case: Case, summary: Summary, views: dict[str, ViewResult]) -> d
         for party in summary.views:
             refused += views[party].rejected
         figures["rejected"] = dict(refused)
+        told = [party for party in summary.views if user_index(party) >= 0]  # a view may have an end that was not told
+        ends = {party: end for party in told if (end := views[party].end) is not None}
+        made = {party: end.hex() for party, end in ends.items() if end != result_digest(None)}
+        figures["predictions_sha256"] = digest_of_predictions(made)
     return figures
 
 
@@ -202,15 +208,11 @@ def _read_model(case: Case, summary: Summary, report: Report) -> str | None:
     params = case.card.params
     width = f"{params.dim}" if case.card.scheme.factorizes else "some"
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            factors = np.load(path, mmap_mode="r", allow_pickle=False)
+        factors = untrusted.map_array(case.folder, MODEL)
         wide = params.dim if case.card.scheme.factorizes else factors.shape[-1]  # else the digest alone tells it
-        if factors.dtype != np.dtype("<f8") or factors.shape != (params.n_items, wide):
-            raise ValueError(f"{factors.dtype} of shape {factors.shape}")
-        if factors.offset + factors.nbytes != path.stat().st_size:
-            raise ValueError("something stands behind the factors")
-    except Exception as error:  # numpy's reader of headers raises what its tokenizer raises
+        if factors.shape != (params.n_items, wide):
+            raise ValueError(f"shape {factors.shape}")
+    except (OSError, ValueError) as error:
         report.find(MODEL, None, f"is no array of {params.n_items} × {width} numbers ({type(error).__name__})")
         return None
     return result_digest(factors).hex()

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import json
 import os
 import shlex
 import signal
 import sys
-import tempfile
-import traceback
 from collections.abc import Callable, Iterator
 from importlib import metadata
 from pathlib import Path
@@ -20,9 +17,9 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before numpy: nothing here
 
 import typer
 
-from protocol.errors import Aborted, BadInput
-from protocol.view import Broken
-from sim import api, bandwidth_command, byhand, show, show_checks, viewing
+from actors.own import load_scheme
+from protocol.errors import BadInput, Reason
+from sim import api, bandwidth_command, byhand, recommend_command, runs_command, show, show_checks, viewing
 from sim import replay as replaying
 from sim import run as running
 from sim import verify as verifying
@@ -30,12 +27,16 @@ from sim.audit import command as auditing
 from sim.config import RunConfig, parse_assignments, parse_packing, parse_range, read_config
 from sim.experiments import commands, reproduce_command
 from sim.fetch import fetch as fetch_data
-from sim.folder import jsonable, read_run
+from sim.folder import read_run
+from sim.guarding import ABORTED, DONE, UNVERIFIED, fail, fail_scheme, guarded
+from sim.live import Live
+from sim.naming import resolve
+from sim.plain import json_text, one_line, visible
 from sim.plan import Plan
 from sim.report import command as reporting
+from sim.trusting import NamedScheme, TrustScheme, reads_a_run
 
 _STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-DONE, BUG, BAD_INPUT, UNVERIFIED, ABORTED = 0, 1, 2, 4, 5
 
 app = typer.Typer(
     name="keyhole",
@@ -50,43 +51,6 @@ app = typer.Typer(
 Command = TypeVar("Command", bound=Callable[..., None])
 
 
-def guarded(command: Command) -> Command:
-    """Errors become one sentence on stderr and an exit code; only a bug of ours has a traceback, in a file."""
-
-    @functools.wraps(command)
-    def wrapper(*args: Any, **kwargs: Any) -> None:
-        try:
-            command(*args, **kwargs)
-        except BadInput as refusal:
-            _fail(str(refusal), BAD_INPUT)
-        except Broken as broken:
-            _fail(f"This is not what the party wrote: {broken}.", UNVERIFIED)
-        except Aborted as abort:
-            _fail(f"The run was aborted: {abort}", ABORTED)
-        except KeyboardInterrupt:
-            _fail("Interrupted.", ABORTED)
-        except BrokenPipeError:  # a reader such as head has seen enough
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            raise typer.Exit(DONE) from None
-        except typer.Exit:
-            raise
-        except Exception:
-            with tempfile.NamedTemporaryFile("w", prefix="keyhole-bug-", suffix=".txt", delete=False) as file:
-                file.write(traceback.format_exc())
-            _fail(f"Keyhole has a bug; please report it with the traceback in {file.name}", BUG)
-
-    return wrapper  # type: ignore[return-value]
-
-
-def _fail(sentence: str, code: int) -> NoReturn:
-    print(f"keyhole: {sentence}", file=sys.stderr)
-    raise typer.Exit(code)
-
-
-def print_json(document: Any) -> None:
-    print(json.dumps(jsonable(document), indent=1, allow_nan=False, ensure_ascii=False))
-
-
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else there.")]
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")]
 
@@ -94,22 +58,27 @@ RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a 
 def configuration(
     config: Annotated[Path | None, typer.Option(help="A TOML file with these flags, such as a run.toml.")] = None,
     scheme: Annotated[str | None, typer.Option(help="A name from keyhole schemes, or module:Class. (dynamic)")] = None,
+    trust_scheme: TrustScheme = False,
     trust: Annotated[str | None, typer.Option(help="Of covariance: recommender or masked. (recommender)")] = None,
     set_: Annotated[list[str] | None, typer.Option("--set", metavar="OPTION=VALUE", help="Of the scheme.")] = None,
     data: Annotated[str | None, typer.Option(help="A name from keyhole datasets, or a path. (demo)")] = None,
     rating_range: Annotated[str | None, typer.Option(metavar="LOW:HIGH", help="Of a file's ratings. (1:5)")] = None,
+    columns: Annotated[str | None, typer.Option(metavar="USER,ITEM,RATING", help="In a file's header. (found)")] = None,
+    on_duplicate: Annotated[str | None, typer.Option(help="A pair twice: refuse, last or mean. (refuse)")] = None,
+    on_missing: Annotated[str | None, typer.Option(help="No user, item or rating: refuse or drop. (refuse)")] = None,
     epsilon: Annotated[float | None, typer.Option(help="The scheme's published parameter; inf: no noise. (8)")] = None,
     dim: Annotated[int | None, typer.Option(help="Of the factors. (10)")] = None,
-    iterations: Annotated[int | None, typer.Option(help="(20 on demo, 100 elsewhere)")] = None,
+    iterations: Annotated[int | None, typer.Option(help="(60 on demo, 20 on demo-small, else 100)")] = None,
     users: Annotated[int | None, typer.Option(help="Only the first N users of the data. (all)")] = None,
     users_per_process: Annotated[str | None, typer.Option(help="A number packs; auto: 1 if it fits. (auto)")] = None,
     transport: Annotated[str | None, typer.Option(help="tcp, ipc or inprocess. (tcp)")] = None,
     wire: Annotated[str | None, typer.Option(help="compact or paper. (compact)")] = None,
     ring_bits: Annotated[int | None, typer.Option(help="Of masked values: 16, 24 … 64. (32, or 64 if need be)")] = None,
     factor_bits: Annotated[int | None, typer.Option(help="Of each factor sent to users: 32 or 16. (32)")] = None,
+    publish: Annotated[str | None, typer.Option(help="At the end, to every user: all items or rated. (all)")] = None,
     online: Annotated[int | None, typer.Option(help="The most users in an iteration. (all)")] = None,
-    join: Annotated[float | None, typer.Option(help="Probability to come online, per iteration. (.005)")] = None,
-    leave: Annotated[float | None, typer.Option(help="Probability to go offline, per iteration. (.01)")] = None,
+    join: Annotated[float | None, typer.Option(help="Probability to come online. (.005; .2 on demo)")] = None,
+    leave: Annotated[float | None, typer.Option(help="Probability to go offline. (.01; .02 on demo)")] = None,
     no_rho: Annotated[bool | None, typer.Option("--no-rho", help="Leave the iteration noise out (direct).")] = None,
     on_death: Annotated[str | None, typer.Option(help="Of a user's process: restart or drop. (restart)")] = None,
     deadline: Annotated[float | None, typer.Option(help="Seconds that an iteration may wait for users. (60)")] = None,
@@ -121,13 +90,17 @@ def configuration(
     """Flags over the configuration file over the defaults."""
     given = {name: value for name, value in locals().items() if value is not None}
     given.pop("config", None)
+    trusted = given.pop("trust_scheme")
     if "set_" in given:
         given["options"] = parse_assignments(given.pop("set_"))
     if "rating_range" in given:
         given["rating_range"] = parse_range(given["rating_range"])
     if "users_per_process" in given:
         given["users_per_process"] = parse_packing(given["users_per_process"])
-    return dataclasses.replace(read_config(config) if config else RunConfig(), **given)
+    made = dataclasses.replace(read_config(config) if config else RunConfig(), **given)
+    if scheme is not None or trusted:  # what the file alone names is not loaded
+        load_scheme(made.scheme)
+    return made
 
 
 def takes_configuration(command: Command) -> Command:
@@ -151,49 +124,66 @@ def takes_configuration(command: Command) -> Command:
 
 Out = Annotated[Path | None, typer.Option(help="The run folder. (runs/<time>-<scheme>)")]
 Force = Annotated[bool, typer.Option("--force", help="Replace an earlier run in that folder.")]
+Verbose = Annotated[bool, typer.Option("--verbose", help="All tables and digests besides the first screen.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Say nothing while it works.")]
 
 
 @app.command(epilog="Example: keyhole run --data synthetic:100x80 --epsilon 4 --seed 1 --out runs/first")
 @guarded
 @takes_configuration
-def run(config: RunConfig, out: Out = None, force: Force = False, json_: AsJson = False) -> None:
+def run(
+    config: RunConfig,
+    out: Out = None,
+    force: Force = False,
+    verbose: Verbose = False,
+    quiet: Quiet = False,
+    json_: AsJson = False,
+) -> None:
     """Run a scheme with one process per party, and keep every party's view. Defaults stand in parentheses."""
-    _live(functools.partial(running.run, config, out=out, force=force), json_)
+    _live(functools.partial(running.run, config, out=out, force=force), json_, verbose, quiet)
 
 
 @app.command(epilog="Example: keyhole resume runs/first")
 @guarded
-def resume(run: RunFolder, json_: AsJson = False) -> None:
+@reads_a_run
+def resume(run: RunFolder, verbose: Verbose = False, quiet: Quiet = False, json_: AsJson = False) -> None:
     """Go on with a run that was stopped or aborted, from the views of its parties."""
-    if not _live(functools.partial(running.resume, run), json_):
+    if not _live(functools.partial(running.resume, run), json_, verbose, quiet, resumes=True):
         print("keyhole: This run was complete, so nothing was done; keyhole verify checks it.", file=sys.stderr)
 
 
-def _live(carry_out: Callable[..., dict[str, Any]], json_: bool) -> bool:
+def _live(
+    carry_out: Callable[..., dict[str, Any]], json_: bool, verbose: bool, quiet: bool, resumes: bool = False
+) -> bool:
     """A bar while it runs, then the summary; whether there was anything to do."""
     for signum in _STOPS:
         if signal.getsignal(signum) is not signal.SIG_IGN:  # as under nohup
             signal.signal(signum, _interrupt)
-    live = show.Live(enabled=not json_)
+    live = Live(quiet)
     plans: list[Plan] = []
 
     def on_plan(plan: Plan) -> None:
         plans.append(plan)
-        live.start(plan.card.params.iterations)
+        live.start(plan.card.params.n_users, plan.card.params.iterations)
 
     try:
-        summary = carry_out(on_plan=on_plan, on_line=live.line)
+        told = {"on_plan": on_plan, "on_line": live.line, "on_join": live.join}
+        summary = carry_out(**told, **({"on_replay": live.replay} if resumes else {}))
+        live.audit()
+        answers = None if json_ else auditing.ask_briefly(summary)
     finally:
         live.stop()
-    if json_:
-        print_json(summary)
+    if answers is None:
+        print(json_text(summary))
     else:
-        verdict = functools.partial(auditing.show_brief, summary)
-        show.show_summary(summary, read_run(Path(summary["run"]))[1].scheme, verdict)
-    if not summary["completed"]:
+        auditing.show_run(summary, read_run(Path(summary["run"]))[1].scheme, verbose, *answers)
+    abort = summary["abort"]
+    if abort and abort["reason"] == Reason.SCHEME_FAILED.name:
+        fail_scheme(abort.get("traceback", ""), abort["sentence"])
+    if abort:
         further = f" Go on with keyhole resume {shlex.quote(summary['run'])}."
         can_go_on = read_run(Path(summary["run"]))[0]["run"]["views"] == "full"  # else somebody would begin anew
-        _fail(f"The run was aborted: {summary['abort']['sentence']}.{further if can_go_on else ''}", ABORTED)
+        fail(f"The run was aborted: {abort['sentence']}.{further if can_go_on else ''}", ABORTED)
     return bool(plans)
 
 
@@ -206,6 +196,7 @@ def _interrupt(signum: int, frame: Any) -> NoReturn:
 
 @app.command(epilog="Example: keyhole view runs/first user:3 --iteration 0 --kind ItemFactors")
 @guarded
+@reads_a_run
 def view(
     run: RunFolder,
     party: Annotated[str, typer.Argument(metavar="PARTY", help="recommender, third_party or user:17.")],
@@ -218,6 +209,8 @@ def view(
     json_: AsJson = False,
 ) -> None:
     """Show what a party saw, record by record, with the unit of every field."""
+    party = resolve(run, party)
+    sender = None if sender is None else resolve(run, sender)
     span = viewing.parse_records(records) if records else (0, None)
     wanted = viewing.Filter(iteration, kind, sender, *span)
     most = limit if json_ else limit or show.RECORDS_OF_A_PAGE
@@ -246,7 +239,7 @@ def _print_json_rows(records: Any) -> None:
     first, refused = True, False
     try:
         for record in records:
-            print("[" if first else ",", json.dumps(jsonable(record), allow_nan=False), sep="", end="\n")
+            print("[" if first else ",", one_line(record), sep="", end="\n")
             first = False
     except BadInput:
         refused = True
@@ -259,7 +252,7 @@ def _print_json_rows(records: Any) -> None:
 def _print_findings(found: dict[str, Any], json_: bool, display: Callable[[dict[str, Any]], None]) -> None:
     """The exit code stays the verdict also if a reader such as head has seen enough."""
     try:
-        print_json(found) if json_ else display(found)
+        print(json_text(found)) if json_ else display(found)
         sys.stdout.flush()
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -267,6 +260,7 @@ def _print_findings(found: dict[str, Any], json_: bool, display: Callable[[dict[
 
 @app.command(epilog="Example: keyhole verify runs/first --anchor 71c3…")
 @guarded
+@reads_a_run
 def verify(
     run: RunFolder,
     anchor: Annotated[str | None, typer.Option(metavar="HEX", help="That the run printed at its end.")] = None,
@@ -277,11 +271,12 @@ def verify(
         found = verifying.verify(run, anchor, reading)
     _print_findings(found, json_, show_checks.show_verification)
     if not found["verified"]:
-        _fail(show_checks.sentence_of_findings(found), UNVERIFIED)
+        fail(show_checks.sentence_of_findings(found), UNVERIFIED)
 
 
 @app.command(epilog="Example: keyhole replay runs/first --party user:3")
 @guarded
+@reads_a_run
 def replay(
     run: RunFolder,
     party: Annotated[str | None, typer.Option(metavar="PARTY", help="Only this one. (all that keep a view)")] = None,
@@ -289,31 +284,14 @@ def replay(
 ) -> None:
     """Run every role again from its view: byte for byte the same, or the first difference."""
     with show_checks.Reading(run, "replaying", enabled=not json_) as reading:
-        found = replaying.replay(run, party, reading)
+        found = replaying.replay(run, None if party is None else resolve(run, party), reading)
     _print_findings(found, json_, show_checks.show_replay)
     if found["identical"]:
         return
     sentence = show_checks.sentence_of_difference(found)
     if found["platform"] == "same" or any(row["broken"] for row in found["parties"]):
-        _fail(sentence, UNVERIFIED)
-    print(f"keyhole: {sentence}", file=sys.stderr)
-
-
-@app.command(epilog="Example: keyhole schemes --json")
-@guarded
-def schemes(json_: AsJson = False) -> None:
-    """List the schemes with their claims, weaknesses and options."""
-    rows = api.schemes()
-    if json_:
-        print_json(rows)
-        return
-    table = show.plain_table("Schemes", "name", "parties", "claims (as published)", "known weaknesses", "options")
-    for row in rows:
-        options = "\n".join(f"{name}={'auto' if value is None else value}" for name, value in row["options"].items())
-        table.add_row(
-            row["name"], "\n".join(row["parties"]), row["claims"], "\n".join(row["known_weaknesses"]), options
-        )
-    show.out.print(table)
+        fail(sentence, UNVERIFIED)
+    print(f"keyhole: {visible(sentence)}", file=sys.stderr)
 
 
 @app.command(epilog="Example: keyhole datasets")
@@ -322,7 +300,7 @@ def datasets(json_: AsJson = False) -> None:
     """List the data sets that --data knows by name; it also takes any path."""
     rows = api.datasets()
     if json_:
-        print_json(rows)
+        print(json_text(rows))
         return
     table = show.plain_table("Data sets", "name", "title", "users", "items", "ratings", "where", "how")
     for row in rows:
@@ -352,8 +330,9 @@ def prepare(
     """Make the roster and the keys of a run whose parties are started by hand."""
     folder, roster = byhand.prepare(config, out, force, host, port)
     print("Start each of these in a terminal of its own, in any order:")
+    trust = " --trust-scheme" if ":" in roster.scheme_name else ""
     for parties in (*roster.card.scheme.servers, "users"):
-        print(f"  keyhole actor {parties} --roster {folder}/roster.json --keys {folder}/keys")
+        print(f"  keyhole actor {parties} --roster {folder}/roster.json --keys {folder}/keys{trust}")
 
 
 @app.command(epilog="Example: keyhole actor user:0-39 --roster runs/by-hand/roster.json --keys runs/by-hand/keys")
@@ -364,16 +343,22 @@ def actor(
     keys: Annotated[Path, typer.Option(metavar="DIR", help="The folder with the keys of these parties.")],
     out: Annotated[Path | None, typer.Option(help="Where views and model go. (beside the roster)")] = None,
     deadline: Annotated[float, typer.Option(help="Seconds that an iteration may wait for users.")] = 60.0,
+    patience: Annotated[float, typer.Option(help="Seconds without a step, then it gives up.")] = byhand.PATIENCE,
+    scheme: NamedScheme = None,
+    trust_scheme: TrustScheme = False,
 ) -> None:
     """Run one party, or a host of users, in this process."""
     signal.signal(signal.SIGTERM, _interrupt)
-    byhand.act(party, roster, keys, out, deadline, _tell)
+    read = byhand.read_trusted(roster, scheme, trust_scheme)
+    byhand.act(party, read, keys, out or roster.parent, deadline, patience, _tell)
 
 
 def _tell(event: dict[str, Any]) -> None:
     """What a server that was started by hand says while it works."""
     if event["event"] == "ready":
         print(f"{event['party']} listens at {event['endpoint']}", file=sys.stderr)
+    elif event["event"] == "replaying":
+        print(f"{event['party']} is reading back its view, at iteration {event['iteration']}", file=sys.stderr)
     elif event["event"] == "resumed":
         print(f"{event['party']} goes on from its view, at iteration {event['iteration']}", file=sys.stderr)
     elif event["event"] == "iteration" and event["seconds"] is not None:
@@ -386,8 +371,13 @@ def _tell(event: dict[str, Any]) -> None:
 app.command(epilog="Example: keyhole bandwidth runs/first --by kind, or keyhole bandwidth --predict --scheme masked")(
     guarded(takes_configuration(bandwidth_command.bandwidth))
 )
-app.command(epilog="Example: keyhole audit runs/first --coalition recommender+user:3 --strict")(guarded(auditing.audit))
-app.command(epilog="Example: keyhole report runs/first --out first.html")(guarded(reporting.report))
+app.command(
+    epilog="Example: keyhole audit runs/first --coalition recommender+user:3 --strict=claims", cls=auditing.Auditing
+)(guarded(reads_a_run(auditing.audit)))
+app.command(epilog="Example: keyhole recommend runs/first user:3 --top 5")(
+    guarded(reads_a_run(recommend_command.recommend))
+)
+app.command(epilog="Example: keyhole report runs/first --out first.html")(guarded(reads_a_run(reporting.report)))
 app.command(epilog="Example: keyhole bench inprocess --json")(guarded(commands.bench))
 app.command(epilog="Example: keyhole evaluate --schemes masked --epsilon 1,8 --data demo --iterations 20")(
     guarded(commands.evaluate)
@@ -396,6 +386,15 @@ app.command(epilog="Example: keyhole compare --data ml-100k --schemes trusted,ma
     guarded(commands.compare)
 )
 app.command(epilog="Example: keyhole reproduce all --quick")(guarded(reproduce_command.reproduce))
+for _command, _example in (
+    (runs_command.ls, "ls runs"),
+    (runs_command.diff, "diff runs/compact runs/paper"),
+    (runs_command.watch, "watch runs/first"),
+    (runs_command.explain, "explain canary"),
+    (runs_command.schemes, "schemes masked"),
+    (runs_command.new, "new my_scheme"),
+):
+    app.command(epilog=f"Example: keyhole {_example}")(guarded(_command))
 
 
 def _show_version(wanted: bool) -> None:
@@ -412,5 +411,4 @@ def common(
 
 
 def main() -> None:
-    sys.path.append(os.getcwd())  # where a person keeps a scheme of their own
     app()

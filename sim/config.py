@@ -5,14 +5,15 @@ from __future__ import annotations
 import dataclasses
 import math
 import secrets
-import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from protocol.errors import BadInput
+from protocol.errors import BadInput, did_you_mean
 from protocol.params import require
 from protocol.schemes import Scheme, find_scheme
+from sim import untrusted
+from sim.rating_table import ON_DUPLICATE, ON_MISSING, Reading
 
 TRANSPORTS = ("tcp", "ipc", "inprocess")
 ON_DEATH = ("restart", "drop")
@@ -21,13 +22,20 @@ FLAG_DEFAULTS: dict[str, Any] = {  # flags that only some schemes take; online: 
     "wire": "compact",
     "ring_bits": None,  # as few as hold every sum, 32 or 64
     "factor_bits": 32,
+    "publish": "all",
     "online": None,
     "join": 0.005,
     "leave": 0.01,
     "no_rho": False,
 }
-DIM, DEMO_ITERATIONS, ITERATIONS = 10, 20, 100
+DIM, ITERATIONS = 10, 100
+# What differs on a data set. `demo` is to show something within seconds, so that most of its users are online.
+DATA_DEFAULTS: dict[str, dict[str, Any]] = {
+    "demo": {"iterations": 60, "join": 0.2, "leave": 0.02},
+    "demo-small": {"iterations": 20},
+}
 AUTO = "auto"
+MOST_NUMBER, MOST_TEXT = 2**53, 4096  # in a file of settings
 SEED_BITS = 128  # of a fresh seed: the strength of every mask of the run
 
 
@@ -39,6 +47,9 @@ class RunConfig:
     trust: str | None = None
     data: str = "demo"
     rating_range: tuple[float, float] | None = None
+    columns: str | None = None  # user,item,rating[,time] by the names of a file's header
+    on_duplicate: str = "refuse"
+    on_missing: str = "refuse"
     epsilon: float | None = None
     dim: int | None = None
     iterations: int | None = None
@@ -48,6 +59,7 @@ class RunConfig:
     wire: str | None = None
     ring_bits: int | None = None
     factor_bits: int | None = None
+    publish: str | None = None
     online: int | None = None
     join: float | None = None
     leave: float | None = None
@@ -63,6 +75,12 @@ class RunConfig:
     def check(self) -> None:
         require(self.transport in TRANSPORTS, f"--transport must be one of {', '.join(TRANSPORTS)}.")
         require(self.on_death in ON_DEATH, f"--on-death must be one of {', '.join(ON_DEATH)}, not {self.on_death!r}.")
+        for flag, chosen, known in (
+            ("duplicate", self.on_duplicate, ON_DUPLICATE),
+            ("missing", self.on_missing, ON_MISSING),
+        ):
+            require(chosen in known, f"--on-{flag} must be one of {', '.join(known)}, not {chosen!r}.")
+        self.reading()
         for name, value in (("join", self.join), ("leave", self.leave)):
             require(value is None or 0 <= value <= 1, f"--{name} must be a probability between 0 and 1, not {value}.")
         require(self.deadline > 0, f"--deadline must be above 0 seconds, not {self.deadline:g}.")
@@ -73,6 +91,14 @@ class RunConfig:
         require(self.seed is None or self.seed >= 0, "--seed must be 0 or more.")
         require(not (self.epsilon is not None and math.isnan(self.epsilon)), "--epsilon must be a number.")
         chosen_views(self.views, [])
+
+    def reading(self) -> Reading:
+        """How the file of ratings is to be read."""
+        names = tuple(name.strip() for name in self.columns.split(",")) if self.columns is not None else ()
+        distinct = len(set(names)) == len(names) and all(names)
+        fits = not names or (len(names) in (3, 4) and distinct)
+        require(fits, f"--columns takes USER,ITEM,RATING or USER,ITEM,RATING,TIME, not {self.columns!r}.")
+        return Reading(names, self.on_duplicate, self.on_missing)
 
 
 def resolve(config: RunConfig) -> tuple[RunConfig, Scheme, bool]:
@@ -87,7 +113,8 @@ def resolve(config: RunConfig) -> tuple[RunConfig, Scheme, bool]:
     drops = config.on_death == "drop"
     require(not drops or scheme.goes_on_without, f"{scheme.name} waits for every user: leave --on-death drop out.")
     taken = scheme.flags & set(given)
-    filled = {flag: given[flag] if given[flag] is not None else FLAG_DEFAULTS[flag] for flag in taken}
+    defaults = FLAG_DEFAULTS | DATA_DEFAULTS.get(config.data, {})
+    filled = {flag: given[flag] if given[flag] is not None else defaults[flag] for flag in taken}
     seed = config.seed if config.seed is not None else secrets.randbits(SEED_BITS)
     options = check_options(scheme, config.options)
     if "ring_bits" in taken and "ring_bits" in options:  # the same by another name
@@ -112,8 +139,8 @@ def _size(config: RunConfig, scheme: Scheme, flag: str) -> int:
     """`dim` or `iterations`, which belong to factorizations."""
     given: int | None = getattr(config, flag)
     if scheme.factorizes:
-        iterations = DEMO_ITERATIONS if config.data == "demo" else ITERATIONS
-        return given if given is not None else {"dim": DIM, "iterations": iterations}[flag]
+        defaults = {"dim": DIM, "iterations": ITERATIONS} | DATA_DEFAULTS.get(config.data, {})
+        return given if given is not None else int(defaults[flag])
     fixed = {"dim": 1, "iterations": scheme.rounds}[flag]
     require(given in (None, fixed), f"The scheme {scheme.name} does not take --{flag}: leave it out.")
     return fixed
@@ -130,7 +157,8 @@ def check_options(scheme: Scheme, options: dict[str, Any]) -> dict[str, Any]:
     for name, value in options.items():
         if name not in scheme.options:
             takes = ", ".join(scheme.options) or "none"
-            raise BadInput(f"The scheme {scheme.name} has no option {name!r}; it takes {takes}.")
+            near = did_you_mean(name, scheme.options)
+            raise BadInput(f"The scheme {scheme.name} has no option {name!r}; it takes {takes}{near}.")
         checked[name] = _typed(name, value, scheme.options[name])
     return checked
 
@@ -186,7 +214,7 @@ def chosen_views(policy: str, parties: list[str]) -> frozenset[str]:
         return frozenset(servers)
     if policy == "none":
         return frozenset()
-    if kind == "sample" and number.isdecimal() and int(number) >= 1:
+    if kind == "sample" and number.isdecimal() and len(number) < 19 and int(number) >= 1:
         count = min(int(number), len(users))
         return frozenset(servers) | {users[at * len(users) // count] for at in range(count)}
     raise BadInput(f"--views must be full, servers, sample:K or none, not {policy!r}.")
@@ -195,16 +223,22 @@ def chosen_views(policy: str, parties: list[str]) -> frozenset[str]:
 def read_config(path: Path) -> RunConfig:
     """A TOML file with the flags of `run` (dashes or underscores) at its top level or in a table [run]."""
     try:
-        with path.open("rb") as file:
-            document = tomllib.load(file)
+        with untrusted.open_regular(path) as file:
+            document = untrusted.parse_toml(untrusted.read_at_most(file, untrusted.MOST_TOML_BYTES))
     except OSError as error:
         raise BadInput(f"Cannot read the configuration {path}: {error.strerror}.") from error
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:
         raise BadInput(f"{path} is not valid TOML: {error}.") from error
+    return config_of(document, path)
+
+
+def config_of(document: dict[str, Any], path: Path) -> RunConfig:
+    """The same of a document that was read from this file."""
     table = document.get("run", document)
+    require(type(table) is dict, f"{path}: run must be a table of settings.")
     known = {field.name for field in dataclasses.fields(RunConfig)}
     values = {name.replace("-", "_"): value for name, value in table.items()}
-    unknown = sorted(set(values) - known)
+    unknown = [f"{name}{did_you_mean(name, known)}" for name in sorted(set(values) - known)]
     require(not unknown, f"{path} has unknown settings {', '.join(unknown)}; it may have {', '.join(sorted(known))}.")
     return _from_values(values, path)
 
@@ -219,15 +253,26 @@ def _from_values(values: dict[str, Any], path: Path) -> RunConfig:
         "leave": float,
         "users_per_process": parse_packing,
         "rating_range": lambda pair: (float(pair[0]), float(pair[1])),
+        "options": _check_options,
     }
     numbers = {"dim", "iterations", "users", "online", "ring_bits", "factor_bits"}
-    texts = {"scheme", "trust", "data", "transport", "wire", "views", "on_death", "faults"}
+    texts = {"scheme", "trust", "data", "transport", "wire", "publish", "views", "on_death", "faults"}
+    texts |= {"columns", "on_duplicate", "on_missing"}
     for name, value in values.items():
         try:
             if name in converters:
                 values[name] = converters[name](value)
-            wrong = (name in numbers and type(value) is not int) or (name in texts and type(value) is not str)
-        except (TypeError, ValueError, IndexError):
+            wrong = (name in numbers and (type(value) is not int or abs(value) > MOST_NUMBER)) or (
+                name in texts and (type(value) is not str or len(value) > MOST_TEXT or "\0" in value)
+            )
+            wrong = wrong or (name == "no_rho" and type(value) is not bool)
+        except (TypeError, ValueError, IndexError, KeyError, OverflowError):
             wrong = True
-        require(not wrong, f"{path}: the setting {name} cannot be {value!r}.")
+        require(not wrong, f"{path}: the setting {name} cannot be {str(value)[:60]!r}.")
     return RunConfig(**values)
+
+
+def _check_options(options: Any) -> dict[str, Any]:
+    if type(options) is not dict or not all(type(value) in (bool, int, float, str) for value in options.values()):
+        raise ValueError("options are a table of names and values")
+    return options

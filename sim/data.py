@@ -1,7 +1,7 @@
 """Ratings: where they come from, and what each user is given of them.
 
-`load` takes what the person wrote after `--data`: `demo`, `synthetic:...`, `netflix-shaped`, a named MovieLens set or a
-path.
+`load` takes what the person wrote after `--data`: `demo`, `demo-small`, `synthetic:...`, `netflix-shaped`, a named
+MovieLens set or a path.
 Loaded ratings are sorted by (user, item) and indices follow the identifiers, so the order of rows in a file
 never matters.
 """
@@ -20,15 +20,18 @@ from typing import overload
 import numpy as np
 import numpy.typing as npt
 
-from protocol.errors import BadInput
-from sim import generate, loaders
+from protocol.errors import BadInput, did_you_mean
+from sim import generate, loaders, titles
+from sim.rating_table import AS_IT_IS, Reading
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
-FOLDER_FILES = ("u.data", "ratings.dat", "ratings.csv")
+FOLDER_FILES = ("u.data", "ratings.dat", "ratings.csv", "u.data.gz", "ratings.dat.gz", "ratings.csv.gz")
 SYNTHETIC = "synthetic:USERSxITEMS[:DENSITY[:RANK]]"
 NETFLIX_SHAPED = "netflix-shaped"
+DEMOS = {"demo": generate.demo, "demo-small": generate.demo_small}
+DEMO_TITLES = {"demo": "made by Keyhole, with titles", "demo-small": "smaller, for quick trials"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,6 +45,8 @@ class Ratings:
     user_names: tuple[str, ...]
     item_names: tuple[str, ...]
     rating_range: tuple[float, float]
+    item_titles: tuple[str, ...] | None = None  # to be read by people, if the source has them; not always different
+    notes: tuple[str, ...] = ()  # sentences for the person: what was left out or put together
 
     @property
     def n_users(self) -> int:
@@ -157,19 +162,30 @@ NAMED = {
 # ---- loading
 
 
-def load(source: str, rating_range: tuple[float, float] | None = None) -> Ratings:
+def load(
+    source: str, rating_range: tuple[float, float] | None = None, reading: Reading = AS_IT_IS
+) -> Ratings:
     """The ratings that `source` names; `rating_range` replaces the range that its format implies."""
     if rating_range is not None:
         _check_range(rating_range)
-    if source == "demo":
-        return _generated(source, generate.demo(), rating_range)
+    if reading.columns and is_generated(source):
+        raise BadInput(f"{source} is no file, so it has no columns; leave out --columns")
+    if source in DEMOS:
+        return _generated(source, DEMOS[source](), rating_range)
     if source == "synthetic" or source.startswith("synthetic:"):
         return _generated(source, generate.synthetic(source), rating_range)
     if source == NETFLIX_SHAPED:
         return _generated(source, generate.netflix_shaped(), rating_range)
-    table = loaders.read(_file(source), rating_range)
+    path = _file(source)
+    table = loaders.read(path, rating_range, reading)
     names = (table.user_names, table.item_names)
-    return Ratings(source, table.users, table.items, table.values, *names, table.rating_range)
+    called = table.item_titles or titles.beside(path, table.item_names)
+    return Ratings(source, table.users, table.items, table.values, *names, table.rating_range, called, table.notes)
+
+
+def is_generated(source: str) -> bool:
+    """Whether Keyhole makes these ratings itself."""
+    return source in DEMOS or source == NETFLIX_SHAPED or source.partition(":")[0] == "synthetic"
 
 
 def _check_range(rating_range: tuple[float, float]) -> None:
@@ -184,9 +200,10 @@ def _generated(source: str, made: generate.Generated, rating_range: tuple[float,
     low, high = rating_range or generate.STARS
     if low > generate.STARS[0] or high < generate.STARS[1]:
         raise BadInput(f"{source} has ratings from 1 to 5, not {low:g} to {high:g}; leave out --rating-range")
-    user_names = tuple(map(str, range(made.n_users)))
+    user_names = made.user_names or tuple(map(str, range(made.n_users)))
     item_names = tuple(map(str, range(made.n_items)))
-    return Ratings(source, made.users, made.items, made.values, user_names, item_names, (low, high))
+    columns = (made.users, made.items, made.values)
+    return Ratings(source, *columns, user_names, item_names, (low, high), made.item_titles)
 
 
 def _file(source: str) -> Path:
@@ -198,8 +215,9 @@ def _file(source: str) -> Path:
         return folder / NAMED[source].file
     path = Path(os.path.expanduser(source))  # `--data=~/x` is not expanded by every shell
     if not source or not os.path.exists(path):
-        names = ", ".join(["demo", SYNTHETIC, *NAMED])
-        raise BadInput(f'there is no file or folder "{source}"; give a path or one of {names}')
+        names = ", ".join([*DEMOS, SYNTHETIC, *NAMED])
+        near = did_you_mean(source, [*DEMOS, "synthetic", NETFLIX_SHAPED, *NAMED])
+        raise BadInput(f'there is no file or folder "{source}"; give a path or one of {names}{near}')
     return _file_in(path) if path.is_dir() else path
 
 
@@ -227,10 +245,8 @@ def find(name: str) -> Path | None:
 
 def available() -> list[DataSet]:
     """Everything that `--data` knows by name."""
-    demo = generate.demo()
-    sizes = (demo.n_users, demo.n_items, len(demo.values))
     sets = [
-        DataSet("demo", "small, made by Keyhole", *sizes, "built in", "--data demo"),
+        *(_demo(name, title) for name, title in DEMO_TITLES.items()),
         DataSet(SYNTHETIC, "made to measure", None, None, None, "built in", "--data synthetic:200x100"),
     ]
     sets.append(_netflix_shaped())
@@ -240,6 +256,11 @@ def available() -> list[DataSet]:
         place = None if where is None else str(where)
         sets.append(DataSet(name, named.title, named.users, named.items, named.ratings, place, how))
     return sets
+
+
+def _demo(name: str, title: str) -> DataSet:
+    made = DEMOS[name]()
+    return DataSet(name, title, made.n_users, made.n_items, len(made.values), "built in", f"--data {name}")
 
 
 def _netflix_shaped() -> DataSet:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 INTERRUPTED = 5
 
 
 def main() -> None:
+    os.environ["PYTHONSAFEPATH"] = "1"  # no Python that is started from here looks into the current folder first
     try:
         from sim.cli import main as command
     except KeyboardInterrupt:

@@ -12,20 +12,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from actors.journal import view_path
-from protocol.errors import BadInput
 from protocol.framing import HEAD_BYTES
+from protocol.messages import EVENTS
 from protocol.params import Params, require
+from protocol.party import read_event
 from protocol.roles import user_index
 from protocol.seating import Card, all_parties, make_run_id, tape_seed
 from protocol.signing import Signer, make_signer
 from protocol.tape import derive
-from protocol.view import END, HASH_BYTES, RECEIVED, REJECTED, SENT, Header, Record
-from sim.config import RunConfig, chosen_views, read_config
-from sim.folder import read_run, take_lock
+from protocol.view import END, EVENT, HASH_BYTES, RECEIVED, REJECTED, SENT, Header, Record
+from sim import untrusted
+from sim.config import RunConfig, chosen_views, config_of
+from sim.folder import damaged, read_run, take_lock
 from sim.plan import run_seed_of
-
-MOST_PARTIES = 10**7  # their names are listed in memory
+from sim.unloaded import is_loaded
 
 _DIGESTS = {SENT: 4, REJECTED: 3, END: 0}  # which of their fields is one
 _HEADER_WORDS = {
@@ -36,7 +39,8 @@ _HEADER_WORDS = {
     "simulation": "differs from run.toml in whether the seed was given",
     "signer": "names another key of the signature than follows from the seed of the run",
 }
-_TYPES: dict[str, tuple[type, ...]] = {"int": (int,), "float": (int, float), "str": (str,), "bool": (bool,)}
+_NOTES = {"Again": (str, int), "Refused": (str, int)}  # events that concern no role
+TAPE_BYTES = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,11 +109,14 @@ class Case:
     def check_run_toml(self, report: Report) -> None:
         """It is at one with itself; that the views fit it is checked with their headers."""
         params, config = self.card.params, self.config
-        if make_run_id(params, self.parties, self.nonce) != self.card.run_id:
+        if not is_loaded(self.card):  # then it is not known in which order it names its parties
+            why = f"The scheme {config.scheme!r} is not loaded (--trust-scheme loads it)"
+            report.notes.append(f"{why}, so the run id was not checked.")
+        elif make_run_id(params, self.parties, self.nonce) != self.card.run_id:
             report.find("run.toml", None, "is not at one: its run id is not that of its parameters, parties and nonce")
         if self.card.simulation and self.nonce != derive(self.run_seed, "nonce"):
             report.find("run.toml", None, "is not at one: its nonce does not follow from its seed")
-        for name in ("dim", "iterations", "epsilon", "wire", "ring_bits", "factor_bits", "online"):
+        for name in ("dim", "iterations", "epsilon", "wire", "ring_bits", "factor_bits", "publish", "online"):
             asked = getattr(config, name)
             if asked is not None and hasattr(params, name) and asked != getattr(params, name):
                 words = f"is not at one: {name} is {asked} under [run] and another under [params]"
@@ -120,59 +127,63 @@ class Case:
 def at_rest(folder: Path) -> Iterator[None]:
     """While no process of the run writes: of two views that grow, one is always ahead of the other."""
     try:
-        lock = os.open(folder / "lock", os.O_RDONLY | os.O_CLOEXEC)
+        lock = os.open(folder / "lock", os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:  # a copy of the files, or another's
         yield
         return
     try:
         take_lock(lock, folder, fcntl.LOCK_SH)
-        for view in (folder / "views").rglob("*.view"):  # an actor that was started by hand shares the lock, too
-            with view.open("rb") as stream:
+        for view in untrusted.view_files(folder):  # an actor that was started by hand shares the lock, too
+            with untrusted.open_inside(folder, view) as stream:
                 take_lock(stream.fileno(), folder, fcntl.LOCK_SH)
         yield
     finally:
         os.close(lock)
 
 
-def open_case(folder: Path) -> Case:
-    """`BadInput` where the folder is no run or its `run.toml` cannot be read."""
-    document, card = read_run(folder)
+def open_case(folder: Path, unloaded: bool = False) -> Case:
+    """`BadInput` where the folder is no run or its `run.toml` cannot be read; `unloaded` as of `read_run`."""
+    document, card = read_run(folder, unloaded)
     try:
-        _check_types(card.params)
-        if type(card.simulation) is not bool:
-            raise ValueError("simulation must be true or false")
         nonce = bytes.fromhex(document["nonce"])
-        platform = dict(document["platform"])
     except (KeyError, TypeError, ValueError) as error:
-        raise BadInput(f"{folder}/run.toml is damaged ({error}).") from error
-    config = read_config(folder / "run.toml")
+        raise damaged(folder, error) from error
+    config = config_of(document, folder / "run.toml")
     require(config.seed is not None, f"{folder}/run.toml is damaged (it names no seed).")
     config.check()
-    return Case(folder, card, config, nonce, platform)
-
-
-def _check_types(params: Params) -> None:
-    for entry in dataclasses.fields(params):
-        wanted = _TYPES.get(getattr(entry.type, "__name__", str(entry.type)))
-        if wanted and type(getattr(params, entry.name)) not in wanted:
-            raise ValueError(f"{entry.name} is of the wrong type")
-    if not 1 <= params.n_users <= MOST_PARTIES:
-        raise ValueError(f"n_users must be between 1 and {MOST_PARTIES}")
+    return Case(folder, card, config, nonce, document["platform"])
 
 
 def is_well_formed(record: Record) -> bool:
     """Its frame and digests are as long as they must be; the reader has seen to the types of its fields."""
     if record.type == RECEIVED:
         return len(record.fields[1]) > HEAD_BYTES
+    if record.type == EVENT:
+        return _is_event(*record.fields)
     return record.type not in _DIGESTS or len(record.fields[_DIGESTS[record.type]]) == HASH_BYTES
 
 
-def is_input_of(party: str, inputs: dict[str, Any]) -> bool:
-    """A tape seed, and for a user as many ratings as items."""
-    if not all(type(value) is bytes for value in inputs.values()):
+def _is_event(kind: str, *fields: Any) -> bool:
+    if kind not in EVENTS:
+        return tuple(map(type, fields)) == _NOTES.get(kind)
+    try:
+        read_event(kind, *fields)
+    except ValueError:
         return False
-    if user_index(party) < 0:
-        return set(inputs) == {"tape_seed"}
-    if set(inputs) != {"tape_seed", "items", "ratings"}:
+    return True
+
+
+def is_input_of(party: str, inputs: dict[str, Any], params: Params) -> bool:
+    """A tape seed, and for a user items that there are, in order, with as many ratings, all in their range."""
+    names = {"tape_seed"} if user_index(party) < 0 else {"tape_seed", "items", "ratings"}
+    if set(inputs) != names or not all(type(value) is bytes for value in inputs.values()):
         return False
-    return len(inputs["items"]) % 4 == 0 and len(inputs["ratings"]) == 2 * len(inputs["items"])
+    if len(inputs["tape_seed"]) != TAPE_BYTES:
+        return False
+    if "items" not in inputs:
+        return True
+    if len(inputs["items"]) % 4 or len(inputs["ratings"]) != 2 * len(inputs["items"]):
+        return False
+    items, ratings = np.frombuffer(inputs["items"], "<u4"), np.frombuffer(inputs["ratings"], "<f8")
+    in_order = bool(np.all(items[1:] > items[:-1])) and (not len(items) or int(items[-1]) < params.n_items)
+    return in_order and bool(np.all((ratings >= params.rating_min) & (ratings <= params.rating_max)))

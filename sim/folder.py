@@ -9,47 +9,37 @@ import contextlib
 import dataclasses
 import fcntl
 import json
-import math
 import os
 import platform
 import shutil
 import time
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, BinaryIO, TextIO
 
 import numpy as np
 import tomli_w
 
 from actors.journal import view_path
 from actors.keys import write_private
+from actors.own import load_scheme
 from protocol.errors import BadInput
-from protocol.schemes import find_scheme
+from protocol.roles import RECOMMENDER, THIRD_PARTY, nearest_party
+from protocol.schemes import UntrustedScheme, find_scheme
 from protocol.seating import Card
+from protocol.view import HASH_BYTES
+from sim import untrusted
+from sim.bounds import check_params, check_summary
 from sim.config import RunConfig
+from sim.unloaded import unloaded_card
 
 FORMAT = 1
 
 
-def jsonable(value: Any) -> Any:
-    """JSON without NaN or Infinity: infinity is "inf", what is not a number is null; bytes become hexadecimal."""
-    if isinstance(value, dict):
-        return {str(key): jsonable(entry) for key, entry in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [jsonable(entry) for entry in value]
-    if isinstance(value, bytes):
-        return value.hex()
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, float) and not math.isfinite(value):
-        return None if math.isnan(value) else "inf" if value > 0 else "-inf"
-    return value
-
-
 def open_private(path: Path) -> TextIO:
-    """To write at its end; only the owner can read it."""
-    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "a", encoding="utf-8")
+    """To write at its end, and through no link; only the owner can read it."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
+    return os.fdopen(os.open(path, flags, 0o600), "a", encoding="utf-8")
 
 
 def new_folder(out: Path | None, scheme: str, force: bool) -> Path:
@@ -78,8 +68,10 @@ def locked(folder: Path, patience: float = 0.0, shared: bool = False) -> Iterato
 
     `patience`: seconds to wait for the last actors of a launcher that was killed; they end by themselves.
     `shared`: with other actors that were started by hand.
+    Whoever locks a folder writes into it, so one that has links in it is refused.
     """
-    lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    untrusted.refuse_links(folder)
+    lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         take_lock(lock, folder, fcntl.LOCK_SH if shared else fcntl.LOCK_EX, patience)
         yield lock
@@ -127,49 +119,107 @@ def write_run(folder: Path, config: RunConfig, card: Card, nonce: bytes) -> None
     write_private(folder / "run.toml", tomli_w.dumps(document))
 
 
-def write_names(folder: Path, users: tuple[str, ...], items: tuple[str, ...]) -> None:
-    """Which identifier of the data is user:17, and which is row 3 of the item factors."""
-    write_private(folder / "names.json", json.dumps({"users": users, "items": items}, ensure_ascii=False) + "\n")
+def write_names(
+    folder: Path, users: tuple[str, ...], items: tuple[str, ...], titles: tuple[str, ...] | None = None
+) -> None:
+    """Which identifier of the data is user:17, which is row 3 of the item factors, and what that item is called."""
+    document = {"users": users, "items": items} | ({} if titles is None else {"titles": titles})
+    write_private(folder / "names.json", json.dumps(document, ensure_ascii=False) + "\n")
 
 
-def read_run(folder: Path) -> tuple[dict[str, Any], Card]:
-    """(the document, the card) of a run folder."""
+def read_document(folder: Path) -> dict[str, Any]:
+    """Read `run.toml`: tables and values as they stand there, of this format, with the name of a scheme."""
     try:
-        with (folder / "run.toml").open("rb") as file:
-            document = tomllib.load(file)
-        scheme = find_scheme(document["run"]["scheme"])
-        card = Card(
-            scheme,
-            scheme.params_class(**document["params"]),
-            bytes.fromhex(document["run_id"]),
-            document["simulation"],
-        )
+        document = untrusted.parse_toml(untrusted.read_bytes(folder, "run.toml", untrusted.MOST_TOML_BYTES))
+        named = document["run"]["scheme"]
+        if type(named) is not str or not all(type(document[table]) is dict for table in ("run", "params", "platform")):
+            raise ValueError("its tables are not those of a run")
     except OSError:
         words = "is not the folder of a run, it has no run.toml that can be read: name one that keyhole run made."
         raise BadInput(f"{folder} {words}") from None
-    except (tomllib.TOMLDecodeError, KeyError, TypeError, ValueError) as error:
-        raise BadInput(f"{folder}/run.toml is damaged ({error}).") from error
+    except (KeyError, TypeError, ValueError) as error:
+        raise damaged(folder, error) from error
     if document.get("format") != FORMAT:
-        raise BadInput(f"{folder} has format {document.get('format')}; this Keyhole reads format {FORMAT}.")
-    return document, card
+        raise BadInput(f"{folder} has format {document.get('format')!r}; this Keyhole reads format {FORMAT}.")
+    return document
 
 
-def view_file(folder: Path, party: str) -> Path:
-    path = Path(view_path(str(folder), party))
-    if not path.is_file():
-        raise BadInput(f"{folder} has no view of {party}: see --views of keyhole run, and the names in {folder}/views.")
-    return path
+def read_run(folder: Path, unloaded: bool = False) -> tuple[dict[str, Any], Card]:
+    """(the document, the card) of a run folder.
+
+    `UntrustedScheme` if its scheme is not one of Keyhole's and was not allowed; with `unloaded` the card is then one
+    that answers for names and sizes and for nothing that only the scheme's own code knows (`sim/unloaded.py`).
+    """
+    document = read_document(folder)
+    try:
+        run_id, simulation = bytes.fromhex(document["run_id"]), document["simulation"]
+        if len(run_id) != HASH_BYTES or type(simulation) is not bool:
+            raise ValueError("run_id or simulation is not what it must be")
+        try:
+            scheme = find_scheme(document["run"]["scheme"])
+        except UntrustedScheme as refusal:
+            if not unloaded:
+                raise UntrustedScheme(f"{folder}: {refusal}") from None
+            return document, unloaded_card(folder, document["params"], run_id, simulation)
+        params = scheme.params_class(**document["params"])
+        check_params(params)
+        return document, Card(scheme, params, run_id, simulation)
+    except (KeyError, TypeError, ValueError) as error:
+        raise damaged(folder, error) from error
+
+
+def damaged(folder: Path, error: Exception) -> BadInput:
+    why = f"it has no {error}" if isinstance(error, KeyError) else " ".join(str(error).split())
+    return BadInput(f"{folder}/run.toml is damaged ({why}).")
+
+
+def nonce_of(document: dict[str, Any], folder: Path) -> bytes:
+    try:
+        return bytes.fromhex(document["nonce"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise damaged(folder, error) from error
+
+
+def trust_scheme(folder: Path, scheme: str | None, trusted: bool) -> None:
+    """Load the scheme that a run names, if the person named it too (`scheme`) or said to trust it (`trusted`)."""
+    if scheme is None and not trusted:
+        return
+    named = read_document(folder)["run"]["scheme"]
+    if scheme not in (None, named):
+        raise BadInput(f"{folder} was run with the scheme {named!r}, not {scheme!r}: leave --scheme out, or name that.")
+    load_scheme(named)
+
+
+def has_view(folder: Path, party: str) -> bool:
+    """Whether this party kept a view that is in the folder."""
+    return untrusted.is_there(folder, view_path(".", party).removeprefix("./"))
+
+
+def view_name(folder: Path, party: str) -> str:
+    """Name the file of a party's view in the folder; `BadInput` if there is none."""
+    name = view_path(".", party).removeprefix("./")
+    if "/" in party or "\0" in party or not has_view(folder, party):
+        number = "".join(filter(str.isdigit, party))[:18]
+        parties = [name for name in (RECOMMENDER, THIRD_PARTY, f"user:{number}") if has_view(folder, name)]
+        words = f"see --views of keyhole run, and the names in {folder}/views{nearest_party(party, parties)}"
+        raise BadInput(f"{folder} has no view of {party}: {words}.")
+    return name
+
+
+def open_view(folder: Path, party: str) -> BinaryIO:
+    return untrusted.open_inside(folder, view_name(folder, party))
 
 
 def read_summary(folder: Path) -> dict[str, Any] | None:
     """None if the run has not come to one."""
     try:
-        summary = json.loads((folder / "summary.json").read_text("utf-8"))
+        summary = untrusted.read_json(folder, "summary.json")
+        check_summary(summary)
     except FileNotFoundError:
         return None
     except ValueError as error:
         raise BadInput(f"{folder}/summary.json is damaged ({error}): remove it and resume the run again.") from error
-    return summary if isinstance(summary, dict) else None
+    return dict(summary)
 
 
 def write_summary(folder: Path, summary: dict[str, Any]) -> None:

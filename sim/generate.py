@@ -1,4 +1,5 @@
-"""Data sets that are made, not loaded: `demo`, `synthetic:USERSxITEMS[:DENSITY[:RANK]]` and `netflix-shaped`.
+"""Data sets that are made, not loaded: `demo`, `demo-small`, `netflix-shaped` and
+`synthetic:USERSxITEMS[:DENSITY[:RANK]]`.
 
 The same name must give the same ratings on every machine and with every numpy, because runs are compared by
 their digests. `Generator.normal` and its like may change between numpy versions; the raw words of a bit
@@ -10,18 +11,23 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from protocol.errors import BadInput
+from sim import wording
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 STARS = (1.0, 5.0)
-DEMO_USERS, DEMO_ITEMS, DEMO_RANK = 40, 60, 3
+SMALL_USERS, SMALL_ITEMS, SMALL_RANK = 40, 60, 3
+DEMO_USERS, DEMO_ITEMS, DEMO_RANK = 200, 60, 1
+DEMO_LEAST, DEMO_MORE = 22, 24  # ratings of the lightest user, and how many more the heaviest may have
+# On one axis and strong, so that 60 steps of gradient descent find it; the stars' standard deviation becomes 1.15.
+DEMO_TASTE = 1.2
 DEFAULT_DENSITY, DEFAULT_RANK = 0.2, 4
 # What one process can make and hold in reasonable time; the limit comes before the allocation.
 MAX_CELLS, MAX_RATINGS, MAX_RANK = 500_000_000, 50_000_000, 1000
@@ -54,6 +60,9 @@ class Generated:
     users: Ints
     items: Ints
     values: Floats
+    item_tastes: Floats  # one row for each item: on which side of each taste it is, and how far
+    user_names: tuple[str, ...] | None = None
+    item_titles: tuple[str, ...] | None = None
 
 
 class Draws:
@@ -80,10 +89,20 @@ class Draws:
 
 
 def demo() -> Generated:
+    """200 users, 60 items, one taste; a user rates 22 to 45 items, so many users are light and few are heavy."""
+    draws = Draws("demo of 200 users")
+    chance = draws.uniform(DEMO_USERS)
+    counts = DEMO_LEAST + (DEMO_MORE * chance * chance).astype(np.int64)
+    made = _rate(draws, counts, DEMO_ITEMS, DEMO_RANK, taste=DEMO_TASTE)
+    titles = wording.titles(made.item_tastes[:, 0] > 0)
+    return replace(made, user_names=wording.user_names(DEMO_USERS), item_titles=titles)
+
+
+def demo_small() -> Generated:
     """40 users, 60 items, three tastes; a user rates 8 to 22 items, so light and heavy users both occur."""
     draws = Draws("demo")
-    counts = 8 + (draws.uniform(DEMO_USERS) * 15).astype(np.int64)
-    return _rate(draws, counts, DEMO_ITEMS, DEMO_RANK)
+    counts = 8 + (draws.uniform(SMALL_USERS) * 15).astype(np.int64)
+    return _rate(draws, counts, SMALL_ITEMS, SMALL_RANK)
 
 
 def netflix_shaped() -> Generated:
@@ -146,18 +165,21 @@ def per_user(items: int, density: float) -> int:
     return max(1, round(density * items))
 
 
-def _rate(draws: Draws, counts: Ints, n_items: int, rank: int, head: float = HEAD_SHARE) -> Generated:
+def _rate(
+    draws: Draws, counts: Ints, n_items: int, rank: int, head: float = HEAD_SHARE, taste: float = TASTE
+) -> Generated:
     """Who rates what is drawn by popularity; the stars are mean + biases + taste + noise, rounded."""
     n_users = len(counts)
     ranks = np.argsort(draws.words(n_items), kind="stable").astype(np.float64)  # of popularity, at random
     users, items = _choose(draws, counts, 1 + ranks + head * n_items)
     score = MEAN + USER_BIAS * draws.bell(n_users)[users] + ITEM_BIAS * draws.bell(n_items)[items]
-    taste = np.zeros(len(users))
-    for _ in range(rank):  # not as a matrix product, which adds in an order that differs between machines
-        taste += draws.bell(n_users)[users] * draws.bell(n_items)[items]
-    score += taste * (TASTE / np.sqrt(rank))
+    shared, item_tastes = np.zeros(len(users)), np.zeros((n_items, rank))
+    for axis in range(rank):  # not as a matrix product, which adds in an order that differs between machines
+        user_taste, item_tastes[:, axis] = draws.bell(n_users), draws.bell(n_items)
+        shared += user_taste[users] * item_tastes[items, axis]
+    score += shared * (taste / np.sqrt(rank))
     score += NOISE * draws.bell(len(users))
-    return Generated(n_users, n_items, users, items, np.clip(np.floor(score + 0.5), *STARS))
+    return Generated(n_users, n_items, users, items, np.clip(np.floor(score + 0.5), *STARS), item_tastes)
 
 
 def _choose(draws: Draws, counts: Ints, rarity: Floats) -> tuple[Ints, Ints]:

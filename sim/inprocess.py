@@ -16,12 +16,14 @@ from collections import deque
 from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import Any
 
+from actors.blame import is_own, scheme_failed
 from actors.figures import Figures
+from actors.hosted import MOST_NAMED, describe
 from actors.journal import Journal, derive_again, make_view_folders, resume_party, view_path
 from actors.observer import HeldOut, Observer
-from actors.outcome import Books, EventsFor, OnIteration, Outcome
+from actors.outcome import Attendance, Books, EventsFor, OnIteration, Outcome
 from actors.presence import everyone_stays, takes_presence
-from protocol.errors import Aborted, Bug
+from protocol.errors import Aborted, Bug, Reason, SchemeFailed
 from protocol.messages import SETUP, Deadline, Due, Event, Gone
 from protocol.party import Outgoing, Party, Step
 from protocol.roles import RECOMMENDER, user_index
@@ -53,10 +55,12 @@ class InProcess:
         silent: Mapping[int, frozenset[int]] | None = None,
         gone: Mapping[int, frozenset[int]] | None = None,
         resume: bool = False,
+        reported: int = SETUP - 1,
     ) -> None:
         """`silent`: by iteration, users whose answers come too late; `gone`: by iteration, users that end in it.
 
-        With `resume`, each party whose view is in the run folder goes on from it.
+        With `resume`, each party whose view is in the run folder goes on from it; the figures of the iterations up to
+        `reported` are known.
         """
         if events_for is None and takes_presence(card.scheme):
             events_for = everyone_stays(card.params.n_users)
@@ -86,7 +90,7 @@ class InProcess:
         self._ended: set[str] = set()  # parties whose figures at their end are told
         self._held_back: list[dict[str, Any]] | None = None  # reports, while parties are read back
         self.outcome = Outcome(processes={"inprocess": 1})
-        self._books = Books(card.scheme.servers, self.outcome, on_iteration)
+        self._books = Books(card.scheme.servers, self.outcome, on_iteration, reported)
         self._figures = {name: self._new_figures(name) for name in self.parties}
         self._started = time.perf_counter()
 
@@ -102,6 +106,10 @@ class InProcess:
             self._work()
         except Aborted as abort:
             self.outcome.abort = abort
+        except (Exception, SystemExit) as error:
+            self.outcome.abort = scheme_failed(error, self._card.scheme)
+            if self.outcome.abort is None:
+                raise
         finally:
             self._close()
         return self.outcome
@@ -109,8 +117,16 @@ class InProcess:
     def _work(self) -> None:
         while self._fifo or self._timers:
             self._deliver() if self._fifo else self._expire()
-        if not self._finished():
-            raise Bug("no frame is on its way and not every role has finished")
+        if self._finished():
+            return
+        states = "; ".join(describe(self.parties[server]) for server in self._card.scheme.servers)
+        if self._resume:  # a view was cut behind what others had heard of it
+            raise Aborted(Reason.STALLED, f"no frame is on its way: {states}")
+        if is_own(self._card.scheme):
+            waiting = [party for party in self.parties.values() if not party.done]
+            states = "; ".join(map(describe, waiting[:MOST_NAMED]))
+            raise SchemeFailed(f"no frame is on its way and not every role has returned Done: {states}")
+        raise Bug("no frame is on its way and not every role has finished")
 
     def _finished(self) -> bool:
         return all(party.done or user_index(name) in self._left for name, party in self.parties.items())
@@ -131,6 +147,10 @@ class InProcess:
         fresh = [name for name in self.parties if name not in self._with_view]
         self._held_back = []
         steps = {name: self._revive(name) for name in self.parties if name in self._with_view}
+        self.outcome.startup_seconds = time.perf_counter() - self._started
+        attendance = Attendance()
+        for name in steps:
+            attendance.add(name, *self.parties[name].counts())
         reports, self._held_back = self._held_back, None
         for report in reports:  # now that everyone is there to be looked at
             self._report(report)

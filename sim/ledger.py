@@ -6,7 +6,6 @@ other something was changed, and `Broken` says what.
 
 from __future__ import annotations
 
-import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
@@ -16,8 +15,11 @@ from typing import Any
 
 from protocol.framing import Traffic
 from protocol.messages import SETUP
+from protocol.params import MOST_ITERATIONS
 from protocol.roles import role_of
 from protocol.view import Broken
+from sim import untrusted
+from sim.bounds import FIGURE, MOST_WHOLE, check_form
 from sim.folder import FORMAT
 
 LINES, TOTALS, SUMMARY = "iterations.jsonl", "bandwidth.json", "summary.json"
@@ -78,26 +80,48 @@ class Ledger:
 def read_ledger(folder: Path, summary: dict[str, Any], parties: Iterable[str]) -> Ledger:
     """Of a completed run of these parties."""
     ledger = Ledger(known=frozenset(parties))
+    most = untrusted.most_bytes(len(ledger.known))
     try:
-        lines = (folder / LINES).read_text("utf-8").splitlines()
+        number = 0
+        for number, text in enumerate(untrusted.read_lines(folder, LINES, most, MOST_ITERATIONS + 1), 1):
+            _read_line(ledger, text, number)
     except (OSError, ValueError) as error:
         raise Broken(f"{LINES} cannot be read ({_why(error)})") from error
-    for number, text in enumerate(lines, 1):
-        try:
-            _add_line(ledger, json.loads(text), expected=number - 2)
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise Broken(f"line {number} of {LINES} is damaged ({_why(error)})") from error
-    if not lines:
+    if not number:
         raise Broken(f"{LINES} is empty")
     try:
-        ledger.document = json.loads((folder / TOTALS).read_text("utf-8"))
+        ledger.document = untrusted.read_json(folder, TOTALS, most)
         _add_totals(ledger)
     except OSError as error:
         raise Broken(f"{TOTALS} cannot be read ({_why(error)})") from error
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise Broken(f"{TOTALS} is damaged ({_why(error)})") from error
     _check(ledger, summary)
     return ledger
+
+
+def _read_line(ledger: Ledger, text: bytes, number: int) -> None:
+    try:
+        _add_line(ledger, untrusted.parse_json(text), expected=number - 2)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise Broken(f"line {number} of {LINES} is damaged ({_why(error)})") from error
+
+
+def read_iterations(folder: Path, n_users: int) -> list[dict[str, Any]]:
+    """The lines of `iterations.jsonl`, checked for what people are shown of them; `Broken` if one is not so."""
+    form: dict[str, Any] = {"iteration": (int,), "bytes": (int,), "rows": (list,), "course": (dict,)}
+    form |= dict.fromkeys(("seconds", "online", "contributors", "dropouts", "train_mae"), FIGURE)
+    lines: list[dict[str, Any]] = []
+    try:
+        for text in untrusted.read_lines(folder, LINES, untrusted.most_bytes(n_users), MOST_ITERATIONS + 1):
+            line = untrusted.parse_json(text)
+            check_form(line, form, f"line {len(lines) + 1}")
+            lines.append(line)
+    except FileNotFoundError:
+        raise Broken(f"{LINES} is not there") from None
+    except ValueError as error:
+        raise Broken(f"{LINES} is damaged ({_why(error)})") from error
+    return lines
 
 
 def _why(error: Exception) -> str:
@@ -128,6 +152,17 @@ def _add_line(ledger: Ledger, line: dict[str, Any], expected: int) -> None:
         if sum(size * users for size, users in spread.items()) != _of_users(own, ends):
             raise ValueError(f"what users have {way} is not what its rows say")
         counts.update({size: users for size, users in spread.items() if size})
+
+
+def is_line(line: Any, expected: int, roles: Iterable[str]) -> bool:
+    """Tell whether this is the line of this iteration in a run of these roles."""
+    try:
+        _add_line(Ledger(known=frozenset(roles)), line, expected)
+        figures = [line["seconds"], line["train_mae"]]
+        count_of(line["dropouts"] or 0)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return False
+    return {type(None), int, float}.issuperset(map(type, figures))
 
 
 def _of_users(rows: Iterable[Traffic], end: str) -> int:
@@ -173,8 +208,8 @@ def _add(sums: dict[Key, list[int]], rows: Iterable[Traffic]) -> None:
 
 def _traffic(row: list[Any], ends: AbstractSet[str]) -> Traffic:
     iteration, sender, receiver, kind, *counts = row
-    if type(iteration) is not int or iteration < SETUP:
-        raise ValueError(f"a row is of iteration {iteration}")
+    if type(iteration) is not int or not SETUP <= iteration <= MOST_ITERATIONS:
+        raise ValueError(f"a row is of iteration {str(iteration)[:40]}")
     return Traffic(iteration, _one_of(ends, sender), _one_of(ends, receiver), _text(kind), *_three(counts))
 
 
@@ -190,14 +225,14 @@ def _one_of(known: AbstractSet[str], value: Any) -> str:
 
 
 def count_of(value: Any) -> int:
-    if type(value) is not int or value < 0:
-        raise ValueError(f"{value!r} is no count")
+    if type(value) is not int or not 0 <= value <= MOST_WHOLE:
+        raise ValueError(f"{str(value)[:40]!r} is no count")
     return value
 
 
 def _text(value: Any) -> str:
     if type(value) is not str:
-        raise ValueError(f"{value!r} is no text")
+        raise ValueError(f"{str(value)[:40]!r} is no text")
     return value
 
 

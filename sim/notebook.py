@@ -6,7 +6,6 @@ is not needed otherwise, is imported where it is used.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
@@ -17,12 +16,16 @@ import numpy as np
 import numpy.typing as npt
 
 from protocol.errors import BadInput
+from protocol.view import Broken
 from sim import bandwidth as measuring
+from sim import recommend as recommending
 from sim import replay as replaying
-from sim import show_compare, traffic, viewing
+from sim import show_compare, traffic, untrusted, viewing
 from sim import verify as verifying
 from sim.evidence import open_case
-from sim.folder import jsonable, read_run, read_summary
+from sim.folder import read_run, read_summary, trust_scheme
+from sim.ledger import read_iterations
+from sim.plain import jsonable
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -92,7 +95,7 @@ class Views(Mapping[str, View]):
     """By party: those of which the folder has a view, servers first."""
 
     def __init__(self, folder: Path) -> None:
-        case = open_case(folder)
+        case = open_case(folder, unloaded=True)
         self.folder, self.asked = folder, case.config.views
         self._parties = [party for party in case.parties if party in case.kept and case.path(party).is_file()]
         self._known = frozenset(self._parties)
@@ -186,19 +189,21 @@ class Run(Document):
     def iterations(self) -> DataFrame:
         """One row for each iteration; −1 is the set-up. (How many were asked for is `run["iterations"]`.)"""
         try:
-            text = (self.folder / "iterations.jsonl").read_text(encoding="utf-8")
+            lines = read_iterations(self.folder, self["users"])
         except FileNotFoundError:
             raise BadInput(f"{self.folder} has no iterations.jsonl: the run ended before its set-up did.") from None
-        return frame([json.loads(line) for line in text.splitlines()], ITERATION)
+        return frame(lines, ITERATION)
 
     @property
     def item_factors(self) -> npt.NDArray[Any]:
         """V after the last iteration; of a scheme without factors what was published, a row for each item."""
         try:
-            found: npt.NDArray[Any] = np.load(self.folder / "model" / "item_factors.npy", allow_pickle=False)
+            found: npt.NDArray[Any] = np.array(untrusted.map_array(self.folder, "model/item_factors.npy"))
         except FileNotFoundError:
             words = f"{self.folder} has no item factors: the run did not complete"
             raise BadInput(f"{words}. Go on with it: sim.api.resume({str(self.folder)!r}).") from None
+        except ValueError as error:
+            raise Broken(f"model/item_factors.npy is no array of item factors ({error})") from None
         return found
 
     def bandwidth(self, by: str | None = None) -> DataFrame:
@@ -218,6 +223,10 @@ class Run(Document):
 
     def replay(self, *, party: str | None = None) -> Document:
         return replaying.replay(self.folder, party)
+
+    def recommend(self, user: str | None = None, *, top: int = recommending.TOP) -> Document:
+        """What this user, or the first that finished, would be shown, as `keyhole recommend --json` has it."""
+        return recommending.recommend(self.folder, user, top)
 
     def report(self, out: str | Path | None = None, **settings: Any) -> Path:
         """The page of this run, as a file. An audit that asked every question here is not asked for again."""
@@ -251,9 +260,10 @@ class Run(Document):
         return str(run_card(self))
 
 
-def load(folder: Path) -> Run:
+def load(folder: Path, scheme: str | None = None, trusted: bool = False) -> Run:
     """A run that was made before, also one that was aborted."""
-    read_run(folder)  # is it one?
+    trust_scheme(folder, scheme, trusted)
+    read_run(folder, unloaded=True)  # is it one?
     summary = read_summary(folder)
     if summary is None:
         raise BadInput(f"{folder} has no summary: the run goes on, or was killed; end it with keyhole resume {folder}.")

@@ -91,7 +91,7 @@ def _check_committers(config: RunConfig, params: Params, seeded: bool) -> None:
 
 
 def _counted(config: RunConfig, seeded: bool) -> tuple[Crowd, Shape, list[str]]:
-    ratings = data.load(config.data, config.rating_range)
+    ratings = data.load(config.data, config.rating_range, config.reading())
     if config.users is not None:
         ratings = ratings.first_users(config.users)
     seed = config.seed if seeded else 0  # sizes are those of every seed; so is the ring, but for rare chances

@@ -30,7 +30,7 @@ from sim.layout import Demand, Layout, lay_out
 
 NONCE_BYTES = 32
 STEPS = (1.0, 0.5, 0.25)
-_SETTINGS = {"epsilon", "wire", "ring_bits", "factor_bits", "online"}  # flags that parameters are made of
+_SETTINGS = {"epsilon", "wire", "ring_bits", "factor_bits", "publish", "online"}  # flags that parameters are made of
 _COUNTED = 100  # iterations; further ones cost about the same
 _RECEIVED, _SENT = 90, 140  # bytes that a view adds to a received frame, and that it keeps of a sent one
 
@@ -47,6 +47,7 @@ class Plan:
     user_names: tuple[str, ...]  # identifiers in the data, by number
     item_names: tuple[str, ...]
     layout: Layout | None = None  # on this machine, of a run that is to be started
+    item_titles: tuple[str, ...] | None = None  # what the data calls its items, "" where it does not say
 
     @property
     def parties(self) -> list[str]:
@@ -116,16 +117,18 @@ def make_plan(config: RunConfig, nonce: bytes | None = None, simulation: bool | 
         config = dataclasses.replace(config, data=os.path.abspath(config.data))
     assert config.seed is not None
     run_seed = run_seed_of(config.seed)
-    ratings = load(config.data, config.rating_range)
+    ratings = load(config.data, config.rating_range, config.reading())
     if config.users is not None:
         ratings = ratings.first_users(config.users)
     data = split(ratings, config.test_fraction, derive(run_seed, "split"))
     shape, names = shape_of(ratings, data), (ratings.user_names, ratings.item_names)
-    params, notes = scheme.make_params(shape, **settings_of(config, scheme))
+    params, sentences = scheme.make_params(shape, **settings_of(config, scheme))
+    notes = [*ratings.notes, *sentences]
     if nonce is None:
         nonce = derive(run_seed, "nonce") if simulation else secrets.token_bytes(NONCE_BYTES)
     run_id = make_run_id(params, all_parties(scheme, shape.n_users), nonce)
-    plan = Plan(config, Card(scheme, params, run_id, simulation), shape, data, run_seed, nonce, notes, *names)
+    card, titles = Card(scheme, params, run_id, simulation), ratings.item_titles
+    plan = Plan(config, card, shape, data, run_seed, nonce, notes, *names, item_titles=titles)
     _check_committers(plan)
     return plan
 

@@ -23,7 +23,7 @@ from sim.traffic import COLUMNS, Forecast, Row, by_kind, check_by, describe, gro
 
 MOST_ITERATIONS = 20_000  # each has rows of its own
 _WHOLE = 1e-9  # relative: what is left of a whole number when groups of users are added up
-NO_ITERATIONS = "This scheme exchanges nothing in its iterations: everything is set-up."
+NO_ITERATIONS = "This scheme exchanges nothing in its iterations: all bytes are of its set-up and its end."
 
 
 def predict(

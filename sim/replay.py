@@ -15,15 +15,16 @@ from typing import Any, BinaryIO
 import msgpack
 import numpy as np
 
+from actors.blame import in_brief
 from protocol.errors import BadInput
 from protocol.party import Outgoing, Party
-from protocol.roles import UserInput
+from protocol.roles import Role, UserInput
 from protocol.seating import Seat, seat_party
 from protocol.view import END, EVENT, HASH_BYTES, HEADER, INPUT, SENT, TYPES, Broken, Differs, Record, WholeRecords
 from sim import claims
 from sim.evidence import Case, Report, at_rest, is_input_of, is_well_formed, open_case
-from sim.folder import describe_platform, view_file
-from sim.viewcheck import BUFFER, OFTEN, OnBytes, is_beginning
+from sim.folder import describe_platform, open_view, view_name
+from sim.viewcheck import OFTEN, OnBytes, is_beginning
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,7 @@ class Rerun:
         self.frames = 0  # that it sent, again
         self.ended = False
         self.difference: Difference | None = None
+        self.role: Role | None = None  # as its view leaves it
 
     def read(self, stream: BinaryIO, on_bytes: OnBytes) -> None:
         try:
@@ -69,7 +71,7 @@ class Rerun:
             if self._must_end or not is_beginning(stream):
                 self.difference = Difference(self.records, None, None, None, words)
         except Exception as error:  # what a role once took, it cannot fail on: somebody put this into the view
-            words = f"is nothing that this role can do ({type(error).__name__}: {error})"
+            words = f"is nothing that this role can do ({in_brief(error)})"
             self.difference = self._at_latest(words)
 
     def _follow(self, stream: BinaryIO, on_bytes: OnBytes) -> Iterator[Record]:
@@ -103,7 +105,7 @@ class Rerun:
 
     def _seat(self, record: Record) -> Party:
         inputs = record.fields[0]
-        if record.type != INPUT or not is_input_of(self._party, inputs):
+        if record.type != INPUT or not is_input_of(self._party, inputs, self._case.card.params):
             raise _Other(self._at_latest("is not what such a party brings"))
         own = None
         if "items" in inputs:
@@ -111,6 +113,7 @@ class Rerun:
             own = UserInput(np.frombuffer(inputs["items"], "<u4").astype(np.uint32), ratings)
         seat = Seat(self._party, inputs["tape_seed"], own, self._case.signer(self._party))
         party, opening = seat_party(self._case.card, seat, with_view=True)
+        self.role = party.role
         if opening[-HASH_BYTES:] != record.head:
             raise _Other(Difference(1, "input", record.head.hex(), opening[-HASH_BYTES:].hex(), "is written otherwise"))
         return party
@@ -162,7 +165,7 @@ def replay(folder: Path, party: str | None = None, on_bytes: OnBytes = lambda co
         rows = []
         for name in _parties(case, party):
             rerun = Rerun(case, name, summary.completed and name in summary.views)
-            with case.path(name).open("rb", BUFFER) as stream:
+            with open_view(folder, name) as stream:
                 rerun.read(stream, on_bytes)
             rows.append(_row(name, rerun))
     return {
@@ -175,7 +178,7 @@ def replay(folder: Path, party: str | None = None, on_bytes: OnBytes = lambda co
 
 def _parties(case: Case, party: str | None) -> list[str]:
     if party is not None:
-        view_file(case.folder, party)
+        view_name(case.folder, party)
         if party not in case.party_set:
             raise BadInput(f"{case.folder} has no party {party}: the names are in {case.folder}/views.")
         return [party]

@@ -10,24 +10,25 @@ from pathlib import Path
 from typing import Any
 
 from actors import limits
+from actors.blame import scheme_failed
 from actors.faults import Faults
 from actors.figures import save_factors
 from actors.journal import if_full, view_path
 from actors.keys import Roster, Secret
 from actors.launch import Launch, Staff
 from actors.observer import Observer
-from actors.outcome import IterationDone, Outcome
+from actors.outcome import IterationDone, OnIteration, OnJoin, OnReplay, Outcome
 from actors.transport import make_key_pair
 from protocol.errors import Aborted, BadInput, Reason
 from protocol.params import require
-from protocol.roles import user_name
+from protocol.roles import RECOMMENDER, user_name
 from protocol.view import EVENT, WholeRecords
-from sim.config import RunConfig, read_config
+from sim.config import RunConfig, config_of
 from sim.faults import FaultyInProcess, parse_faults, with_a_full_disk
 from sim.folder import (
-    jsonable,
     locked,
     new_folder,
+    nonce_of,
     read_run,
     read_summary,
     write_bandwidth,
@@ -36,14 +37,27 @@ from sim.folder import (
     write_summary,
 )
 from sim.inprocess import InProcess
+from sim.plain import jsonable
 from sim.plan import Plan, make_plan
 from sim.summary import IterationLog, bandwidth_document, summarise
 from sim.unprotected import observer_of, unprotected_accuracy, with_factors
+from sim.untrusted import open_regular
 
 _ORPHANS_SECONDS = 3.0
 
 OnPlan = Callable[[Plan], None]
 OnLine = Callable[[dict[str, Any]], None]  # one line of iterations.jsonl
+OnReplayed = Callable[[int, int | None], None]  # of so many iterations that views hold, this many are done again
+
+
+@dataclass(frozen=True, slots=True)
+class _Listener:
+    """Whom the driver tells how far it is."""
+
+    on_plan: OnPlan | None = None
+    on_line: OnLine | None = None
+    on_join: OnJoin | None = None
+    on_replay: OnReplayed | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +76,7 @@ def run(
     force: bool = False,
     on_plan: OnPlan | None = None,
     on_line: OnLine | None = None,
+    on_join: OnJoin | None = None,
 ) -> dict[str, Any]:
     """Run it and return the summary; an aborted run has one too."""
     started = time.perf_counter()
@@ -73,12 +88,19 @@ def run(
     require(not (faults and _in_turns(plan)), "Faults need users who stay connected: use fewer users, or no --faults.")
     folder = new_folder(out, plan.card.scheme.name, force)
     with locked(folder) as lock:
-        write_names(folder, plan.user_names, plan.item_names)
+        write_names(folder, plan.user_names, plan.item_names, plan.item_titles)
         write_run(folder, plan.config, plan.card, plan.nonce)  # the last: with it the folder is a run
-        return _carry_out(plan, folder, _Course(lock, faults=faults), started, on_plan, on_line)
+        return _carry_out(plan, folder, _Course(lock, faults=faults), started, _Listener(on_plan, on_line, on_join))
 
 
-def resume(folder: Path, *, on_plan: OnPlan | None = None, on_line: OnLine | None = None) -> dict[str, Any]:
+def resume(
+    folder: Path,
+    *,
+    on_plan: OnPlan | None = None,
+    on_line: OnLine | None = None,
+    on_join: OnJoin | None = None,
+    on_replay: OnReplayed | None = None,
+) -> dict[str, Any]:
     """Go on with a run that was stopped, and return its summary; that of a completed run is only read."""
     started = time.perf_counter()
     document, card = read_run(folder)
@@ -86,30 +108,36 @@ def resume(folder: Path, *, on_plan: OnPlan | None = None, on_line: OnLine | Non
         summary = read_summary(folder)
         if summary is not None and summary.get("completed"):
             return summary | {"run": str(folder)}  # it may have been moved
-        config = read_config(folder / "run.toml")
+        config = config_of(document, folder / "run.toml")
         require(config.views == "full", f"Not every party of {folder} keeps a view, so it cannot go on: run it again.")
-        plan = make_plan(config, bytes.fromhex(document["nonce"]), card.simulation)
+        plan = make_plan(config, nonce_of(document, folder), card.simulation)
         if plan.card.run_id != card.run_id:
             raise BadInput(f"{config.data} is not what it was when {folder} was started: put the same data there.")
         plan = check_limits(plan, folder)
         require(not _in_turns(plan), f"Users of {folder} take turns to be connected, so it cannot go on: run it again.")
-        return _carry_out(plan, folder, _Course(lock, resume=True), started, on_plan, on_line)
+        course = _Course(lock, resume=True)
+        return _carry_out(plan, folder, course, started, _Listener(on_plan, on_line, on_join, on_replay))
 
 
-def _carry_out(
-    plan: Plan, folder: Path, course: _Course, started: float, on_plan: OnPlan | None, on_line: OnLine | None
-) -> dict[str, Any]:
-    if on_plan:
-        on_plan(plan)
-    log = IterationLog(folder, course.resume)
+def _carry_out(plan: Plan, folder: Path, course: _Course, started: float, listener: _Listener) -> dict[str, Any]:
+    if listener.on_plan:
+        listener.on_plan(plan)
+    roles = ("user", *plan.card.scheme.servers) if course.resume else ()
+    log = IterationLog(folder, roles, plan.card.params.iterations)
+    if course.resume and listener.on_replay:
+        listener.on_replay(log.reported + 1, None)
 
     def on_iteration(done: IterationDone) -> None:
         log.add(done)
-        if on_line:
-            on_line(log.latest)
+        if listener.on_line:
+            listener.on_line(log.latest)
+
+    def on_server(server: str, iteration: int) -> None:
+        if listener.on_replay and server == RECOMMENDER:
+            listener.on_replay(log.reported + 1, max(iteration, 0))
 
     try:
-        outcome, observer = _drive(plan, folder, course, log, on_iteration)
+        outcome, observer = _drive(plan, folder, course, log, on_iteration, on_server, listener.on_join)
     except OSError as error:
         raise if_full(error, str(folder)) from error
     finally:
@@ -139,7 +167,13 @@ def _in_turns(plan: Plan) -> bool:
 
 
 def _drive(
-    plan: Plan, folder: Path, course: _Course, log: IterationLog, on_iteration: Callable[[IterationDone], None]
+    plan: Plan,
+    folder: Path,
+    course: _Course,
+    log: IterationLog,
+    on_iteration: OnIteration,
+    on_replay: OnReplay,
+    on_join: OnJoin | None,
 ) -> tuple[Outcome, Observer]:
     if plan.config.transport == "inprocess":
         return _drive_in_process(plan, folder, course, log, on_iteration)
@@ -157,16 +191,17 @@ def _drive(
         course.resume,
         gone_users(folder, plan.card.scheme.servers) if course.resume else frozenset(),
         course.lock,
+        log.reported,
         connected=layout.turns(plan.shape.n_users),
     )
     churn = plan.churn()
-    launch = Launch(roster, secrets, staff, on_iteration, churn.events if churn else None)
+    launch = Launch(roster, secrets, staff, on_iteration, churn.events if churn else None, on_replay, on_join)
     log.observer = launch.observer
     return launch.run(), launch.observer
 
 
 def _drive_in_process(
-    plan: Plan, folder: Path, course: _Course, log: IterationLog, on_iteration: Callable[[IterationDone], None]
+    plan: Plan, folder: Path, course: _Course, log: IterationLog, on_iteration: OnIteration
 ) -> tuple[Outcome, Observer]:
     log.observer = observer = observer_of(plan.card.params)
     churn = plan.churn()
@@ -179,10 +214,16 @@ def _drive_in_process(
         "events_for": churn.events if churn else None,
     }
     driver: InProcess
-    if course.faults:
-        driver = FaultyInProcess(plan.card, plan.seats(), course.faults, **settings)
-    else:
-        driver = InProcess(plan.card, plan.seats(), resume=course.resume, **settings)
+    try:
+        if course.faults:
+            driver = FaultyInProcess(plan.card, plan.seats(), course.faults, **settings)
+        else:
+            driver = InProcess(plan.card, plan.seats(), resume=course.resume, reported=log.reported, **settings)
+    except (Exception, SystemExit) as error:  # a role could not be made
+        failed = scheme_failed(error, plan.card.scheme)
+        if failed is None:
+            raise
+        return Outcome(processes={"inprocess": 1}, abort=failed), observer
     try:
         outcome = driver.run()
     except KeyboardInterrupt:
@@ -199,7 +240,7 @@ def gone_users(folder: Path, servers: Iterable[str]) -> frozenset[str]:
     for server in servers:
         path = Path(view_path(str(folder), server))
         if path.is_file():
-            with path.open("rb") as stream:
+            with open_regular(path) as stream:
                 events = (record.fields for record in WholeRecords(stream) if record.type == EVENT)
                 gone |= {user_name(fields[1]) for fields in events if fields[0] == "Gone"}
     return frozenset(gone)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import itertools
-import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderHook, RenderResult
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.segment import Segment
 from rich.table import Table
 
-from protocol.schemes import Scheme
+from protocol.errors import Reason
+from protocol.schemes import SCHEMES, Scheme
+from sim.plain import visible
 
 RECORDS_OF_A_PAGE = 50
 
@@ -22,33 +24,25 @@ class _Console(Console):
         raise BrokenPipeError  # a reader such as head has seen enough; that is no error of ours
 
 
+class _Visible(RenderHook):
+    """Whatever is printed, no control character in a text of it reaches the terminal."""
+
+    def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
+        return [_Cleaned(renderable) for renderable in renderables]
+
+
+@dataclass(frozen=True, slots=True)
+class _Cleaned:
+    inner: ConsoleRenderable
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for segment in console.render(self.inner, options):
+            yield segment if segment.control else Segment(visible(segment.text), segment.style)
+
+
 out = _Console(highlight=False)
+out.push_render_hook(_Visible())
 err = Console(stderr=True, highlight=False)
-
-
-class Live:
-    """A progress bar with the latest iteration's seconds, training error and bytes."""
-
-    def __init__(self, enabled: bool) -> None:
-        self._progress: Progress | None = None
-        if enabled and sys.stderr.isatty():
-            columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-            self._progress = Progress(*columns, TextColumn("{task.fields[figures]}"), console=err, transient=True)
-
-    def start(self, iterations: int) -> None:
-        if self._progress:
-            self._progress.start()
-            self._task = self._progress.add_task("iterations", total=iterations, figures="starting the actors")
-
-    def line(self, line: dict[str, Any]) -> None:
-        if self._progress:
-            error = "" if line["train_mae"] is None else f" · train MAE {line['train_mae']:.3f}"
-            figures = f"{number(line['seconds'])} s{error} · {size(line['bytes'])}"
-            self._progress.update(self._task, completed=line["iteration"] + 1, figures=figures)
-
-    def stop(self) -> None:
-        if self._progress:
-            self._progress.stop()
 
 
 def number(value: Any, digits: int = 3) -> str:
@@ -72,41 +66,45 @@ def size(count: float | None) -> str:
 
 
 def plain_table(title: str, *columns: str) -> Table:
-    table = Table(title=title, title_justify="left", title_style="bold")
+    table = Table(title=escape(title), title_justify="left", title_style="bold")
     for column in columns:
-        table.add_column(column, overflow="fold")
+        table.add_column(escape(column), overflow="fold")
     return table
 
 
-def show_summary(summary: dict[str, Any], scheme: Scheme, show_verdict: Callable[[], bool]) -> None:
-    """`show_verdict`: the audit's, per party; False: there is none."""
-    processes = ", ".join(f"{count} {role}" for role, count in summary["processes"].items())
+def show_abort(summary: dict[str, Any], scheme: Scheme) -> None:
+    """Say how far a run came and why it ended."""
+    _show_run(summary, scheme)
+    out.print(f"[bold red]aborted[/]: {escape(summary['abort']['sentence'])}")
+    out.print(f"anchor        {summary['anchor'] or 'none'} (so far)", markup=False)
+
+
+def show_summary(summary: dict[str, Any], scheme: Scheme) -> None:
+    """Show all figures of a run that has completed, and its digests."""
+    _show_run(summary, scheme)
+    _show_accuracy(summary, "plain" if scheme.factorizes else "without protection")
+    _show_bytes(summary)
+    _show_parties(scheme)
+    _show_privacy(summary["privacy"])
+    out.print(f"item factors  {summary['item_factors_sha256']}", markup=False)
+    trust = "" if type(scheme) in SCHEMES.values() else " --trust-scheme"
+    out.print(f"Bytes:        keyhole bandwidth {summary['run']}{trust}", soft_wrap=True, markup=False)
+    if summary["views"]:
+        last = max(summary["views"])
+        out.print(f"See more:     keyhole view {summary['run']} {last}{trust}", soft_wrap=True, markup=False)
+
+
+def _show_run(summary: dict[str, Any], scheme: Scheme) -> None:
+    processes = escape(", ".join(f"{count} {role}" for role, count in summary["processes"].items()))
     out.print(
-        f"[bold]{summary['scheme']}[/] on {summary['data']}: {summary['users']} users, {summary['items']} items, "
+        f"[bold]{escape(summary['scheme'])}[/] on {escape(summary['data'])}: "
+        f"{summary['users']} users, {summary['items']} items, "
         f"{length(scheme.factorizes, summary['iterations'], summary['dim'])}; processes: {processes}"
     )
     seed = f"seed {summary['seed']}"
     out.print(f"{seed} (given: simulation, not private)" if summary["simulation"] else f"{seed} (fresh)")
-    for note in summary["notes"]:
-        out.print(note)
-    if not summary["completed"]:
-        out.print(f"[bold red]aborted[/]: {summary['abort']['sentence']}")
-        out.print(f"anchor        {summary['anchor'] or 'none'} (so far)")
-        return
-    _show_accuracy(summary, "plain" if scheme.factorizes else "without protection")
-    _show_bytes(summary)
-    _show_disturbances(summary)
-    if not show_verdict():
-        _show_parties(scheme)
-    _show_privacy(summary["privacy"])
-    out.print(f"item factors  {summary['item_factors_sha256']}")
-    out.print(f"anchor        {summary['anchor'] or 'none: no views were kept'}")
-    if len(summary["views"]) == summary["users"] + len(scheme.servers):
-        out.print(f"Audit:        keyhole audit {summary['run']}", soft_wrap=True, markup=False)
-    out.print(f"Bytes:        keyhole bandwidth {summary['run']}", soft_wrap=True, markup=False)
-    out.print(f"Page:         keyhole report {summary['run']}", soft_wrap=True, markup=False)
-    if summary["views"]:
-        out.print(f"See more:     keyhole view {summary['run']} {max(summary['views'])}", soft_wrap=True, markup=False)
+    for note in (*summary["notes"], *disturbances(summary)):
+        out.print(note, markup=False)
 
 
 def length(factorizes: bool, iterations: int, dim: int) -> str:
@@ -115,18 +113,20 @@ def length(factorizes: bool, iterations: int, dim: int) -> str:
     return "one round" if iterations == 1 else f"{iterations} rounds"
 
 
-def _show_disturbances(summary: dict[str, Any]) -> None:
-    """What went wrong and was mended, if anything did."""
+def disturbances(summary: Mapping[str, Any]) -> list[str]:
+    """Say in one sentence what went wrong and was mended, if anything did."""
     told = []
     if summary["restarts"]:
         told.append(f"{summary['restarts']} restarts of processes")
     if summary["gone"]:
         told.append(f"{len(summary['gone'])} users gone for good")
-    for what, counts in (("frames refused", summary["rejected"]), ("strangers turned away", summary["strangers"])):
+    refused = {kind: n for kind, n in summary["rejected"].items() if kind != Reason.REPLAYED.name}
+    for what, counts in (("frames refused", refused), ("strangers turned away", summary["strangers"])):
         if counts:
             told.append(f"{sum(counts.values())} {what} ({', '.join(f'{n} {kind}' for kind, n in counts.items())})")
-    if told:
-        out.print(f"Disturbed: {'; '.join(told)}.", markup=False)
+    twice = summary["rejected"].get(Reason.REPLAYED.name)
+    again = f"{twice} duplicates were ignored: a party that is asked again after a time-out sends the same bytes."
+    return [*([again] if twice else []), *([f"Disturbed: {'; '.join(told)}."] if told else [])]
 
 
 def _show_accuracy(summary: dict[str, Any], beside: str) -> None:
@@ -155,25 +155,33 @@ def _show_bytes(summary: dict[str, Any]) -> None:
         return
     table = plain_table("Wire bytes per iteration (measured)", "edge", "mean")
     for edge, count in summary["bytes"]["per_iteration"].items():
-        table.add_row(edge.replace("->", " → "), size(count))
+        table.add_row(escape(edge.replace("->", " → ")), size(count))
     user = summary["bytes"]["per_user_iteration"]
     table.add_row("one user, down", f"{size(user['down_mean'])} (max {size(user['down_max'])})")
     table.add_row("one user, up", f"{size(user['up_mean'])} (max {size(user['up_max'])})")
     out.print(table)
-    out.print(
-        f"{number(seconds['iteration_median'])} s per iteration (median), {number(seconds['startup'], 1)} s to start, "
-        f"{number(seconds['total'], 1)} s in all"
-    )
+    out.print(f"{number(seconds['iteration_median'])} s per iteration (median). {times(seconds)}")
+
+
+def times(seconds: Mapping[str, Any]) -> str:
+    """Split the clock's time into parts that add up to it."""
+    parts = [("to start", seconds["startup"]), ("iterating", seconds.get("iterations"))]
+    known = [(words, value) for words, value in parts if value is not None]
+    rest = seconds["total"] - sum(value for _, value in known)
+    if rest < 0:  # iterations of a life before this one
+        return f"{seconds['total']:.1f} s since it was resumed."
+    told = ", ".join(f"{value:.1f} {words}" for words, value in [*known, ("for the rest", rest)])
+    return f"{seconds['total']:.1f} s: {told}."
 
 
 def _show_all_bytes(summary: dict[str, Any]) -> None:
     """Of a scheme without iterations."""
     table = plain_table("Wire bytes of the whole run (measured)", "edge", "in all", "for each user")
     for edge, count in summary["bytes"]["edges"].items():
-        table.add_row(edge.replace("->", " → "), size(count), size(count / summary["users"]) if "user" in edge else "")
+        each = size(count / summary["users"]) if "user" in edge else ""
+        table.add_row(escape(edge.replace("->", " → ")), size(count), each)
     out.print(table)
-    seconds = summary["seconds"]
-    out.print(f"{number(seconds['startup'], 1)} s to start and publish, {number(seconds['total'], 1)} s in all")
+    out.print(times(summary["seconds"]))
 
 
 def _show_parties(scheme: Scheme) -> None:
@@ -190,7 +198,7 @@ def _show_privacy(privacy: dict[str, Any]) -> None:
     claimed, accounted = privacy["claimed_epsilon"], privacy["accounted"]
     if claimed is None:
         return
-    out.print(f"Claimed: ε = {figure(claimed)} ({privacy['unit']}).")
+    out.print(f"Claimed: ε = {figure(claimed)} ({privacy['unit']}).", markup=False)
     at = f"δ = {accounted['delta']:g}"
     if "basic" in accounted:
         out.print(
@@ -206,7 +214,7 @@ def _show_privacy(privacy: dict[str, Any]) -> None:
             f"{figure(known['direction_worst'])} in its worst direction."
         )
     else:
-        out.print(f"Accounted: ε = {figure(accounted['epsilon'])} at {at} ({accounted['method']}).")
+        out.print(f"Accounted: ε = {figure(accounted['epsilon'])} at {at} ({accounted['method']}).", markup=False)
 
 
 def show_records(records: Iterable[dict[str, Any]], party: str) -> None:
@@ -232,7 +240,7 @@ def cells(record: dict[str, Any]) -> tuple[str, str, str, str, str]:
     fields = [f"{name}{units.get(name, '')} = {_brief(value)}" for name, value in record["fields"].items()]
     if record["sender_head"]:
         fields.append(f"sender_head = {_brief(record['sender_head'])}")
-    when = "set-up" if record["iteration"] < 0 else str(record["iteration"])
+    when = "–" if record["iteration"] is None else "set-up" if record["iteration"] < 0 else str(record["iteration"])
     what = f"{record['type']}{kind}{other}"
     return str(record["record"]), when, what, str(record["bytes"]), "\n".join(fields)
 

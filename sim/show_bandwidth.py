@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from sim.show import length, out, plain_table, size
-from sim.traffic import Row
+from sim.traffic import Row, chosen_rows
 
 Cells = dict[str, dict[str, float]]  # sender, receiver
 
@@ -22,8 +22,8 @@ def show_run(document: dict[str, Any]) -> None:
     """One screen: all of it, or the one table that was asked for."""
     _show_head(document)
     _show_match(document)
-    if document["by"]:
-        _show_rows(document["rows"], document["by"], document["iterations"])
+    if _asks_for_rows(document):
+        _show_rows(document)
         return
     _show_kinds(document["kinds"], measured=True)
     how = "counted" if document["transport"] == "inprocess" else "measured"
@@ -36,14 +36,46 @@ def show_run(document: dict[str, Any]) -> None:
 def show_prediction(document: dict[str, Any]) -> None:
     _show_head(document)
     _show_basis(document)
-    if document["by"]:
-        _show_rows(document["rows"], document["by"], document["iterations"])
+    if _asks_for_rows(document):
+        _show_rows(document)
         return
     _show_kinds(document["kinds"], measured=False)
     _show_matrix(document["matrix"], document["setup_matrix"], "predicted")
     _show_user(document["per_user_iteration"], "predicted, median and largest user who takes part")
     _show_projection(document["projection"])
     _show_paper(document["paper"])
+
+
+def show_other_wire(document: dict[str, Any]) -> None:
+    """Show this run as it would have been in the other form."""
+    _show_head(document)
+    own, other, total = document["run_wire"], document["wire"], document["total"]
+    words = f"{total['predicted_bytes']:,} bytes by formula with --wire {other}, for the same users and iterations; "
+    out.print(f"{words}{total['run_bytes']:,} were counted in this run, with {own}.")
+    _show_supports(document)
+    if _asks_for_rows(document):
+        _show_rows(document)
+        return
+    title = f"Wire bytes, {own} as counted and {other} by formula (iterations: mean of one)"
+    table = _numbers(_narrow(title, "when", "from → to", own, other, f"{other} / {own}"), 2)
+    table.padding = (0, 1, 0, 0)
+    for row in document["edges"]:
+        ratio = f"{row['predicted_bytes'] / row['run_bytes']:.3g}" if row["run_bytes"] else "–"
+        edge = f"{row['sender']} → {row['receiver']}"
+        table.add_row(row["when"], edge, _amount(row["run_bytes"]), _amount(row["predicted_bytes"]), ratio)
+    out.print(table)
+    _show_kinds(document["kinds"], measured=False)
+
+
+def _show_supports(document: dict[str, Any]) -> None:
+    """Say it where what users rated is from the views."""
+    if document["supports"]["from"] == "views":
+        note = document["supports"]["note"]
+        out.print(f"{note} What each user rated is from the views instead.", markup=False, soft_wrap=True)
+
+
+def _asks_for_rows(document: dict[str, Any]) -> bool:
+    return bool(document["by"] or document["chosen"]["top"])
 
 
 def _show_head(document: dict[str, Any]) -> None:
@@ -61,7 +93,9 @@ def _show_head(document: dict[str, Any]) -> None:
 def _show_match(document: dict[str, Any]) -> None:
     total = document["total"]
     where = "on the wire were counted" if document["transport"] != "inprocess" else "were counted as for a wire"
-    said = f"{total['wire_bytes']:,} bytes {where}, the formula gives {total['predicted_bytes']:,}"
+    said = f"{total['wire_bytes']:,} bytes {where}"
+    if total["predicted_bytes"] is not None:
+        said += f", the formula gives {total['predicted_bytes']:,}"
     if total["undelivered_bytes"]:
         said += f"; {total['undelivered_bytes']:,} of them did not leave, as their receivers had gone"
     if total["apart_bytes"]:
@@ -71,8 +105,13 @@ def _show_match(document: dict[str, Any]) -> None:
     if total["kernel_bytes"] is not None:
         said += f"; the kernel counted {total['kernel_bytes']:,} in all"
     out.print(f"{said}.")
+    _show_supports(document)
     if total["kernel_bytes"] is None:
         out.print(f"The kernel's count is not known: {document['kernel_note'] or 'nobody said why'}", markup=False)
+    if document["prediction_note"] is not None:
+        out.print(f"Not predicted: {document['prediction_note']}", markup=False)
+    if document["prediction_note"] is not None and not document["differences"]:
+        return
     if document["match"]:
         agree = "Count and formula are equal"
         kernel = ", and the kernel agrees on every connection" if document["kernel_match"] else ""
@@ -189,19 +228,30 @@ def _show_projection(figures: dict[str, Any]) -> None:
         out.print(warning, markup=False)
 
 
-def _show_rows(rows: list[Row], by: str, iterations: int) -> None:
-    """Payload bytes are in the JSON and the CSV."""
+def _show_rows(document: dict[str, Any]) -> None:
+    """Payload bytes are in the JSON and the CSV. By party only the largest rows, unless a number of them was asked."""
+    by, chosen = document["by"], document["chosen"]
+    many = by == "party" and chosen["party"] is None and chosen["top"] is None
+    rows = chosen_rows(document["rows"], None, MOST_ROWS)["rows"] if many else document["rows"]
     measured = any(row["wire_bytes"] is not None for row in rows)
-    labels = ["when", *(["from → to"] if by != "iteration" else []), *(["kind"] if by in ("kind", "party") else [])]
+    labels = ["when", "from → to", "kind"][: {"iteration": 1, "edge": 2}.get(by, 3)]
     columns = ("messages", *(("measured",) if measured else ()), "predicted")
-    table = _numbers(_narrow(f"Wire bytes by {by}", *labels, *columns), len(labels))
+    title = f"Wire bytes by {by}" if by else "Wire bytes"
+    largest = f", the {len(rows)} largest rows" if len(rows) < chosen["of"] else ""
+    table = _numbers(_narrow(f"{title}{largest}", *labels, *columns), len(labels))
     table.columns[len(labels) - 1].no_wrap = by != "edge"
+    names = ("messages", *(("wire_bytes",) if measured else ()), "predicted_bytes")
     for row in rows:
         edge = f"{row['sender']} → {row['receiver']}"
-        cells = [_when(row["iteration"], iterations), edge, escape(row["kind"] or "")][: len(labels)]
-        figures = (row["messages"], *((row["wire_bytes"],) if measured else ()), row["predicted_bytes"])
-        table.add_row(*cells, *map(_amount, figures))
+        cells = [_when(row["iteration"], document["iterations"]), edge, escape(row["kind"] or "")][: len(labels)]
+        table.add_row(*cells, *(_amount(row[name]) for name in names))
+    table.padding = (0, 1, 0, 0)
+    table.add_section()
+    table.add_row("total", *[""] * (len(labels) - 1), *(_amount(chosen[name]) for name in names))
     out.print(table)
+    if len(rows) < chosen["of"]:
+        left = chosen["of"] - len(rows)
+        out.print(f"{left:,} smaller rows are not shown: --top {chosen['of']} shows all, and so do --json and --csv.")
 
 
 def _when(iteration: int | None, iterations: int) -> str:

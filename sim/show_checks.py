@@ -10,6 +10,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
 from sim.show import err, out, plain_table
+from sim.untrusted import view_files
 
 MOST_ROWS = 20
 
@@ -22,7 +23,7 @@ class Reading:
         if enabled and sys.stderr.isatty():
             columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
             self._progress = Progress(*columns, console=err, transient=True)
-            total = sum(path.stat().st_size for path in folder.glob("views/**/*.view"))
+            total = sum((folder / name).stat().st_size for name in view_files(folder))
             self._task = self._progress.add_task(what, total=total)
 
     def __enter__(self) -> Reading:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,10 +15,12 @@ from protocol.errors import BadInput
 from protocol.params import require
 from protocol.schemes.base import LEVELS
 from sim import show
+from sim.plain import csv_cell, json_text
 
 ENDINGS = (".json", ".csv", ".html")
 COLUMNS = (
     "kind", "name", "title", "test_rmse", "test_rmse_least", "test_rmse_most", "test_mae", "plain_test_rmse",
+    "iterate_test_rmse", "plain_iterate_test_rmse",
     "claimed_epsilon", "claimed_unit", "accounted_epsilon", "accounted_unit", "accounted_delta", "trust",
     "recommender_determines", "recommender_sees", "known_weaknesses", "bytes_per_user_up", "bytes_per_user_down",
     "seconds", "iterations", "note",
@@ -55,6 +56,12 @@ COST_NOTE = (
 )
 
 
+READINGS_NOTE = (
+    "Test RMSE: with the profile that each user fits at home to what is published. Iterate: with u_i as the last "
+    "iteration left it, for the schemes whose users have one."
+)
+
+
 # --- for people ------------------------------------------------------------------------------------------------------
 
 
@@ -62,6 +69,7 @@ def show_comparison(document: Document) -> None:
     """Three tables: side by side in one they would not fit on a screen."""
     show.out.print(f"{document['data']}: {setting(document)}", markup=False)
     _show_errors(document, several=len(document["seeds"]) > 1)
+    show.out.print(READINGS_NOTE)
     show.out.print(escape(document["epsilon_note"]))
     _show_costs(document)
     show.out.print(COST_NOTE)
@@ -89,17 +97,17 @@ def _table(title: str, columns: tuple[str, ...], narrow: int) -> Table:
 
 
 def _show_errors(document: Document, several: bool) -> None:
-    columns = ("scheme", "test RMSE", "no noise", "ε claimed, for", "ε accounted, for")
-    made = _table("Errors on the held-out ratings", columns, narrow=3)
+    columns = ("scheme", "test RMSE", "no noise", "iterate", "ε claimed, for", "ε accounted, for")
+    made = _table("Errors on the held-out ratings", columns, narrow=4)
     for row in document["rows"]:
         if row["completed"]:
-            errors = _spread(row, "test_rmse", several), show.number(row["plain_test_rmse"])
+            errors = _spread(row, "test_rmse", several), show.number(row["plain_test_rmse"]), iterate(row)[0]
             made.add_row(escape(row["scheme"]), *errors, escape(claimed(row)), escape(accounted(row)))
         else:
-            made.add_row(escape(row["scheme"]), "not run", "", "", "")
+            made.add_row(escape(row["scheme"]), "not run", "", "", "", "")
     made.add_section()
     for floor in document["floors"]:
-        made.add_row(floor["title"], _spread(floor, "test_rmse", several), "", "nothing is sent", "")
+        made.add_row(floor["title"], _spread(floor, "test_rmse", several), "", "", "nothing is sent", "")
     show.out.print(made)
 
 
@@ -118,6 +126,12 @@ def _show_costs(document: Document) -> None:
 def _spread(row: Row, name: str, several: bool) -> str:
     mean, ends = show.number(row[name]), row["ranges"][name]
     return f"{mean}\n{ends[0]:.3f}–{ends[1]:.3f}" if several and ends else mean
+
+
+def iterate(row: Row) -> tuple[str, str]:
+    """Print the other reading, with noise and without; nothing where a scheme has no u_i."""
+    noisy, plain = row["iterate_test_rmse"], row["plain_iterate_test_rmse"]
+    return ("", "") if noisy is None else (show.number(noisy), show.number(plain))
 
 
 def claimed(row: Row) -> str:
@@ -194,7 +208,7 @@ def _as_text(document: Document, ending: str) -> str:
 
 
 def as_json(document: Document) -> str:
-    return json.dumps(document, indent=1, allow_nan=False, ensure_ascii=False)
+    return json_text(document)
 
 
 def as_csv(document: Document) -> str:
@@ -202,7 +216,8 @@ def as_csv(document: Document) -> str:
     text = io.StringIO()
     writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
     writer.writeheader()
-    writer.writerows(flat(row) for row in [*document["rows"], *document["floors"]])
+    rows = [flat(row) for row in [*document["rows"], *document["floors"]]]
+    writer.writerows({name: csv_cell(value) for name, value in row.items()} for row in rows)
     return text.getvalue()
 
 

@@ -2,27 +2,36 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import hashlib
 import json
 import statistics
 from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import msgpack
 import numpy as np
 
+from actors.measures import Accuracy, Reading
 from actors.meter import UNDELIVERED, Tally, as_row
-from actors.observer import Accuracy, Observer
+from actors.observer import Observer
 from actors.outcome import IterationDone, Outcome
-from protocol.errors import Aborted
+from protocol.errors import Aborted, SchemeFailed
 from protocol.framing import Traffic
+from protocol.messages import SETUP, Publication
 from protocol.party import result_digest
-from protocol.roles import RECOMMENDER
+from protocol.roles import RECOMMENDER, user_index
 from protocol.schemes.base import DELTA
 from protocol.seating import tape_seed
 from protocol.tape import Tape
-from sim.folder import FORMAT, jsonable, open_private
+from sim import untrusted
+from sim.floors import errors, floors
+from sim.folder import FORMAT, open_private
+from sim.ledger import LINES, is_line
+from sim.plain import jsonable
 from sim.plan import Plan
 from sim.traffic import spread
 
@@ -33,12 +42,8 @@ STILL_FALLING = 0.002  # relative fall of the training error in one iteration
 class IterationLog:
     """One flushed line per iteration, and the sums that the summary needs."""
 
-    def __init__(self, folder: Path, resume: bool = False) -> None:
-        path = folder / "iterations.jsonl"
-        earlier = whole_lines(path) if resume else ""
-        self._earlier = {line["iteration"]: line for line in map(json.loads, earlier.splitlines())}
-        self._file = open_private(path)  # it names who took part
-        self._file.truncate(len(earlier.encode()))  # without a line that was cut off
+    def __init__(self, folder: Path, roles: Iterable[str] = (), iterations: int = 0) -> None:
+        """`roles` and `iterations` are those of a run that was stopped: its lines stay, up to the first damaged one."""
         self.observer: Observer | None = None
         self.seconds: list[float] = []
         self.dropouts = 0
@@ -46,22 +51,44 @@ class IterationLog:
         self.users = {direction: Counter[int]() for direction in DIRECTIONS}  # wire bytes of a user in an iteration
         self.latest: dict[str, Any] = {}
         self._errors: list[float | None] = []
+        self._fall: tuple[float, float] | None = None  # errors of the same users in the last two iterations, if known
+        self.reported = SETUP - 1  # the last iteration that has its line
+        end = self._go_on(folder, frozenset(roles), iterations) if roles else 0
+        self._file = open_private(folder / LINES)  # it names who took part
+        self._file.truncate(end)
+
+    def _go_on(self, folder: Path, roles: frozenset[str], iterations: int) -> int:
+        """Count the lines that are there already; where the last of them ends in the file."""
+        end = 0
+        with contextlib.suppress(FileNotFoundError, ValueError):
+            for text in untrusted.read_lines(folder, LINES, untrusted.MOST_JSON_BYTES, iterations + 1):
+                line = untrusted.parse_json(text)
+                if not is_line(line, self.reported + 1, roles):
+                    break
+                self._count(line)
+                end += len(text)
+        return end
 
     def add(self, done: IterationDone) -> None:
-        self.rows += done.tally.rows
-        users = histograms(done.tally)
-        self.latest = self._earlier.get(done.iteration) or self._line(done, users)
-        if done.iteration not in self._earlier:  # else the run was stopped after it
-            self._file.write(json.dumps(jsonable(self.latest), allow_nan=False) + "\n")
-            self._file.flush()
-        if done.iteration < 0:
+        line = jsonable(self._line(done, histograms(done.tally)))
+        self._file.write(json.dumps(line, allow_nan=False) + "\n")
+        self._file.flush()
+        self._count(line)
+        if self.observer:
+            self._fall = self.observer.train_fall(done.iteration, done.contributors)
+
+    def _count(self, line: dict[str, Any]) -> None:
+        """Add a line to the sums, whether it has just been written or was there when the run went on."""
+        self.latest, self.reported = line, line["iteration"]
+        self.rows += [Traffic(*row) for row in line["rows"]]
+        if line["iteration"] < 0:
             return
-        for direction, counts in users.items():
-            self.users[direction] += counts
-        self.dropouts += done.invited - done.contributors
-        self._errors.append(self.latest["train_mae"])
-        if self.latest["seconds"] is not None:
-            self.seconds.append(self.latest["seconds"])
+        for direction, counts in line["users"].items():
+            self.users[direction] += Counter(dict(counts))
+        self.dropouts += line["dropouts"]
+        self._errors.append(line["train_mae"])
+        if line["seconds"] is not None:
+            self.seconds.append(line["seconds"])
 
     def _line(self, done: IterationDone, users: dict[str, Counter[int]]) -> dict[str, Any]:
         own = [row for row in done.tally.rows if row.iteration == done.iteration]
@@ -86,8 +113,8 @@ class IterationLog:
 
     def notes(self) -> list[str]:
         """Whether the run ended before it had learned what it could."""
-        before, after = self._errors[-2:] if len(self._errors) > 1 else (None, None)
-        if not before or not after or after > before * (1 - STILL_FALLING):
+        before, after = self._fall or (0.0, 0.0)
+        if not before or after > before * (1 - STILL_FALLING):
             return []
         percent = 100 * (1 - after / before)
         return [f"The training error still fell by {percent:.1f} % in the last iteration: more would lower it further."]
@@ -106,18 +133,20 @@ def histograms(tally: Tally) -> dict[str, Counter[int]]:
     return found
 
 
-def whole_lines(path: Path) -> str:
-    """Of a file whose last line may be cut off."""
-    text = path.read_text("utf-8") if path.is_file() else ""
-    return text[: text.rfind("\n") + 1]
-
-
 def anchor_of(views: dict[str, tuple[int, bytes]]) -> str | None:
     """A digest over the heads of all views: who rewrites every file still has another anchor."""
     if not views:
         return None
     heads = [[party, records, head] for party, (records, head) in sorted(views.items())]
     return hashlib.sha256(msgpack.packb(["anchor", heads])).hexdigest()
+
+
+def digest_of_predictions(digests: Mapping[str, str]) -> str | None:
+    """Take a digest over those of all users' predictions; None where users end without any."""
+    if not digests:
+        return None
+    ordered = sorted((user_index(user), digest) for user, digest in digests.items())
+    return hashlib.sha256(msgpack.packb(["predictions", ordered])).hexdigest()
 
 
 def summarise(
@@ -156,7 +185,11 @@ def summarise(
             "users_per_process": config.users_per_process,
             "ring": {"bits": params.ring_bits, "fraction_bits": params.fraction_bits},
             "clipped": accuracy.clipped,
-            "accuracy": _accuracy(accuracy, plain) | {"factor_bits": _narrow(params.factor_bits, narrow, plain)},
+            "accuracy": {
+                **_accuracy(accuracy, plain),
+                "factor_bits": _narrow(params.factor_bits, narrow, plain),
+                "on_device": _on_device(plan),
+            },
             "privacy": {
                 "unit": plan.card.scheme.unit,
                 "claimed_epsilon": config.epsilon,
@@ -170,6 +203,7 @@ def summarise(
             "dropouts": log.dropouts,
             "restarts": outcome.restarts,
             "gone": outcome.gone,
+            "predictions_sha256": digest_of_predictions(outcome.predictions),
             "item_factors_sha256": None if outcome.item_factors is None else result_digest(outcome.item_factors),
             "anchor": anchor_of(outcome.views),
             "views": {party: {"records": n, "head": head} for party, (n, head) in sorted(outcome.views.items())},
@@ -202,7 +236,10 @@ def _accounted(plan: Plan, completed: bool) -> dict[str, Any]:
 
 
 def _abort(abort: Aborted | None) -> dict[str, str] | None:
-    return None if abort is None else {"reason": abort.reason.name, "sentence": str(abort)}
+    if abort is None:
+        return None
+    trace = {"traceback": abort.trace} if isinstance(abort, SchemeFailed) else {}
+    return {"reason": abort.reason.name, "sentence": str(abort)} | trace
 
 
 def _accuracy(accuracy: Accuracy, plain: Accuracy | None) -> dict[str, Any]:
@@ -211,9 +248,29 @@ def _accuracy(accuracy: Accuracy, plain: Accuracy | None) -> dict[str, Any]:
         "train_rmse": accuracy.train_rmse,
         "test_mae": accuracy.test_mae,
         "test_rmse": accuracy.test_rmse,
-        "plain": {"train_mae": plain and plain.train_mae, "test_rmse": plain and plain.test_rmse},
+        "as_published": _reading(accuracy.as_published),
+        "iterate": _reading(accuracy.iterate),
+        "ranking": None if accuracy.ranking is None else dataclasses.asdict(accuracy.ranking),
+        "plain": {
+            "train_mae": plain and plain.train_mae,
+            "test_rmse": plain and plain.test_rmse,
+            "as_published": _reading(plain.as_published if plain else None),
+            "iterate": _reading(plain.iterate if plain else None),
+        },
         "mae_increase": _difference(accuracy.train_mae, plain.train_mae if plain else None),
     }
+
+
+def _on_device(plan: Plan) -> list[dict[str, Any]]:
+    """Measure the guesses in which nothing leaves the device, on the same held-out ratings."""
+    return [
+        {"name": floor.name, "title": floor.title, "test_rmse": errors(floor, plan.data)["test_rmse"]}
+        for floor in floors(plan.data, plan.shape.rating_range)
+    ]
+
+
+def _reading(reading: Reading | None) -> dict[str, float | None] | None:
+    return None if reading is None else dataclasses.asdict(reading)
 
 
 def _narrow(bits: int, narrow: Accuracy | None, plain: Accuracy | None) -> dict[str, Any] | None:
@@ -236,6 +293,7 @@ def _seconds(outcome: Outcome, log: IterationLog, total: float) -> dict[str, Any
     return {
         "startup": outcome.startup_seconds,
         "total": total,
+        "iterations": sum(log.seconds) if log.seconds else None,
         "iteration_median": statistics.median(log.seconds) if log.seconds else None,
         "iteration_p95": float(np.quantile(log.seconds, 0.95)) if log.seconds else None,
     }
@@ -263,9 +321,17 @@ def _bytes(outcome: Outcome, log: IterationLog) -> dict[str, Any]:
         "total": course + apart,
         "edges": dict(whole),
         "per_iteration": {edge: round(total / log.iterations) for edge, total in edges.items()},
+        "publication": _publication(outcome),
         "per_user_iteration": {
             f"{direction}_{name}": None if value is None else round(value)
             for direction in DIRECTIONS
             for name, value in spread(log.users[direction]).items()
         },
     }
+
+
+def _publication(outcome: Outcome) -> dict[str, int] | None:
+    """What users are sent after the last iteration; None where nothing is published in a message of its own."""
+    rows = [row for row in outcome.rest.rows if row.kind == Publication.__name__]
+    messages, total = sum(row.messages for row in rows), sum(row.wire_bytes for row in rows)
+    return {"total": total, "per_user": round(total / messages)} if messages else None

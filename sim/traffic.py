@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +19,7 @@ from sim.ledger import Key
 
 BY = ("iteration", "edge", "kind", "party")
 COLUMNS = ("iteration", "sender", "receiver", "kind", "messages", "payload_bytes", "wire_bytes", "predicted_bytes")
+WHEN = ("set-up", "iteration", "end")
 
 Row = dict[str, Any]
 
@@ -74,27 +75,42 @@ class Forecast:
 
     def by_party(self) -> dict[Key, int]:
         """Wire bytes, one row for every user that exchanges something."""
-        found: dict[Key, int] = {}
+        return {key: wire for key, _, wire in self._each_party()}
+
+    def party_rows(self) -> list[Row]:
+        """Give the same as rows of which nothing was counted; payload bytes are not known by party."""
+        rows = ((*key, messages, None, None, wire) for key, messages, wire in sorted(self._each_party()))
+        return [dict(zip(COLUMNS, row, strict=True)) for row in rows]
+
+    def _each_party(self) -> Iterator[tuple[Key, int, int]]:
         for (phase, sender, receiver, kind), (messages, wire) in self.parties.items():
             if "user" not in (sender, receiver):
-                found[phase, sender, receiver, kind] = round(float(wire))
+                yield (phase, sender, receiver, kind), round(float(messages)), round(float(wire))
                 continue
-            each = np.broadcast_to(wire, self.n_users)
-            for user in np.flatnonzero(np.broadcast_to(messages, self.n_users)).tolist():
-                ends = (user_name(user) if end == "user" else end for end in (sender, receiver))
-                found[phase, *ends, kind] = round(float(each[user]))  # type: ignore[index]
-        return found
+            often, each = np.broadcast_to(messages, self.n_users), np.broadcast_to(wire, self.n_users)
+            for user in np.flatnonzero(often).tolist():
+                one, other = (user_name(user) if end == "user" else end for end in (sender, receiver))
+                yield (phase, one, other, kind), round(float(often[user])), round(float(each[user]))
+
+    def whole_rows(self) -> list[Row]:
+        """Give the rows of a course that was taken: its numbers are whole, and nothing of it was counted."""
+        rows = []
+        for key in sorted(self.rows):
+            messages, payload, wire = map(round, self.rows[key])
+            rows.append(dict(zip(COLUMNS, (*key, messages, payload, None, wire), strict=True)))
+        return rows
 
 
 # --- rows ------------------------------------------------------------------------------------------------------------
 
 
-def joined_rows(measured: dict[Key, list[int]], predicted: dict[Key, Any]) -> list[Row]:
-    """One row for every key of either side; what only one side has is 0 on the other."""
+def joined_rows(measured: dict[Key, list[int]], predicted: dict[Key, Any] | None) -> list[Row]:
+    """One row for every key of either side; what only one side has is 0 on the other. None: nothing is predicted."""
     rows = []
-    for key in sorted({*measured, *predicted}):
+    for key in sorted({*measured, *(predicted or ())}):
         amounts = measured.get(key, [0, 0, 0])
-        rows.append(dict(zip(COLUMNS, (*key, *amounts, predicted.get(key, 0)), strict=True)))
+        foretold = None if predicted is None else predicted.get(key, 0)
+        rows.append(dict(zip(COLUMNS, (*key, *amounts, foretold), strict=True)))
     return rows
 
 
@@ -164,5 +180,34 @@ def by_kind(rows: Iterable[Row], iterations: int) -> list[Row]:
         for name in COLUMNS[4:]:
             share = 1 if when != "iteration" else iterations
             entry[name] = None if row[name] is None else entry[name] + row[name] / share
-    order = ("set-up", "iteration", "end")
-    return [sums[key] for key in sorted(sums, key=lambda key: (order.index(key[3]), key))]
+    return [sums[key] for key in sorted(sums, key=lambda key: (WHEN.index(key[3]), key))]
+
+
+def by_edge(rows: Iterable[Row], iterations: int, figure: str) -> dict[tuple[str, str, str], float]:
+    """Add up bytes by (when, sender, receiver), as `by_kind` has them."""
+    sums: dict[tuple[str, str, str], float] = defaultdict(float)
+    for row in by_kind(rows, iterations):
+        sums[row["when"], row["sender"], row["receiver"]] += row[figure]
+    return dict(sums)
+
+
+def chosen_rows(rows: list[Row], party: str | None, top: int | None) -> dict[str, Any]:
+    """Choose the rows of one party, and of these the largest: `rows`, and in `chosen` how many and what they add up to.
+
+    The sums are of all rows of that party, or of everybody.
+    """
+    own = [row for row in rows if party is None or party in (row["sender"], row["receiver"])]
+    sums = {name: _sum(row[name] for row in own) for name in COLUMNS[4:]}
+    shown = own if top is None else sorted(own, key=_weight, reverse=True)[:top]
+    return {"rows": shown, "chosen": {"party": party, "top": top, "rows": len(shown), "of": len(own), **sums}}
+
+
+def _weight(row: Row) -> float:
+    amounts = (row["wire_bytes"], row["predicted_bytes"])
+    return float(next((amount for amount in amounts if amount is not None), 0))
+
+
+def _sum(amounts: Iterable[Any]) -> Any:
+    """None if one of them is not known."""
+    listed = list(amounts)
+    return None if None in listed else sum(listed)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from actors.observer import Accuracy, Observer
+from actors.measures import Accuracy
+from actors.observer import Observer
 from protocol.params import Params
 from protocol.schemes import Scheme
 from protocol.seating import Card, all_parties, make_run_id
@@ -41,4 +42,4 @@ def _carried_out(plan: Plan, scheme: Scheme, params: Params) -> Accuracy:
 
 def observer_of(params: Params) -> Observer:
     """Of a run in one process."""
-    return Observer.in_memory(params.n_users, params.n_items, params.dim, (params.rating_min, params.rating_max))
+    return Observer.in_memory(params.n_users, params.n_items, params.dim, params.rating_range)

@@ -13,11 +13,11 @@ from typing import Any
 from protocol.errors import BadInput, Reason
 from protocol.roles import user_index
 from protocol.view import HASH_BYTES
-from sim import claims
+from sim import claims, untrusted
 from sim.evidence import Case, Report, at_rest, open_case
 from sim.exchange import Exchange
 from sim.summary import anchor_of
-from sim.viewcheck import BUFFER, Demand, OnBytes, ViewCheck
+from sim.viewcheck import Demand, OnBytes, ViewCheck
 
 _PRIVATE = 0o600
 
@@ -25,7 +25,7 @@ _PRIVATE = 0o600
 def verify(folder: Path, anchor: str | None = None, on_bytes: OnBytes = lambda count: None) -> dict[str, Any]:
     """What `keyhole verify --json` prints; `BadInput` if the folder is no run, or one that still goes on."""
     wanted = None if anchor is None else _read_anchor(anchor)
-    case, report = open_case(folder), Report()
+    case, report = open_case(folder, unloaded=True), Report()
     with at_rest(folder):
         case.check_run_toml(report)
         summary = claims.read_summary(case, report)
@@ -72,7 +72,7 @@ def _check_view(
         return None
     check = ViewCheck(case, party, demand, exchange, report)
     try:
-        with path.open("rb", BUFFER) as stream:
+        with untrusted.open_inside(case.folder, case.file(party)) as stream:
             check.read(stream, on_bytes)
     except OSError as error:
         exchange.close(party, usable=False)
@@ -92,11 +92,11 @@ def _demand(party: str, summary: claims.Summary, report: Report, case: Case) -> 
 
 def _check_files(case: Case, report: Report) -> None:
     """No view too many, and none that others can read."""
-    views = {case.path(party): case.file(party) for party in case.parties if party in case.kept}
-    for path in sorted((case.folder / "views").rglob("*.view")):
-        if path not in views:
-            report.find(str(path.relative_to(case.folder)), None, "is no view that this run keeps")
-    for name in ("run.toml", "summary.json", *views.values()):
+    views = {case.file(party) for party in case.parties if party in case.kept}
+    for name in sorted(untrusted.view_files(case.folder)):
+        if name not in views:
+            report.find(name, None, "is no view that this run keeps")
+    for name in ("run.toml", "summary.json", *sorted(views)):
         path = case.folder / name
         mode = stat.S_IMODE(path.stat().st_mode) if path.is_file() else _PRIVATE
         if mode != _PRIVATE:

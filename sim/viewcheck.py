@@ -36,7 +36,6 @@ from sim.exchange import Exchange, Frame
 
 OnBytes = Callable[[int], None]  # how many more bytes of views have been read
 
-BUFFER = 1 << 20  # of a file that is read through
 OFTEN = 512  # records between two reports of progress
 
 
@@ -145,7 +144,7 @@ class ViewCheck:
 
     def _input(self, record: Record) -> str | None:
         inputs = record.fields[0]
-        if not is_input_of(self._party, inputs):
+        if not is_input_of(self._party, inputs, self._case.card.params):
             return "is not what such a party brings"
         self.items = np.frombuffer(inputs.get("items", b""), "<u4").astype(np.uint32)
         fits = inputs["tape_seed"] == self._case.tape_seed(self._party)

@@ -17,12 +17,12 @@ from protocol.errors import Rejected
 from protocol.messages import EVENTS, SETUP
 from protocol.params import Params, require
 from protocol.party import iteration_of
-from sim.evidence import is_well_formed
-from sim.folder import read_run, view_file
+from sim.evidence import is_input_of, is_well_formed
+from sim.folder import open_view, read_run
+from sim.unloaded import is_loaded, kind_of_frame
 
 FIRST_VALUES = 4
 MOST_NAMES = 20  # in a sentence
-_BUFFER = 1 << 20
 Render = Callable[[Any], Any]
 
 _SECRET = "secret of this party, not shown"
@@ -69,7 +69,7 @@ class Reader:
     """How records of one party are shown."""
 
     party: str
-    codec: Codec
+    codec: Codec | None  # None: the scheme is not loaded, so nobody knows what its frames mean
     params: Params
     render: Render
 
@@ -87,16 +87,17 @@ def read_view(folder: Path, party: str, full: bool = False) -> Iterator[dict[str
 
     `full`: arrays and keys with all their values.
     """
-    _, card = read_run(folder)
-    path = view_file(folder, party)
+    _, card = read_run(folder, unloaded=True)
     expected = [card.run_id, party, card.scheme.name, card.params_digest]
-    reader = Reader(party, card.codec, card.params, entire if full else brief)
-    with path.open("rb", _BUFFER) as stream:
+    reader = Reader(party, card.codec if is_loaded(card) else None, card.params, entire if full else brief)
+    with open_view(folder, party) as stream:
         for record in view.read_records(stream):
             if not is_well_formed(record):
                 raise view.Broken(f"record {record.number} does not have the fields of its type")
             if record.number == 0 and record.fields[:4] != expected:
                 raise view.Broken(f"record 0 belongs to another run or party than {party}")
+            if record.type == view.INPUT and not is_input_of(party, record.fields[0], card.params):
+                raise view.Broken(f"record {record.number} is not what such a party brings")
             yield describe(record, reader)
 
 
@@ -163,7 +164,7 @@ class Selection:
     def nothing(self, party: str) -> str:
         """The sentence for somebody who asked for what is not there."""
         kinds, senders = (_listed([value for value in self._seen[name] if value]) for name in ("kind", "sender"))
-        numbers = sorted(t for t in self._seen["iteration"] if t >= 0)
+        numbers = sorted(t for t in self._seen["iteration"] if t is not None and t >= 0)
         iterations = f"{numbers[0]} to {numbers[-1]} and -1, the set-up" if numbers else "only -1, the set-up"
         if self._last < self._wanted.first:
             return f"The view of {party} ends with record {self._last}: ask for earlier ones with --records A:B."
@@ -186,7 +187,7 @@ def select(
 
 def count_records(folder: Path, party: str) -> int:
     """By the lengths alone, so that a view of any size is counted at once; nothing is checked."""
-    with view_file(folder, party).open("rb") as stream:
+    with open_view(folder, party) as stream:
         return view.skim(stream)[0]
 
 
@@ -245,6 +246,8 @@ def _received(fields: list[Any], reader: Reader) -> dict[str, Any]:
         "bytes": len(frame),
         "digest": hashlib.sha256(frame).hexdigest(),
     }
+    if reader.codec is None:
+        return entry | {"kind": kind_of_frame(frame), "iteration": None}
     try:
         _, message = reader.codec.decode(frame)
     except Rejected as refusal:  # the chain holds, so another version wrote it

@@ -2,11 +2,32 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 import zmq
 from support_tamper import copy_of, small_folder
 
 from actors.transport import Gate
+from sim.data import cache_folder
+
+
+@pytest.fixture(autouse=True, scope="session")
+def own_cache(tmp_path_factory):
+    """Answers are kept in a cache folder of the tests', never in the account's; ratings may still come from that."""
+    before = {name: os.environ.get(name) for name in ("XDG_CACHE_HOME", "KEYHOLE_DATA")}
+    os.environ.setdefault("KEYHOLE_DATA", str(cache_folder()))
+    os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
+    yield
+    for name, value in before.items():
+        os.environ.pop(name) if value is None else os.environ.__setitem__(name, value)
+
+
+@pytest.fixture(autouse=True)
+def own_environment(monkeypatch):
+    """Undo what a command that is called in this process does to the environment, which it means for its children."""
+    monkeypatch.setenv("PYTHONSAFEPATH", "")
+    monkeypatch.delenv("PYTHONSAFEPATH")
 
 
 @pytest.fixture

@@ -178,7 +178,8 @@ class Target:
             told += met.said
         for to, frame in told:
             self._hear(moment.told, to, frame)
-        moment.done = any(said.kind in ("Finish", "Published") for said in moment.heard + moment.told)
+        last = "Publication" if moment.scheme == "trusted" else "Finish"
+        moment.done = any(said.kind == last for said in moment.heard + moment.told)
         return moment
 
     def _introduce(self, card: Card) -> None:
@@ -226,7 +227,7 @@ def state_of(party: Party) -> Any:
     received = sorted((peer, count) for peer, count in session._received.items() if count)
     digests = sorted((peer, tuple(kept)) for peer, kept in session._digests.items() if kept)
     sent = sorted((peer, count) for peer, count in session._sent.items() if count)
-    kept = (list(party._kept.items()), party._kept_bytes)
+    kept = (sorted(party._latest.items()), list(party._older.items()), party._older_bytes)
     return snapshot([role, received, digests, sent, kept, party.done, party.result])
 
 

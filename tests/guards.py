@@ -7,23 +7,16 @@ from __future__ import annotations
 
 import concurrent.futures
 import os
+import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 
+from guards_of_folders import OF_FOLDERS, Guard
+
 ROOT = Path(__file__).parent.parent
-
-
-@dataclass(frozen=True)
-class Guard:
-    what: str
-    file: str
-    guard: str  # as it stands in the file, once
-    without: str
-    tests: str  # arguments of pytest
 
 
 GUARDS = [
@@ -266,6 +259,168 @@ GUARDS = [
         "    if False:\n",
         "tests/test_bandwidth_files.py",
     ),
+    Guard(
+        "a value that a pipe does not take is kept, and nobody waits",
+        "actors/channel.py",
+        "sent = self._end.send(waiting[: 1 << 20], _NO_WAIT)",
+        "sent = self._end.send(waiting[: 1 << 20])",
+        "tests/test_pipes.py -k from_launcher_to_host",
+    ),
+    Guard(
+        "a report that does not fit waits in memory, and its host goes on",
+        "actors/channel.py",
+        "            self._end.send(data, _NO_WAIT)\n",
+        "            self._end.send(data)\n",
+        "tests/test_pipes.py -k from_hosts_to_launcher",
+    ),
+    Guard(
+        "a server does not wait for a user that does not read",
+        "actors/transport.py",
+        "self.socket.send(route, _MORE | _NO_WAIT)",
+        "self.socket.send(route, _MORE)",
+        "tests/test_pipes.py -k from_server_to_user",
+    ),
+    Guard(
+        "nobody is told of what is only replayed",
+        "actors/launch.py",
+        " and RECOMMENDER not in self._replaying:",
+        ":",
+        "tests/test_watchdog.py -k replayed",
+    ),
+    Guard(
+        "signs of life are no movement",
+        "actors/launch.py",
+        'if report["event"] not in _NO_MOVEMENT:',
+        "if True:",
+        "tests/test_watchdog.py -k signs",
+    ),
+    Guard(
+        "a party that was started by hand does not wait for ever",
+        "actors/host.py",
+        "if self._watchdog and self._watchdog.is_stalled() and self._done is None:",
+        "if False:",
+        "tests/test_watchdog.py -k nobody_answers",
+    ),
+    Guard(
+        "views of a resumed run are held against each other before anybody waits",
+        "actors/outcome.py",
+        "        if received > sent:\n",
+        "        if False:\n",
+        "tests/test_resume.py -k named_at_once",
+    ),
+    Guard(
+        "a worker that does nothing is not waited for",
+        "sim/workers.py",
+        "                elif watchdog.is_stalled():\n",
+        "                elif False:\n",
+        "tests/test_workers.py -k does_nothing",
+    ),
+    Guard(
+        "a worker that ended is a reason",
+        "sim/workers.py",
+        "        except BrokenProcessPool:\n",
+        "        except ZeroDivisionError:\n",
+        "tests/test_workers.py -k that_ends",
+    ),
+    Guard(
+        "a socket folder is removed only if nobody holds its lock",
+        "actors/sockets.py",
+        "        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)\n        shutil",
+        "        shutil",
+        "tests/test_sockets.py",
+    ),
+    Guard(
+        "no process of a run imports from the current folder",
+        "actors/nursery.py",
+        'return [sys.executable, "-P", "-c",',
+        'return [sys.executable, "-c",',
+        "tests/test_run.py -k current_folder",
+    ),
+    Guard(
+        "the latest frame of each peer is kept whatever there is",
+        "protocol/party.py",
+        "while self._older_bytes > self.keep_bytes:",
+        "while self._older and self._older_bytes + sum(len(f) for _, f in self._latest.values()) > self.keep_bytes:",
+        "tests/test_again.py",
+    ),
+    Guard(
+        "publication: only the recommender publishes",
+        "protocol/schemes/factorizing.py",
+        "        require(sender == RECOMMENDER, Reason.UNKNOWN_SENDER)\n        require(publication.iteration",
+        "        require(publication.iteration",
+        "tests/test_refusals.py",
+    ),
+    Guard(
+        "publication: it comes after the last iteration",
+        "protocol/schemes/factorizing.py",
+        "        require(publication.iteration == params.iterations, Reason.WRONG_ITERATION)\n",
+        "",
+        "tests/test_refusals.py",
+    ),
+    Guard(
+        "publication: it comes once",
+        "protocol/schemes/factorizing.py",
+        "        require(self.published is None, Reason.DUPLICATE)\n",
+        "",
+        "tests/test_refusals.py",
+    ),
+    Guard(
+        "publication: it has a row for every item that it should have",
+        "protocol/schemes/factorizing.py",
+        "len(publication.factors) == (params.n_items if complete else len(items))",
+        "len(publication.factors) >= 0",
+        "tests/test_refusals.py",
+    ),
+    Guard(
+        "publication: its factors are in range",
+        "protocol/schemes/factorizing.py",
+        "        require(everywhere(np.abs(publication.factors) <= factor_limit(params)), Reason.OUT_OF_RANGE)\n",
+        "",
+        "tests/test_refusals.py",
+    ),
+    Guard(
+        "publication: no iteration follows it",
+        "protocol/schemes/factorizing.py",
+        "        require(self.published is None, Reason.WRONG_ITERATION)\n",
+        "",
+        "tests/test_refusals.py",
+    ),
+    Guard(
+        "publication: a user does not finish without it",
+        "protocol/schemes/factorizing.py",
+        "        require(self.published is not None, Reason.WRONG_KIND)\n",
+        "",
+        "tests/test_refusals.py",
+    ),
+    Guard(
+        "what is lived again after views were lost is told again",
+        "actors/figures.py",
+        "        self._reported = min(self._reported, iteration - 1)",
+        "        pass",
+        "tests/test_resume.py -k lost_all_its_views",
+    ),
+    *OF_FOLDERS,
+    Guard(
+        "audit: rows that follow a rating and no noise are bare",
+        "sim/audit/data_pair.py",
+        "        still &= ~_rows_apart(one, fresh)\n",
+        "        still[:] = False\n",
+        "tests/test_data_pair.py",
+    ),
+    Guard(
+        "audit: starting factors are no noise",
+        "protocol/factors.py",
+        "tape.start(rows, dim, *name)",
+        "tape.normal(rows, dim, *name)",
+        "tests/test_data_pair.py",
+    ),
+    Guard(
+        "audit: noise that is lost in rounding is not missing",
+        "sim/audit/data_pair.py",
+        "STRENGTHS = (1.0, 1e2, 1e4)",
+        "STRENGTHS = (1.0,)",
+        "tests/test_data_pair.py -k accused",
+    ),
 ]
 
 
@@ -279,7 +434,7 @@ def notices(guard: Guard) -> str:
         if text.count(guard.guard) != 1:
             return f"the guard stands {text.count(guard.guard)} times in {guard.file}: bring this list up to date"
         path.write_text(text.replace(guard.guard, guard.without), "utf-8")
-        command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *guard.tests.split()]
+        command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *shlex.split(guard.tests)]
         environment = os.environ | {"PYTHONPATH": str(copy)}
         try:
             done = subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True, timeout=120)

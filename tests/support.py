@@ -13,6 +13,7 @@ from hypothesis import settings
 from scipy import stats
 
 from actors.journal import view_path
+from actors.own import load_scheme
 from protocol.messages import Message
 from protocol.roles import UserInput, user_name
 from protocol.schemes import Shape, find_scheme
@@ -69,6 +70,7 @@ def small_run(
     **options: Any,
 ) -> tuple[Card, list[Seat]]:
     """A run of `ratings` (those of `small_ratings` if none are given); `seed` decides tapes and run id alone."""
+    load_scheme(scheme)
     made = find_scheme(scheme)
     given = small_ratings(n_users, n_items) if ratings is None else ratings
     flags = {name: value for name, value in (("epsilon", epsilon), ("wire", wire)) if name in made.flags}

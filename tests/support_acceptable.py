@@ -18,7 +18,6 @@ from support_wire import FIELDS, KINDS, WIRE_VERSION, Form, bits_of, form_of, id
 HEAD = 32
 FACTOR = 2.0**60  # no factor, and no gradient of `direct`, is larger
 ENVELOPE = 64.0
-PROFILE = 1.001  # |u| ≤ 1 up to rounding
 ROUNDING = 1.001
 RECOMMENDER, THIRD_PARTY = "recommender", "third_party"
 
@@ -198,7 +197,8 @@ class Moment:
         last = max((said.fields[0] for said in self.heard if said.kind.startswith("ItemFactors")), default=-1)
         rows = len(self.own_items) * self.params.dim
         in_range = len(factors) == rows and all(abs(x) <= FACTOR for x in factors)
-        return sender == RECOMMENDER and last < iteration < self.params.iterations and in_range
+        due = last < iteration < self.params.iterations and not self._of("Publication")
+        return sender == RECOMMENDER and due and in_range
 
     def _floors_fit(self, floors: tuple[int, ...]) -> bool:
         return len(floors) == len(self.own_items) and 0 not in floors
@@ -226,8 +226,14 @@ class Moment:
         fits = self._floors_fit(floors) and masks == pieces == rows and self._envelope_fits(envelope, rows)
         return self.params.wire == "paper" and fits and self._offered(sender, iteration, factors)
 
+    def _user_Publication(self, sender: str, iteration: int, factors: Any) -> bool:
+        rows = self.params.n_items if self.params.publish == "all" else len(self.own_items)
+        fits = len(factors) == rows * self.params.dim and max(map(abs, factors)) <= FACTOR
+        last = sender == RECOMMENDER and iteration == self.params.iterations
+        return last and fits and not self._of("Publication")
+
     def _user_Finish(self, sender: str, iteration: int) -> bool:
-        return sender == RECOMMENDER and iteration == self.params.iterations
+        return sender == RECOMMENDER and iteration == self.params.iterations and bool(self._of("Publication"))
 
     def _user_Welcome(self, sender: str, floors: Any, key: bytes, keys: int) -> bool:
         first = sender == RECOMMENDER and self.params.wire == "compact" and not self._of("Welcome")
@@ -241,11 +247,6 @@ class Moment:
     def _user_NoiseKeys(self, sender: str, floors: Any, keys: int) -> bool:
         first = sender == RECOMMENDER and not self._of("NoiseKeys")
         return first and self._floors_fit(floors) and keys == len(self.own_items)
-
-    def _user_Published(self, sender: str, profile: Any, factors: Any) -> bool:
-        dim = self.params.dim
-        fits = len(profile) == dim and len(factors) == dim * len(self.own_items)
-        return sender == RECOMMENDER and fits and max(map(abs, profile)) <= PROFILE and max(map(abs, factors)) <= FACTOR
 
     def _commits(self, sender: str, attempt: int, items: Any, counts: Any) -> bool:
         last = max((said.fields[0] for said in self.heard if said.kind.startswith("Commit")), default=-1)

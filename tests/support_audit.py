@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from actors.own import load_scheme
 from protocol.roles import RECOMMENDER, user_index, user_name
 from protocol.schemes import find_scheme
 from sim.api import run as run_with
@@ -23,6 +24,7 @@ def audited(folder: Path, ratings: Sequence[Mapping[int, float]], scheme: str = 
     data.write_text("user,item,rating\n" + "\n".join(lines) + "\n")
     given = {"transport": "inprocess", "test_fraction": 0.0, "seed": 1, "dim": 2, "iterations": 3, **flags}
     out = folder / "run"
+    load_scheme(scheme)
     summary = run(RunConfig(scheme=scheme, data=str(data), **given), out=out)
     assert summary["completed"]
     return open_case(out)
@@ -30,8 +32,9 @@ def audited(folder: Path, ratings: Sequence[Mapping[int, float]], scheme: str = 
 
 def made(folder: Path, scheme: str, **flags: Any) -> Case:
     """Twenty iterations on the demo data, in this process."""
+    load_scheme(scheme)
     steps = {"iterations": 20} if find_scheme(scheme).factorizes else {}
-    settings = {"data": "demo", **steps, "seed": 1, "transport": "inprocess", **flags}
+    settings = {"data": "demo-small", **steps, "seed": 1, "transport": "inprocess", **flags}
     run_with(scheme=scheme, out=folder, **settings)
     return open_case(folder)
 

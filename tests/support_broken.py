@@ -8,11 +8,25 @@ from typing import ClassVar
 
 import numpy as np
 
+from protocol.framing import Flow, Sizes, frame_size
 from protocol.masked_sum import MaskDealer
-from protocol.messages import Count, ItemIds, MaskedGradient, RingRows, UserIds
-from protocol.roles import RECOMMENDER, THIRD_PARTY, Send, role_of
+from protocol.messages import (
+    SETUP,
+    Count,
+    FactorRows,
+    FloatRows,
+    Hello,
+    ItemIds,
+    MaskedGradient,
+    Publication,
+    RatingsHandover,
+    RingRows,
+    UserIds,
+)
+from protocol.roles import RECOMMENDER, THIRD_PARTY, Done, Send, role_of, user_index
 from protocol.schemes import Leak
 from protocol.schemes.masked import Masked, MaskedRecommender, MaskedUser, ThirdParty
+from protocol.schemes.trusted import Trusted, TrustedRecommender, TrustingUser
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -153,3 +167,51 @@ class SaysMore(Broken):
         *(leak for leak in Masked.leakage if leak.kind != "MaskedGradient"),
         *(Leak("third_party", "WithRatings", name, "as declared") for name in ("iteration", "items", "values")),
     )
+
+
+# --- a trusted recommender that tells everybody the u_i that it trained ------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WithProfile:  # recommender -> user: as `trusted` once published
+    user_factors: FloatRows  # one row: u_i, trained without noise on everybody's ratings
+    factors: FactorRows  # the noisy v_j, of the user's items
+
+
+class ProfileTeller(TrustedRecommender):
+    def _publish(self):
+        *sends, done = super()._publish()
+        told = []
+        for send in sends:
+            user, factors = user_index(send.to), send.message.factors
+            profile = self.profiles[user : user + 1].astype(np.float32)
+            own = factors if self.params.publish == "rated" else factors[self.handed[user].items]
+            told.append(Send(send.to, WithProfile(profile, own)))
+        return [*told, done]
+
+
+class ProfileTaker(TrustingUser):
+    def receive(self, sender, message):
+        self.user_factors = message.user_factors[0].astype(np.float64)
+        self.iteration = self.params.iterations
+        return [Done()]
+
+
+class TellsProfiles(Trusted):
+    """Declared, even: what it gives away is for a data pair to say."""
+
+    name = "tells-profiles"
+    messages = (Hello, RatingsHandover, WithProfile)
+    leakage = (
+        *(leak for leak in Trusted.leakage if leak.kind != Publication.__name__),
+        *(Leak("user", "WithProfile", field.name, "as declared") for field in dataclasses.fields(WithProfile)),
+    )
+
+    def make_role(self, party, setting, tape, inputs):
+        return ProfileTeller(setting, tape) if party == RECOMMENDER else ProfileTaker(setting, inputs)
+
+    def formula(self, params, course):
+        yield from (flow for flow in super().formula(params, course) if flow.kind != Publication.__name__)
+        sizes, n = Sizes(params), course.supports
+        size = frame_size(1, sizes.floats(1), sizes.factors(n))
+        yield Flow(SETUP, "recommender", "user", "WithProfile", course.users, size)

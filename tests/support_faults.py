@@ -31,6 +31,7 @@ from protocol.messages import (
     MaskedGradient,
     MaskedTotal,
     OpenSum,
+    Publication,
     Welcome,
     WelcomeInFull,
 )
@@ -141,6 +142,7 @@ def kinds(senders: list[str], reason: Reason, scheme: str, expected: tuple[type,
         Agreed(0, key),
         MaskedTotal(0, u32(0), words),
         Finish(0),
+        Publication(T, rows),
     ]
     for sample in samples:
         if type(sample).__name__ in KINDS[scheme] and not isinstance(sample, expected):
@@ -158,10 +160,11 @@ def from_others(senders: list[str], *messages: Any) -> Cases:
 
 
 def for_masked_user(k: int, truth: Truth, setup: Setup) -> Cases:
-    welcome, *offers, finish = [message for _, message in truth]
-    yield from kinds([RECOMMENDER], Reason.WRONG_KIND, "masked", (type(welcome), type(offers[0]), Finish))
-    yield from from_others([THIRD_PARTY, "user:0", STRANGER], welcome, *offers, finish)
-    yield from iterations(RECOMMENDER, finish, 0, T - 1, T + 1, HUGE)
+    welcome, *offers, published, finish = [message for _, message in truth]
+    expected = (type(welcome), type(offers[0]), Publication, Finish)
+    yield from kinds([RECOMMENDER], Reason.WRONG_KIND, "masked", expected)
+    yield from from_others([THIRD_PARTY, "user:0", STRANGER], welcome, *offers)
+    yield from end_faults(k == 2 + T, published, finish, [THIRD_PARTY, "user:0", STRANGER])
     if k == 0:
         yield from lengths(RECOMMENDER, welcome, "floors")
         yield from entries(RECOMMENDER, welcome, "floors", 0)
@@ -190,6 +193,21 @@ def for_masked_user(k: int, truth: Truth, setup: Setup) -> Cases:
         if setup.wire == "paper":
             yield from lengths(RECOMMENDER, due, "masks", "envelopes")
             yield from entries(RECOMMENDER, due, "envelopes", -0.5, 64.5, np.nan)
+
+
+def end_faults(is_published: bool, published: Any, finish: Any, others: list[str]) -> Cases:
+    """Break what comes after the last iteration, for any user: one publication, then one end."""
+    yield from from_others(others, published, finish)
+    yield from iterations(RECOMMENDER, finish, 0, T - 1, T + 1, HUGE)
+    yield from iterations(RECOMMENDER, published, 0, T - 1, T + 1, HUGE)
+    if is_published:
+        yield Case("a second publication", RECOMMENDER, published, Reason.DUPLICATE)
+        other = changed(published, factors=published.factors + 1)
+        yield Case("another publication", RECOMMENDER, other, Reason.DUPLICATE)
+        return
+    yield Case("the end before anything was published", RECOMMENDER, finish, Reason.WRONG_KIND)
+    yield from lengths(RECOMMENDER, published, "factors")
+    yield from entries(RECOMMENDER, published, "factors", 2.0**61, -(2.0**61), np.nan, np.inf, -np.inf)
 
 
 def for_masked_recommender(k: int, truth: Truth, setup: Setup) -> Cases:
@@ -303,10 +321,10 @@ def for_third_party(k: int, truth: Truth, setup: Setup) -> Cases:
 
 
 def for_plain_user(k: int, truth: Truth, setup: Setup) -> Cases:
-    *offers, finish = [message for _, message in truth]
-    yield from kinds([RECOMMENDER, "user:0"], Reason.WRONG_KIND, "plain", (ItemFactors, Finish))
-    yield from from_others(["user:0", STRANGER], *offers, finish)
-    yield from iterations(RECOMMENDER, finish, 0, T - 1, T + 1, HUGE)
+    *offers, published, finish = [message for _, message in truth]
+    yield from kinds([RECOMMENDER, "user:0"], Reason.WRONG_KIND, "plain", (ItemFactors, Publication, Finish))
+    yield from from_others(["user:0", STRANGER], *offers)
+    yield from end_faults(k == T + 1, published, finish, ["user:0", STRANGER])
     yield from iterations(RECOMMENDER, offers[-1], *range(min(k, T)), T, T + 1, HUGE)
     for offer in offers[:k]:
         other = changed(offer, factors=offer.factors + 1)

@@ -17,6 +17,7 @@ from support import small_run
 
 from actors.faults import Faults
 from actors.journal import view_path
+from actors.outcome import Outcome
 from protocol.errors import Rejected
 from protocol.messages import Again, ItemFactors, ItemFactorsInFull
 from protocol.party import Outgoing, Step
@@ -51,6 +52,15 @@ def factors_of(card: Card, seats: list[Seat], **options: Any) -> np.ndarray:
     factors = play(card, seats, **options).outcome.item_factors
     assert factors is not None
     return factors
+
+
+End = tuple[bytes, dict[str, str]]  # item factors, and by user the digest of what it predicts
+
+
+def end_of(outcome: Outcome) -> End:
+    """What a completed run came to, at the recommender and at every user: compared bit for bit."""
+    assert outcome.abort is None and outcome.item_factors is not None and outcome.predictions
+    return outcome.item_factors.tobytes(), outcome.predictions
 
 
 class Skipper(MaskedUser):
@@ -94,7 +104,7 @@ def by_item(items: Iterable[int], rows: np.ndarray) -> dict[int, list[Any]]:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Staged:
-    """A small run, and the factors that it comes to when nothing goes wrong."""
+    """A small run, and what it comes to when nothing goes wrong."""
 
     card: Card
     seats: list[Seat]
@@ -112,10 +122,8 @@ class Staged:
         where = {} if folder is None else {"run_folder": str(folder)}
         return {**where, "with_view": self.everyone, **events, **self.options}
 
-    def undisturbed(self, folder: Path) -> bytes:
-        outcome = InProcess(self.card, self.seats, **self.settings(folder)).run()
-        assert outcome.abort is None and outcome.item_factors is not None
-        return outcome.item_factors.tobytes()
+    def undisturbed(self, folder: Path) -> End:
+        return end_of(InProcess(self.card, self.seats, **self.settings(folder)).run())
 
 
 def staged(scheme: str, wire: str, options: dict[str, Any] | None = None, **settings: Any) -> Staged:

@@ -13,6 +13,7 @@ from typing import Any
 import msgpack
 
 from actors.journal import view_path
+from actors.own import load_scheme
 from protocol.schemes import find_scheme
 from protocol.signing import make_signer
 from protocol.view import END, PREAMBLE, RECEIVED, SENT, SIGNED
@@ -28,6 +29,7 @@ SMALL = {"data": "synthetic:3x4:.6", "iterations": 2, "dim": 2, "seed": 1, "tran
 def small_folder(folder: Path, **changes: Any) -> Path:
     """A run of three users and two iterations."""
     settings = {"scheme": "masked", **SMALL, **changes}
+    load_scheme(settings["scheme"])
     if not find_scheme(settings["scheme"]).factorizes:
         settings = {name: value for name, value in settings.items() if name not in ("dim", "iterations")}
     summary = run(RunConfig(**settings), out=folder)

@@ -14,22 +14,22 @@ from typing import Any
 
 import numpy as np
 
-WIRE_VERSION = 3
+WIRE_VERSION = 4
 NO_HEAD = bytes(32)
 
 # The index in these lists is the kind on the wire; behind the last of a scheme comes Again.
 KINDS = {
     "masked": [
         "Hello", "Join", "Welcome", "WelcomeInFull", "OpenSum", "ItemFactors", "ItemFactorsInFull",
-        "MaskedGradient", "Contributors", "Agreed", "MaskedTotal", "Finish",
+        "MaskedGradient", "Contributors", "Agreed", "MaskedTotal", "Finish", "Publication",
     ],
-    "plain": ["Hello", "Join", "ItemFactors", "Gradient", "Finish"],
-    "trusted": ["Hello", "RatingsHandover", "Published"],
-    "direct": ["Hello", "Join", "NoiseKeys", "ItemFactors", "NoisyGradient", "Finish"],
+    "plain": ["Hello", "Join", "ItemFactors", "Gradient", "Finish", "Publication"],
+    "trusted": ["Hello", "RatingsHandover", "Publication"],
+    "direct": ["Hello", "Join", "NoiseKeys", "ItemFactors", "NoisyGradient", "Finish", "Publication"],
     "dynamic": [
         "Hello", "Join", "Welcome", "OpenSum", "ItemFactors", "MaskedGradient", "Contributors", "Agreed",
-        "MaskedTotal", "Finish", "OpenCommitment", "Commit", "CommitInFull", "BlindedShare", "SealedTotal",
-        "Present", "Absent", "ItemFactorsWithPieces",
+        "MaskedTotal", "Finish", "Publication", "OpenCommitment", "Commit", "CommitInFull", "BlindedShare",
+        "SealedTotal", "Present", "Absent", "ItemFactorsWithPieces",
     ],
     "covariance": ["Hello", "GradedRatings", "RatingsHandover", "FactorModel", "NeighbourModel"],
     "covariance-masked": [
@@ -59,7 +59,7 @@ FIELDS = {
     "MaskedTotal": {"iteration": "count", "items": "items", "values": "ring"},
     "Finish": {"iteration": "count"},
     "RatingsHandover": {"items": "items", "values": "reals"},
-    "Published": {"user_factors": "floats", "factors": "floats"},
+    "Publication": {"iteration": "count", "factors": "factors"},
     "NoiseKeys": {"floors": "counts", "item_keys": "keys"},
     "NoisyGradient": {"iteration": "count", "values": "floats"},
     "OpenCommitment": {"attempt": "count", "users": "users", "items": "items", "counts": "counts"},

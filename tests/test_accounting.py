@@ -24,7 +24,7 @@ from protocol.accounting import (
 from protocol.params import Params, make_params
 from protocol.tape import Tape
 from sim.api import run
-from sim.folder import jsonable
+from sim.plain import jsonable
 
 ITEMS = 1682
 STARS = (1.0, 5.0)
@@ -190,7 +190,7 @@ def test_without_noise_nothing_is_bounded():
 
 
 def test_the_summary_holds_the_account(tmp_path):
-    made = run(scheme="masked", data="demo", iterations=3, seed=1, transport="inprocess", out=tmp_path / "run")
+    made = run(scheme="masked", data="demo-small", iterations=3, seed=1, transport="inprocess", out=tmp_path / "run")
     accounted = made["privacy"]["accounted"]
     assert accounted["claimed"] == made["privacy"]["claimed_epsilon"] == 8
     assert accounted["basic"] == 24
@@ -199,7 +199,7 @@ def test_the_summary_holds_the_account(tmp_path):
 
 
 def test_a_scheme_that_claims_nothing_accounts_nothing(tmp_path):
-    made = run(scheme="plain", data="demo", iterations=2, seed=1, transport="inprocess", out=tmp_path / "run")
+    made = run(scheme="plain", data="demo-small", iterations=2, seed=1, transport="inprocess", out=tmp_path / "run")
     assert made["privacy"]["accounted"] == {
         "epsilon": None,
         "delta": 1e-5,
@@ -208,7 +208,7 @@ def test_a_scheme_that_claims_nothing_accounts_nothing(tmp_path):
 
 
 def test_the_accounted_figure_of_no_noise_is_infinite(tmp_path):
-    flags = {"data": "demo", "iterations": 2, "seed": 1, "transport": "inprocess", "epsilon": math.inf}
+    flags = {"data": "demo-small", "iterations": 2, "seed": 1, "transport": "inprocess", "epsilon": math.inf}
     made = run(scheme="masked", out=tmp_path / "run", **flags)
     assert made["privacy"]["accounted"]["epsilon"] == "inf"
 

@@ -218,40 +218,48 @@ def test_four_frames_are_kept_for_each_peer_and_older_ones_are_asked_for():
     assert len(resent(party.receive("user:1", again(0)))) == 3
 
 
-def test_a_frame_beyond_all_bytes_that_are_kept_is_not_kept(monkeypatch):
+def test_the_latest_frame_of_every_peer_is_kept_and_older_ones_as_long_as_there_is_room(monkeypatch):
     """An answer of 60 items: array, kind, number, 4 · 60 bytes with a header of two, head; 3 + 242 + 32 = 277."""
     monkeypatch.setattr(party_module, "KEPT_BYTES", 276)
     party = speaker()
-    hear(party, "user:0", 0)
-    hear(party, "user:1", 0)
-    hear(party, "user:1", 1, size=3)
-    [_, large] = hear(party, "user:0", 1, size=60)
-    assert len(large.frame) == 277
-    for peer in ("user:0", "user:1"):
+    latest = {}
+    for peer in ("user:0", "user:1", "user:2"):
+        hear(party, peer, 0)
+        [_, *_, large] = hear(party, peer, 1, 2, size=60)
+        assert len(large.frame) == 277
+        latest[peer] = large.frame
+    for peer, frame in latest.items():
         step = party.receive(peer, again(0))
-        assert (step.sends, step.wants) == ([], (peer, 0, 2))
-    [small] = hear(party, "user:0", 2, size=3)
+        assert (resent(step), step.wants) == ([frame], (peer, 0, 2))
+    [small] = hear(party, "user:0", 3, size=3)
     step = party.receive("user:0", again(0))
-    assert (resent(step), step.wants) == ([small.frame], ("user:0", 0, 2))
+    assert (resent(step), step.wants) == ([small.frame], ("user:0", 0, 3))
+    [smaller] = hear(party, "user:0", 4, size=3)
+    assert resent(party.receive("user:0", again(0))) == [small.frame, smaller.frame]
+    party.forget("user:0")
+    assert resent(party.receive("user:0", again(0))) == []
 
 
 @pytest.mark.parametrize("limit", [300, 1000, 4000, 100_000])
 def test_what_is_kept_is_what_a_list_of_the_latest_frames_keeps(monkeypatch, limit):
-    """With every frame the oldest of its peer goes if there are five, then the oldest of all while all are too long."""
+    """With every frame the oldest of its peer goes if there are five; then, while those that are no peer's latest are
+    too long together, the one that has been no longer the latest for longest."""
     monkeypatch.setattr(party_module, "KEPT_BYTES", limit)
     party, chance = speaker(), random.Random(limit)
     peers = [f"user:{user}" for user in range(6)]
     heard: Counter[str] = Counter()
     numbers: Counter[str] = Counter()
-    kept: list[tuple[str, int, bytes]] = []
+    kept: list[tuple[str, int, bytes]] = []  # without the latest of each peer
+    latest: dict[str, tuple[str, int, bytes]] = {}
     dropped = 0
     for _ in range(400):
         peer = chance.choice(peers)
         for out in hear(party, peer, heard[peer], size=chance.choice([0, 5, 20, 60, 200])):
-            kept.append((peer, numbers[peer], out.frame))
+            kept += [latest[peer]] if peer in latest else []
+            latest[peer] = (peer, numbers[peer], out.frame)
             numbers[peer] += 1
             own = [entry for entry in kept if entry[0] == peer]
-            if len(own) > 4:
+            if len(own) > 3:
                 kept.remove(own[0])
             while sum(len(data) for _, _, data in kept) > limit:
                 del kept[0]
@@ -259,12 +267,13 @@ def test_what_is_kept_is_what_a_list_of_the_latest_frames_keeps(monkeypatch, lim
         heard[peer] += 1
         for name in peers:
             step = party.receive(name, again(0))
-            mine = [(number, data) for owner, number, data in kept if owner == name]
+            own = [latest[name]] if name in latest else []
+            mine = [(number, data) for owner, number, data in kept + own if owner == name]
             assert resent(step) == [data for _, data in mine]
             oldest = mine[0][0] if mine else numbers[name]
             assert step.wants == ((name, 0, oldest) if oldest else None)
-        assert party._kept_bytes == sum(len(data) for _, _, data in kept) <= limit
-        assert list(party._kept) == [(owner, number) for owner, number, _ in kept]
+        assert party._older_bytes == sum(len(data) for _, _, data in kept) <= limit
+        assert list(party._older) == [(owner, number) for owner, number, _ in kept]
     assert (dropped > 100) == (limit < 100_000)
 
 
@@ -291,6 +300,6 @@ def test_what_is_derived_and_what_is_kept_are_all_frames(tmp_path):
     path.write_bytes(run.views["recommender"])
     sent = [out.frame for out in run.frames("recommender") if out.to == "user:1"]
     step = run.parties["recommender"].receive("user:1", again(0))
-    assert len(sent) == 5 and step.wants == ("user:1", 0, 1)  # Hello, three iterations, Finish
+    assert len(sent) == 6 and step.wants == ("user:1", 0, 2)  # Hello, three iterations, Publication, Finish
     older = derive_again(run.card, run.seats["recommender"], str(path), *step.wants)
     assert [out.frame for out in older] + resent(step) == sent

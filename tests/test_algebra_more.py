@@ -15,6 +15,7 @@ from support_brute import Brute, kernel
 from test_algebra import RATINGS
 
 import sim.run
+from actors.own import load_scheme
 from protocol.errors import BadInput
 from protocol.roles import user_index
 from protocol.view import Broken
@@ -63,6 +64,7 @@ def eventful(tmp_path, monkeypatch):
         folder = Path(tmp_path) / f"run{len(list(tmp_path.iterdir()))}"
         data = folder.with_suffix(".csv")
         data.write_text("user,item,rating\n" + "\n".join(lines) + "\n")
+        load_scheme(scheme)
         monkeypatch.setattr(Eventful, "course", course)
         monkeypatch.setattr(sim.run, "InProcess", Eventful)
         given = {"transport": "inprocess", "test_fraction": 0.0, "seed": 1, "dim": 2, "iterations": 3, **flags}

@@ -23,7 +23,7 @@ from sim.audit.accounting import account
 from sim.audit.findings import verdict
 from sim.data import find
 from sim.evidence import open_case
-from sim.folder import jsonable
+from sim.plain import jsonable
 from sim.plan import RunConfig, make_plan
 
 STARS = (1.0, 5.0)

@@ -240,7 +240,7 @@ def test_who_is_invited_and_never_in_time_has_greeted_the_third_party_if_it_is_t
     plan = make_plan(RunConfig(scheme="masked", data="synthetic:4x5:.6", dim=2, iterations=2, seed=1))
     turn = {"invited": "0-2", "contributors": "0"}
     ledger = Ledger(turns=[turn, turn], end={"finished": "0,2-3"})
-    course = course_of(plan.card.scheme, plan.card.params, plan.data, ledger)
+    course = course_of(plan.card.scheme, plan.card.params, plan.data.train, ledger)
     assert course.greeted.tolist() == [1, 0, 1, 0]
     assert [turn.invited.tolist() for turn in course.turns] == [[1, 1, 1, 0]] * 2
     assert [turn.contributors.tolist() for turn in course.turns] == [[1, 0, 0, 0]] * 2  # it may be read twice
@@ -254,7 +254,7 @@ def test_two_forms_at_once_are_refused(made):
     ("arguments", "words"),
     [
         (["--by", "colour"], ["--by", "iteration, edge, kind, party"]),
-        (["--scheme", "plain"], ["--predict"]),
+        (["--scheme", "masked"], ["'plain'", "'masked'", "--scheme"]),
         (["--dim", "10"], ["--predict"]),  # the default
         (["--iteration-seconds", "3"], ["--predict"]),
         (["--link", "wifi=1/1/1"], ["--predict"]),

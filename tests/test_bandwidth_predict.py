@@ -49,18 +49,18 @@ def test_under_churn_it_is_an_expectation_and_says_so():
 
 def test_nothing_is_measured_and_nothing_is_written(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    document = printed("--predict", "--scheme", "masked", "--seed", "1")
+    document = printed("--predict", "--data", "demo-small", "--scheme", "masked", "--seed", "1")
     assert document["match"] is None and document["total"]["wire_bytes"] is None
     assert document["total"]["kernel_bytes"] is None and {row["wire_bytes"] for row in document["rows"]} == {None}
     assert list(tmp_path.iterdir()) == []
 
 
 def test_without_a_seed_only_what_depends_on_it_is_in_doubt():
-    """Plain never names the rated items; of those of demo some have few raters, and a seed may hold all of them out."""
-    assert api.predict_bandwidth(scheme="plain")["basis"] == "exact"
-    document = api.predict_bandwidth(scheme="masked")
+    """Plain never names the rated items; some of demo-small have few raters, and a seed may hold all of them out."""
+    assert api.predict_bandwidth(scheme="plain", data="demo-small")["basis"] == "exact"
+    document = api.predict_bandwidth(scheme="masked", data="demo-small")
     assert document["basis"] == "expectation" and any("--seed" in note for note in document["notes"])
-    assert api.predict_bandwidth(scheme="masked", test_fraction=0.0)["basis"] == "exact"
+    assert api.predict_bandwidth(scheme="masked", data="demo-small", test_fraction=0.0)["basis"] == "exact"
     dense = api.predict_bandwidth(scheme="masked", data="synthetic:200x20:.8")
     assert dense["basis"] == "exact" and dense["notes"] == []
 
@@ -77,12 +77,14 @@ def test_a_whole_number_that_is_only_expected_is_not_called_exact(tmp_path):
     assert half["basis"] == "expectation" and half["online"]["invited"] == 100
 
 
-def test_a_scheme_that_exchanges_nothing_in_its_iterations_is_all_set_up():
-    document = api.predict_bandwidth(scheme="trusted", seed=1)
-    assert {row["iteration"] for row in document["rows"]} == {-1} and document["matrix"] is None
+def test_a_scheme_that_exchanges_nothing_in_its_iterations_is_all_set_up_and_end():
+    document = api.predict_bandwidth(scheme="trusted", data="demo-small", seed=1)
+    assert {row["iteration"] for row in document["rows"]} == {-1, 20} and document["matrix"] is None
+    assert [row["kind"] for row in document["rows"] if row["iteration"] == 20] == ["Publication"]
     assert document["projection"]["links"] == [] and document["per_user_iteration"] is None
-    assert any("everything is set-up" in note for note in document["notes"])
-    assert "everything is set-up" in keyhole("bandwidth", "--predict", "--scheme", "trusted").stdout
+    assert any("of its set-up and its end" in note for note in document["notes"])
+    shown = keyhole("bandwidth", "--predict", "--data", "demo-small", "--scheme", "trusted").stdout
+    assert "of its set-up and its end" in " ".join(shown.split())
 
 
 @pytest.mark.parametrize("by", ["iteration", "edge", "kind"])
@@ -97,7 +99,8 @@ def test_groupings_of_a_prediction_add_up(by):
 
 
 def test_people_read_assumptions_totals_and_times():
-    text = keyhole("bandwidth", "--predict", "--scheme", "masked", "--seed", "1", "--link", "sea=1/1/600").stdout
+    flags = ("--data", "demo-small", "--scheme", "masked", "--seed", "1", "--link", "sea=1/1/600")
+    text = keyhole("bandwidth", "--predict", *flags).stdout
     for words in (
         "Predicted, exactly",
         "Nothing was run",
@@ -143,7 +146,7 @@ def test_the_figures_of_the_largest_sizes_are_printed_in_one_document():
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
 )
 def test_a_prediction_that_is_impossible_ends_with_2_and_the_reason(arguments, words):
-    refused(keyhole("bandwidth", "--predict", *arguments), 2, *words)
+    refused(keyhole("bandwidth", "--predict", "--data", "demo-small", *arguments), 2, *words)
 
 
 def test_faults_are_not_predicted_and_that_is_said():

@@ -20,7 +20,7 @@ SIZES = [(390, "light"), (1440, "light"), (390, "dark"), (1440, "dark")]
 @pytest.fixture(scope="module")
 def report(tmp_path_factory):
     folder = tmp_path_factory.mktemp("page") / "run"
-    run(out=folder, seed=1, transport="inprocess")
+    run(out=folder, data="demo-small", seed=1, transport="inprocess")
     path = folder / "report.html"
     write_page(path, report_page(gather(folder, repetitions=1000)))
     return path
@@ -141,6 +141,63 @@ def test_an_arrow_of_the_diagram_opens_what_its_receiver_saw(fresh):
     arrows.first.focus()
     fresh.page.keyboard.press("Enter")
     assert fresh.page.locator(targets[0]).is_visible() and fresh.said == []
+
+
+def test_a_user_is_chosen_and_what_is_known_of_it_is_told(fresh):
+    chooser, table = fresh.page.get_by_label("Whom?"), fresh.page.locator("#about-table")
+    users = chooser.locator("option").all()
+    told = set()
+    for user in users:
+        name = user.get_attribute("value")
+        chooser.select_option(name)
+        assert fresh.page.locator("#about-command").inner_text().endswith(f"--about {name}")
+        assert name in table.locator("caption").inner_text()
+        told.add(table.locator("tbody").inner_text())
+    assert len(users) > 5 and len(told) > 1 and fresh.said == []
+
+
+def test_every_command_has_a_button_that_copies_it(chrome, report):
+    with opened(chrome, report, permissions=["clipboard-read", "clipboard-write"]) as one:
+        buttons = one.page.get_by_role("button", name="Copy", exact=True)
+        visible = [button for button in buttons.all() if button.is_visible()]
+        assert len(visible) >= 5
+        shown = visible[-1].locator("xpath=..").locator("code")
+        visible[-1].click()
+        one.page.get_by_role("button", name="Copied").wait_for()
+        assert one.page.evaluate("navigator.clipboard.readText()") == shown.text_content()
+        assert one.said == []
+
+
+def test_the_contents_stay_in_sight(shown):
+    assert shown.page.locator("#words").count() == 1
+    shown.page.locator("#accounting").scroll_into_view_if_needed()
+    shown.page.evaluate("window.scrollTo(0, document.body.scrollHeight / 2)")
+    shown.page.wait_for_function("window.scrollY > 1000")
+    box = shown.page.locator("nav").bounding_box()
+    shown.page.evaluate("window.scrollTo({top: 0, behavior: 'instant'})")
+    assert box["y"] == 0 and box["height"] < 60
+
+
+def test_a_term_is_explained_where_it_stands_also_without_a_mouse(fresh):
+    term = fresh.page.locator("a.term").first
+    tip = term.get_attribute("title")
+    assert tip == term.get_attribute("data-tip") and ": " in tip
+    fresh.page.locator("nav a").last.focus()
+    for _ in range(30):
+        fresh.page.keyboard.press("Tab")
+        if fresh.page.evaluate("document.activeElement.className") == "term":
+            break
+    style = "getComputedStyle(document.activeElement, '::after')"
+    assert fresh.page.evaluate(f"{style}.content").strip('"').startswith(tip.split(":")[0])
+    assert fresh.page.evaluate(f"{style}.position") == "fixed"
+
+
+def test_charts_shrink_with_the_screen_and_none_scrolls(chrome, report):
+    with opened(chrome, report, width=390) as one:
+        too_wide = """() => [...document.querySelectorAll('svg.chart')].filter(svg => svg.checkVisibility()
+            && svg.getBoundingClientRect().width > innerWidth).length"""
+        assert one.page.evaluate(too_wide) == 0
+        assert one.page.locator("svg.chart").count() > 5
 
 
 # --- the checks find what is wrong -----------------------------------------------------------------------------------

@@ -26,9 +26,10 @@ INPROCESS = ("run", *SMALL, "--transport", "inprocess")
 ENVIRONMENT = {"PYTHONPATH": str(Path(__file__).parent.parent), "COLUMNS": "200"}
 
 
-def keyhole(*arguments: object):
+def keyhole(*arguments: object, columns: int = 200):
     """The command in this process: its exit code, stdout and stderr."""
-    return CliRunner().invoke(app, [str(argument) for argument in arguments], env=ENVIRONMENT)
+    environment = {**ENVIRONMENT, "COLUMNS": str(columns)}
+    return CliRunner().invoke(app, [str(argument) for argument in arguments], env=environment)
 
 
 def refused(result, code: int, *words: str) -> None:
@@ -75,7 +76,7 @@ def refused(result, code: int, *words: str) -> None:
         (["--ring-bits", "24", "--set", "ring_bits=32"], ["24", "32", "contradict"]),
         (["--scheme", "plain", "--ring-bits", "32"], ["plain", "--ring-bits"]),
         (["--factor-bits", "8"], ["--factor-bits", "32 or 16", "8"]),
-        (["--scheme", "trusted", "--factor-bits", "16"], ["trusted", "--factor-bits"]),
+        (["--scheme", "hybrid", "--factor-bits", "16"], ["hybrid", "--factor-bits"]),
         (["--wire", "paper", "--factor-bits", "16"], ["paper's form sends 32-bit numbers"]),
         (["--epsilon", "1e-9", "--set", "ring_bits=32"], ["wrap mod 2^32"]),
         (["--epsilon", "1e-14"], ["wrap mod 2^64"]),
@@ -98,7 +99,7 @@ def refused(result, code: int, *words: str) -> None:
 )
 def test_bad_arguments_end_with_2_and_one_sentence(tmp_path, monkeypatch, arguments, words):
     monkeypatch.chdir(tmp_path)
-    refused(keyhole("run", *arguments), 2, *words)
+    refused(keyhole("run", "--data", "demo-small", *arguments), 2, *words)
     assert not (tmp_path / "runs").exists(), "a refused run leaves nothing behind"
 
 
@@ -142,7 +143,7 @@ def test_force_does_not_delete_what_is_no_run(tmp_path):
 
 
 def test_too_few_file_descriptors_are_refused_before_anything_starts(tmp_path):
-    command = [sys.executable, "-m", "sim", "run", "--out", str(tmp_path / "run")]
+    command = [sys.executable, "-m", "sim", "run", "--data", "demo-small", "--out", str(tmp_path / "run")]
     limit = partial(resource.setrlimit, resource.RLIMIT_NOFILE, (90, 90))
     result = subprocess.run(command, capture_output=True, text=True, env=os.environ | ENVIRONMENT, preexec_fn=limit)
     assert result.returncode == 2 and result.stdout == ""
@@ -156,7 +157,7 @@ def test_a_port_in_use_is_refused_by_the_actor(tmp_path):
         taken.listen()
         port = taken.getsockname()[1]
         folder = tmp_path / "run"
-        assert keyhole("prepare", "--out", folder, "--port", port).exit_code == 0
+        assert keyhole("prepare", "--data", "demo-small", "--out", folder, "--port", port).exit_code == 0
         where = ("--roster", folder / "roster.json", "--keys", folder / "keys")
         refused(keyhole("actor", "recommender", *where), 2, f":{port}", "choose another port")
 
@@ -179,10 +180,16 @@ def test_json_is_one_document_without_infinity(tmp_path):
     assert summary == json.loads((tmp_path / "run" / "summary.json").read_text())
 
 
-def test_the_table_says_accuracy_bytes_parties_and_where_to_look(tmp_path):
+def test_the_first_screen_answers_four_questions_and_the_tables_are_behind_verbose(tmp_path):
     result = keyhole(*INPROCESS, "--seed", "1", "--out", tmp_path / "run")
     assert result.exit_code == 0
-    for words in ("test RMSE", "user → third_party", "within its claims", "keyhole view", "anchor", "not private"):
+    asked = ("Does it recommend?", "What does it cost?", "Who learns what?", "Is it ε = 8?")
+    screen = " ".join(result.stdout.split())
+    for words in (*asked, "Formula = count", "nothing beyond", "keyhole audit", "anchor", "not private"):
+        assert words in screen
+    assert "user → third_party" not in result.stdout and "item factors" not in result.stdout
+    result = keyhole(*INPROCESS, "--seed", "1", "--out", tmp_path / "again", "--verbose")
+    for words in (*asked, "user → third_party", "item factors", "keyhole view"):
         assert words in result.stdout
 
 
@@ -281,6 +288,7 @@ def test_schemes_and_datasets_can_be_listed(tmp_path):
 
 
 COMMANDS = "run resume view bandwidth verify replay schemes datasets fetch prepare actor bench evaluate compare"
+COMMANDS += " ls diff watch explain new report audit reproduce"
 
 
 @pytest.mark.parametrize("command", COMMANDS.split())
@@ -363,7 +371,7 @@ def test_an_actor_that_was_killed_is_started_again_by_hand_and_goes_on(tmp_path,
 
 def test_keys_that_others_can_read_are_refused(tmp_path):
     folder = tmp_path / "hand"
-    assert keyhole("prepare", "--out", folder).exit_code == 0
+    assert keyhole("prepare", "--data", "demo-small", "--out", folder).exit_code == 0
     where = ["--roster", folder / "roster.json", "--keys", folder / "keys"]
     assert {oct(path.stat().st_mode & 0o777) for path in (folder / "keys").iterdir()} == {"0o600"}
     os.chmod(folder / "keys", 0o750)

@@ -22,7 +22,7 @@ from sim.config import RunConfig
 from sim.data import Column, Dealt, find, load
 from sim.experiments import compare as comparing
 from sim.experiments.compare import Comparison, compare, deal, parse_settings, sees, trust, with_unit
-from sim.experiments.floors import errors, floors, guess, user_means
+from sim.floors import errors, floors, guess, user_means
 from sim.plan import make_plan
 from sim.run import run
 
@@ -31,7 +31,7 @@ QUICK = {"data": "synthetic:12x10:.5", "iterations": 3, "dim": 2}
 ROW = {
     "scheme", "title", "trust", "test_rmse", "test_mae", "plain_test_rmse", "claimed_epsilon", "unit", "accounted",
     "recommender_sees", "determines", "bytes_per_user", "seconds", "iterations", "note", "ranges", "runs", "completed",
-    "beats", "options", "known_weaknesses",
+    "beats", "options", "known_weaknesses", "iterate_test_rmse", "plain_iterate_test_rmse",
 }  # fmt: skip
 
 
@@ -49,9 +49,9 @@ class Talkative(Trusted):
 
     leakage = (
         *Trusted.leakage,
-        Leak("recommender", "Published", "factors", "a diary"),
+        Leak("recommender", "Publication", "factors", "a diary"),
         Leak("recommender", "Hello", "run_id", "a digest"),
-        Leak("recommender", "Published", "user_factors", "only noise", uniform=True),
+        Leak("recommender", "Publication", "iteration", "only noise", uniform=True),
     )
 
 
@@ -119,9 +119,10 @@ def test_a_user_without_ratings_has_the_middle_and_nothing_held_out_has_no_error
 
 
 def test_floors_and_schemes_are_measured_on_the_same_ratings():
-    ratings = load("demo")
+    ratings = load("demo-small")
     for seed in (1, 2):
-        own, theirs = deal(ratings, seed), make_plan(RunConfig(scheme="plain", seed=seed)).data
+        plan = make_plan(RunConfig(scheme="plain", data="demo-small", seed=seed))
+        own, theirs = deal(ratings, seed), plan.data
         for name in ("train", "held_out"):
             ours, others = getattr(own, name), getattr(theirs, name)
             assert ours.items.tobytes() == others.items.tobytes() and ours.values.tobytes() == others.values.tobytes()
@@ -129,9 +130,7 @@ def test_floors_and_schemes_are_measured_on_the_same_ratings():
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(
-    find("ml-100k") is None, reason="ml-100k is absent: set KEYHOLE_DATA or run keyhole fetch ml-100k"
-)
+@pytest.mark.skipif(find("ml-100k") is None, reason="ml-100k is absent: set KEYHOLE_DATA or run keyhole fetch ml-100k")
 def test_the_reference_figures_of_the_floors():
     """The mean of 3 splits is within .015 of user mean 1.04, constant 3.5 1.122 and the constant 3 1.2405."""
     ratings, reference = load("ml-100k"), {"user-mean": 1.04, "constant": 1.122, "middle": 1.2405}
@@ -149,10 +148,10 @@ def test_the_reference_figures_of_the_floors():
 
 
 def test_the_document_on_the_demo_data():
-    made = keyhole("--schemes", "trusted,masked", "--seed", 3, "--json")
+    made = keyhole("--schemes", "trusted,masked", "--data", "demo-small", "--seed", 3, "--json")
     assert made.exit_code == 0, made.stderr
     document = strictly(made.stdout)
-    assert (document["data"], document["seed"], document["seeds"]) == ("demo", 3, [3])
+    assert (document["data"], document["seed"], document["seeds"]) == ("demo-small", 3, [3])
     assert [row["scheme"] for row in document["rows"]] == ["trusted", "masked"]
     for row in document["rows"]:
         assert set(row) == ROW and row["completed"]
@@ -167,12 +166,14 @@ def test_the_document_on_the_demo_data():
 
 
 def test_a_row_has_the_figures_of_the_run_itself(tmp_path):
-    row = compare(Comparison(schemes=("dynamic",), data="demo", iterations=4, epsilon=2.0, seed=5))["rows"][0]
-    flags = {"scheme": "dynamic", "iterations": 4, "epsilon": 2.0, "seed": 5, "transport": "inprocess"}
+    row = compare(Comparison(schemes=("dynamic",), data="demo-small", iterations=4, epsilon=2.0, seed=5))["rows"][0]
+    flags = {"data": "demo-small", "iterations": 4, "epsilon": 2.0, "seed": 5, "transport": "inprocess"}
     summary = run(RunConfig(**flags, views="none"), out=tmp_path / "run")
     accuracy, privacy = summary["accuracy"], summary["privacy"]
     assert (row["test_rmse"], row["test_mae"]) == (accuracy["test_rmse"], accuracy["test_mae"])
     assert row["plain_test_rmse"] == accuracy["plain"]["test_rmse"]
+    assert row["iterate_test_rmse"] == accuracy["iterate"]["test_rmse"] != row["test_rmse"]
+    assert row["plain_iterate_test_rmse"] == accuracy["plain"]["iterate"]["test_rmse"]
     assert row["claimed_epsilon"] == privacy["claimed_epsilon"] == 2.0
     assert {name: row["accounted"][name] for name in privacy["accounted"]} == privacy["accounted"]
     counted = bandwidth(tmp_path / "run", "party")["rows"]  # another reader of the same folder
@@ -208,7 +209,7 @@ def test_epsilon_goes_to_every_scheme_that_takes_one():
 
 
 def test_dim_and_iterations_go_to_the_schemes_that_factorize():
-    asked = {"data": "demo", "iterations": 3, "dim": 2}
+    asked = {"data": "demo-small", "iterations": 3, "dim": 2}
     one, direct = compare(Comparison(schemes=("test_compare:OneRound", "direct"), epsilon=1.0, **asked))["rows"]
     assert one["completed"] and (one["iterations"], direct["iterations"]) == (1, 3)
     bare = compare(Comparison(schemes=("test_compare:OneRound",), epsilon=math.inf, **asked))["rows"][0]
@@ -223,7 +224,7 @@ def test_all_schemes_are_compared_where_none_is_named(monkeypatch):
         return {"seed": 1, "reason": "not today"}
 
     monkeypatch.setattr(comparing, "_run", failed)
-    compare(Comparison())
+    compare(Comparison(data="demo-small"))
     assert asked == list(SCHEMES)
 
 
@@ -241,12 +242,20 @@ def test_options_reach_their_scheme_also_one_of_ones_own():
 
 
 def test_a_floor_is_beaten_by_what_is_below_it_and_by_nothing_else():
-    document = compare(Comparison(schemes=("plain", "trusted"), data="demo"))
+    document = compare(Comparison(schemes=("plain", "trusted"), data="demo-small"))
     for row in document["rows"]:
         assert row["beats"] == [floor["floor"] for floor in document["floors"] if row["test_rmse"] < floor["test_rmse"]]
     below = [{"floor": str(rmse), "test_rmse": rmse} for rmse in (1.0, 1.2, None)]
     assert comparing._beaten(1.1, below) == ["1.2"] and comparing._beaten(1.2, below) == []
     assert comparing._beaten(None, below) is None
+
+
+def test_a_scheme_whose_users_have_no_iterate_has_no_other_reading():
+    masked, covariance = compare(Comparison(schemes=("masked", "covariance"), **QUICK))["rows"]
+    assert masked["ranges"]["iterate_test_rmse"] == [masked["iterate_test_rmse"]] * 2
+    assert covariance["iterate_test_rmse"] is None and covariance["test_rmse"] > 0
+    pair = f"{masked['iterate_test_rmse']:.3f}", f"{masked['plain_iterate_test_rmse']:.3f}"
+    assert show_compare.iterate(masked) == pair and show_compare.iterate(covariance) == ("", "")
 
 
 # ---- what fails
@@ -306,7 +315,7 @@ def test_who_interrupts_stops_the_comparison_and_not_one_run(monkeypatch):
         (["--schemes", "nothing"], ["plain", "masked"]),
         (["--schemes", ","], ["--schemes"]),
         (["--data", "no/such/file"], ["no/such/file"]),
-        (["--users", "0"], ["40"]),
+        (["--users", "0"], ["200 users"]),
         (["--epsilon", "0"], ["--epsilon", "above 0"]),
         (["--epsilon", "nan"], ["--epsilon"]),
         (["--seeds", "0"], ["--seeds", "between 1 and"]),

@@ -85,8 +85,10 @@ def test_every_figure_of_the_table_is_the_documents(document, page):
         cells = page.row(row["scheme"])
         low, high = row["ranges"]["test_rmse"]
         assert cells[1] == f"{row['test_rmse']:.3f}{low:.3f}–{high:.3f}"
-        assert cells[2] == f"{row['plain_test_rmse']:.3f}" and cells[5] == row["determines"]
-        assert cells[3] == show_compare.claimed(row) and cells[4] == show_compare.accounted(row)
+        assert cells[2] == f"{row['plain_test_rmse']:.3f}" and cells[7] == row["determines"]
+        pair = row["iterate_test_rmse"], row["plain_iterate_test_rmse"]
+        assert cells[3:5] == (["", ""] if pair[0] is None else [f"{rmse:.3f}" for rmse in pair])
+        assert cells[5] == show_compare.claimed(row) and cells[6] == show_compare.accounted(row)
     for floor in document["floors"]:
         cells = page.row(f"{floor['title']} (floor)")
         assert cells[1].startswith(f"{floor['test_rmse']:.3f}") and floor["needs"] in cells[2]

@@ -214,9 +214,8 @@ def test_processes_give_what_one_process_gives_and_bytes_are_those_of_the_formul
     options = {"form": form, "predictor": predictor, "items": 12}
     made = {}
     for transport in ("tcp", "inprocess"):
-        config = RunConfig(
-            scheme="covariance", trust="masked", users=6, transport=transport, seed=4, epsilon=2.0, options=options
-        )
+        settings = {"data": "demo-small", "users": 6, "seed": 4, "epsilon": 2.0, "options": options}
+        config = RunConfig(scheme="covariance", trust="masked", transport=transport, **settings)
         made[transport] = run(config, out=tmp_path / transport)
         assert made[transport]["completed"], made[transport]["abort"]
         assert made[transport]["scheme"] == "covariance-masked"
@@ -269,7 +268,8 @@ def test_coarse_rounding_takes_a_wider_ring_and_says_so():
     ratings = [dict.fromkeys(range(60), 3.0)] * 4
     card, _ = small_run("covariance-masked", n_items=60, ratings=ratings, noise="laplace", epsilon=1e-3)
     assert card.params.ring_bits == 64
-    plan = make_plan(RunConfig(scheme="covariance-masked", seed=1, epsilon=1e-3, options={"noise": "laplace"}))
+    settings = {"data": "demo-small", "epsilon": 1e-3, "options": {"noise": "laplace"}}
+    plan = make_plan(RunConfig(scheme="covariance-masked", seed=1, **settings))
     assert any("64" in note for note in plan.notes)
 
 
@@ -285,9 +285,8 @@ def test_what_nobody_rated_cannot_be_told_by_its_digits(noise):
 
 @pytest.mark.parametrize("settings", [{"epsilon": 1e-5}, {"rating_range": (0.0, 10000.0)}])
 def test_neighbours_of_any_size_are_accepted(tmp_path, settings):
-    config = RunConfig(
-        scheme="covariance-masked", users=5, transport="inprocess", seed=1, options={"predictor": "knn"}, **settings
-    )
+    settings = {"data": "demo-small", "users": 5, "options": {"predictor": "knn"}, **settings}
+    config = RunConfig(scheme="covariance-masked", transport="inprocess", seed=1, **settings)
     assert run(config, out=tmp_path / "run")["completed"]
 
 
@@ -298,10 +297,10 @@ def test_a_count_above_all_users_is_refused_and_printed_forms_are_warned_of():
     role.start()
     many = np.full(len(user.inputs.items), 5, np.uint32)
     assert refused(role, "recommender", MaskWelcome(bytes(32), many)) == "OUT_OF_RANGE"
-    plan = make_plan(RunConfig(scheme="covariance-masked", seed=1, options={"joint": False}))
+    plan = make_plan(RunConfig(scheme="covariance-masked", data="demo-small", seed=1, options={"joint": False}))
     assert any("joint=false" in note for note in plan.notes)
     with pytest.raises(BadInput, match="whole number"):
-        make_plan(RunConfig(scheme="covariance-masked", seed=1, options={"items": 2.5}))
+        make_plan(RunConfig(scheme="covariance-masked", data="demo-small", seed=1, options={"items": 2.5}))
 
 
 def test_the_account_has_the_unit_and_the_delta_of_its_noise():

@@ -244,7 +244,8 @@ def test_the_size_limit_leaves_room_for_the_largest_message(predictor):
     "options", [{}, {"predictor": "knn"}, {"noise": "laplace", "unit_of": "user", "items": 20}], ids=str
 )
 def test_a_demo_run_verifies_replays_and_counts_its_bytes(tmp_path, options):
-    config = RunConfig(scheme="covariance", data="demo", transport="inprocess", epsilon=5.0, seed=1, options=options)
+    flags = {"scheme": "covariance", "data": "demo-small", "transport": "inprocess"}
+    config = RunConfig(**flags, epsilon=5.0, seed=1, options=options)
     summary = run_all(config, out=tmp_path / "run")
     assert summary["completed"] and summary["rejected"] == {} and summary["iterations"] == 1
     assert summary["accuracy"]["plain"]["test_rmse"] < summary["accuracy"]["test_rmse"] < 1.6
@@ -301,6 +302,6 @@ def test_a_printed_form_is_said_to_be_one():
 
 
 def test_options_are_refused_in_words_before_anything_starts(tmp_path):
-    config = RunConfig(scheme="covariance", data="demo", transport="inprocess", options={"noise": "loud"})
+    config = RunConfig(scheme="covariance", data="demo-small", transport="inprocess", options={"noise": "loud"})
     with pytest.raises(BadInput, match="noise must be one of gaussian, laplace, not 'loud'"):
         run_all(config, out=tmp_path / "run")

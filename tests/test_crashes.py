@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from support_meter import added_up, traffic_of
-from support_runs import Staged, Witnessed, check_view, long, staged
+from support_runs import End, Staged, Witnessed, check_view, end_of, long, staged
 
 from actors.faults import PHASES, Crash, DiskFull, Faults
 from actors.journal import view_path
@@ -89,7 +89,7 @@ def crash(run: Staged, plans: list[Plan], folder: Path, record: Callable[[str, o
         assert [done.iteration for done in told] == list(range(-1, ITERATIONS)), "each iteration is finished once"
         assert added_up(told, outcome) == traffic, (number, plan)
         assert driver.silent_rounds == 0, "who comes back asks at once, and so do its clients"
-        assert outcome.item_factors is not None and outcome.item_factors.tobytes() == whole, (number, plan)
+        assert end_of(outcome) == whole, (number, plan)
         assert set(outcome.rejected) <= {"REPLAYED", "GAP"}, (number, plan)
         driver.check_views()
         fired, cut = fired + outcome.restarts, cut + driver.torn
@@ -128,7 +128,7 @@ def test_a_party_that_ends_again_and_again_gets_there_in_the_end(run, tmp_path):
     driver = Witnessed(run, Faults(5, crashes=crashes), tmp_path / "run")
     outcome = driver.run()
     assert outcome.abort is None and outcome.restarts == 20
-    assert outcome.item_factors.tobytes() == run.undisturbed(tmp_path / "undisturbed")
+    assert end_of(outcome) == run.undisturbed(tmp_path / "undisturbed")
     driver.check_views()
 
 
@@ -140,17 +140,17 @@ def test_the_users_of_dynamic_do_come_and_go(run, tmp_path):
 # ---- disks that are full
 
 
-def resumed(run: Staged, folder: Path, whole: bytes, **options: Any) -> Outcome:
+def resumed(run: Staged, folder: Path, whole: End, **options: Any) -> Outcome:
     """Once there is space again, it comes to the same end."""
     outcome = InProcess(run.card, run.seats, resume=True, **run.settings(folder), **options).run()
     assert outcome.abort is None and set(outcome.rejected) <= {"REPLAYED", "GAP"}
-    assert outcome.item_factors is not None and outcome.item_factors.tobytes() == whole
+    assert end_of(outcome) == whole
     for seat in run.seats:
         check_view(run.card, seat, folder)
     return outcome
 
 
-def fill(run: Staged, disk: DiskFull, folder: Path, whole: bytes) -> None:
+def fill(run: Staged, disk: DiskFull, folder: Path, whole: End) -> None:
     """The witness sees that nothing is sent which is not in a view."""
     lines: list[int] = []
     driver = Witnessed(run, Faults(full=(disk,)), folder, on_iteration=lambda done: lines.append(done.iteration))
@@ -217,7 +217,7 @@ def test_users_who_keep_no_view_begin_anew_and_are_told_everything_again(run, re
     driver = InProcess(run.card, run.seats, resume=True, **settings())
     outcome = driver.run()
     assert outcome.abort is None and set(outcome.rejected) <= {"REPLAYED", "GAP"}
-    assert outcome.item_factors.tobytes() == whole
+    assert end_of(outcome) == whole
     assert all(party.done for party in driver.parties.values())
 
 
@@ -229,7 +229,7 @@ def test_users_who_had_gone_stay_gone(records, tmp_path):
     assert Witnessed(run, faults, tmp_path / "run").run().abort is not None
     driver = InProcess(run.card, run.seats, resume=True, **run.settings(tmp_path / "run"))
     outcome = driver.run()
-    assert outcome.abort is None and outcome.item_factors.tobytes() == whole
+    assert outcome.abort is None and end_of(outcome) == whole
     assert driver.parties["recommender"].role.gone == {1, 3}
     assert [name for name, party in driver.parties.items() if not party.done] == ["user:1", "user:3"]
 

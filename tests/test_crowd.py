@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import zmq
 from support import small_run
-from support_runs import check_view, staged
+from support_runs import check_view, end_of, staged
 
 from actors import limits
 from actors.doorbell import Doorbell
@@ -45,7 +45,14 @@ def launched(run, folder: Path, connected: int | None, views: frozenset[str] = f
 
 @pytest.mark.parametrize(
     ("scheme", "wire", "connected"),
-    [("dynamic", "compact", 2), ("dynamic", "paper", 5), ("masked", "compact", 3), ("plain", "compact", 2)],
+    [
+        ("dynamic", "compact", 2),
+        ("dynamic", "paper", 5),
+        ("masked", "compact", 3),
+        ("direct", "compact", 2),
+        ("plain", "compact", 2),
+        ("trusted", "compact", 2),
+    ],
 )
 def test_with_few_connections_nothing_differs(scheme, wire, connected, tmp_path):
     run = staged(scheme, wire, n_users=USERS, iterations=4)
@@ -53,7 +60,7 @@ def test_with_few_connections_nothing_differs(scheme, wire, connected, tmp_path)
     expected = run.undisturbed(tmp_path / "expected")
     few, accuracy = launched(run, tmp_path / "few", connected)
     everyone, same = launched(run, tmp_path / "all", None)
-    assert few.item_factors.tobytes() == expected == everyone.item_factors.tobytes()
+    assert end_of(few) == expected == end_of(everyone)
     assert accuracy == same and accuracy.test_mae is not None
     assert set(few.rejected) <= {"REPLAYED"}, "a frame may come twice, and none is missing"
     visits = {row[1]: row[2] for row in few.kernel if row[0] == "recommender" and row[1] != "third_party"}
@@ -277,6 +284,7 @@ def test_a_run_whose_users_take_turns_says_so_is_predicted_to_the_byte_and_canno
     monkeypatch.setattr(limits, "FEWEST_CONNECTED", 1)
     summary = api.run(**settings, out=tmp_path / "few", users_per_process=15)
     assert summary["completed"] and summary["item_factors_sha256"] == plain["item_factors_sha256"]
+    assert summary["predictions_sha256"] == plain["predictions_sha256"] is not None
     assert summary["accuracy"] == plain["accuracy"]
     assert any("At most 6 of the 30 users are connected at a time" in note for note in summary["notes"])
     assert not any("connected at a time" in note for note in plain["notes"])
@@ -284,7 +292,8 @@ def test_a_run_whose_users_take_turns_says_so_is_predicted_to_the_byte_and_canno
     assert told["match"] and told["kernel_match"] and told["differences"] == []
     assert told["total"]["predicted_bytes"] == told["total"]["wire_bytes"]
     assert api.verify(tmp_path / "few")["verified"]
-    (tmp_path / "few" / "summary.json").write_text(json.dumps(summary | {"completed": False}))
+    stopped = {"completed": False, "abort": {"reason": "INTERRUPTED", "sentence": "INTERRUPTED"}}
+    (tmp_path / "few" / "summary.json").write_text(json.dumps(summary | stopped))
     with pytest.raises(BadInput, match="take turns"):
         api.resume(tmp_path / "few")
     with pytest.raises(BadInput, match="Faults need users who stay connected"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import sys
 import time
 from dataclasses import replace
@@ -107,7 +108,7 @@ BROKEN = {
     "a field too few": ("1\t2\t3\n1\t3\n", "file, line 2: 2 fields instead of 3"),
     "a field too many": ("1::2::3\n\n1::3::3::4\n", "file, line 3: 4 fields instead of 3"),
     "two columns": ("1,2\n", "file, line 1: 2 fields instead of 3 or 4"),
-    "no separator": ("\n1 2 3\n", "file, line 2: no tab, :: or comma"),
+    "no separator": ("\n1 2 3\n", "file, line 2: no tab, ::, comma or semicolon"),
     "text for a rating": ("1,2,3\n1,3,good\n", 'file, line 2: the rating "good" is not a finite number'),
     "an unknown header": ("uid,iid,stars\n1,2,3\n", "file, line 1: .* if this is a header, name its columns"),
     "a header without rating": ("user,item,stars\n1,2,3\n", "file, line 1: the header names rating 0 times"),
@@ -156,11 +157,45 @@ def digest(ratings: Ratings) -> str:
 
 def test_demo_is_the_same_everywhere() -> None:
     """If this fails, every published figure about `demo` is void: do not just replace the digest."""
-    assert digest(load("demo")) == "c5e88f1fb6669475"
+    assert digest(load("demo")) == "14c5673401545942"
+    assert digest(load("demo-small")) == "c5e88f1fb6669475"
 
 
 def test_demo_looks_like_ratings() -> None:
     ratings = load("demo")
+    per_user, per_item = np.bincount(ratings.users), np.bincount(ratings.items, minlength=60)
+    assert (ratings.n_users, ratings.n_items) == (200, 60)
+    assert 0.45 <= len(ratings) / 12_000 <= 0.55
+    assert per_user.min() >= 22 and per_user.max() >= 2 * per_user.min()
+    assert np.median(per_user) < per_user.mean(), "more users are light than heavy"
+    assert per_item.min() >= 30 and per_item.max() >= 2 * np.median(per_item)
+    assert 3.3 <= ratings.values.mean() <= 3.7 and 1.0 <= ratings.values.std() <= 1.2
+    stars = np.bincount(ratings.values.astype(int))[1:]
+    assert stars.argmin() == 0 and stars.argmax() in (2, 3) and stars.min() > 0.05 * len(ratings)
+
+
+def test_demo_has_names_and_titles_that_can_be_told_apart() -> None:
+    ratings = load("demo")
+    assert ratings.item_titles is not None
+    assert len(set(ratings.item_titles)) == 60 == ratings.n_items
+    assert len(set(ratings.user_names)) == 200 == ratings.n_users
+    assert all(re.fullmatch(r"The [A-Z][A-Za-z-]+( [A-Z][a-z]+){1,2}", title) for title in ratings.item_titles)
+    assert ratings.first_users(3).item_titles == ratings.item_titles
+    assert load("demo-small").item_titles is None
+
+
+def test_who_likes_a_title_likes_the_others_of_its_shelf() -> None:
+    """Two shelves, by the side of the taste: over users, the mean stars of one rise where those of the other fall."""
+    ratings, made = load("demo"), generate.demo()
+    means = np.bincount(ratings.items, ratings.values) / np.bincount(ratings.items)
+    rest = ratings.values - means[ratings.items]
+    side = (made.item_tastes[:, 0] > 0)[ratings.items]
+    of = [np.bincount(ratings.users[mask], rest[mask]) / np.bincount(ratings.users[mask]) for mask in (side, ~side)]
+    assert np.corrcoef(*of)[0, 1] < -0.5
+
+
+def test_a_small_demo_looks_like_ratings() -> None:
+    ratings = load("demo-small")
     per_user, per_item = np.bincount(ratings.users), np.bincount(ratings.items, minlength=60)
     assert (ratings.n_users, ratings.n_items) == (40, 60)
     assert 0.2 <= len(ratings) / 2400 <= 0.3
@@ -175,9 +210,9 @@ def ridge(side: Ints, features: Floats, rest: Floats, count: int) -> Floats:
     return np.array([np.linalg.solve(f.T @ f + 2 * np.eye(4), f.T @ r) for f, r in rows])
 
 
-def test_factors_predict_the_demo_better_than_the_mean_of_the_user() -> None:
+def test_factors_predict_the_small_demo_better_than_the_mean_of_the_user() -> None:
     """Alternating least squares of rank 4 around the mean; without low rank in the data it could not win."""
-    users = split(load("demo"), 0.2, SEED)
+    users = split(load("demo-small"), 0.2, SEED)
     owner = np.repeat(np.arange(40), [len(user.items) for user in users])
     item = np.concatenate([user.items for user in users]).astype(np.int64)
     value = np.concatenate([user.values for user in users])

@@ -13,8 +13,9 @@ from pathlib import Path
 import msgpack
 import psutil
 import pytest
+from support_runs import end_of
 
-from actors.channel import receive_file
+from actors.channel import Orders, receive_order
 from actors.faults import Crash, Faults
 from actors.launch import Launch, Staff
 from actors.nursery import Nursery
@@ -92,7 +93,7 @@ def test_a_restarted_user_goes_on_from_its_view_and_nothing_is_missing(tmp_path,
     assert outcome.abort is None and outcome.gone == []
     assert len(killer.killed) >= 5 and outcome.restarts >= 5
     assert set(outcome.rejected) <= {"REPLAYED"}  # the same bytes once more, and nothing else
-    assert outcome.item_factors.tobytes() == in_process(plan).item_factors.tobytes()
+    assert end_of(outcome) == end_of(in_process(plan))
 
 
 def losses(plan: Plan, folder: Path) -> tuple[dict[int, frozenset[int]], dict[int, frozenset[int]]]:
@@ -131,7 +132,7 @@ def test_a_vanished_user_costs_its_contribution_and_nothing_else(tmp_path, wire)
     silent, gone = losses(plan, tmp_path / "run")
     assert sum(len(users) for users in gone.values()) == len(outcome.gone)
     same = in_process(plan, silent=silent, gone=gone)
-    assert outcome.item_factors.tobytes() == same.item_factors.tobytes()
+    assert end_of(outcome) == end_of(same)
 
 
 def test_nobody_waits_for_a_vanished_user_of_masked(tmp_path):
@@ -186,7 +187,7 @@ def test_a_process_that_ends_before_it_has_a_party_is_replaced(tmp_path):
     outcome = run_with_deaths(plan, tmp_path / "run", "restart", killer)
     thread.join()
     assert struck and outcome.abort is None
-    assert outcome.item_factors.tobytes() == in_process(plan).item_factors.tobytes()
+    assert end_of(outcome) == end_of(in_process(plan))
 
 
 def test_the_order_of_a_process_that_took_it_and_ended_is_given_again(tmp_path):
@@ -195,15 +196,16 @@ def test_the_order_of_a_process_that_took_it_and_ended_is_given_again(tmp_path):
     secrets, roster = make_roster(plan)
     launch = Launch(roster, secrets, Staff(tmp_path, plan.views, 60.0))
     launch._nursery = Nursery.__new__(Nursery)
-    launch._nursery._lines = {}
-    launch._nursery._orders, taker = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    launch._nursery._lines, launch._nursery._behind = {}, {}
+    near, taker = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    launch._nursery._orders = Orders(near)
     taker.settimeout(10)
     launch._nursery.fork = lambda count: forked.append(count)
     forked: list[int] = []
     taken = []
 
     def take() -> int:
-        data, line, _ = receive_file(taker)
+        data, line, _ = receive_order(taker)
         taken.append(msgpack.unpackb(data)["parties"])
         return line
 

@@ -20,9 +20,9 @@ from test_traffic import metered
 from test_trusted import RATINGS, f32, to_laplace, u32
 
 from protocol.errors import BadInput, Reason, Rejected
-from protocol.messages import Finish, Hello, ItemFactors, Join, NoiseKeys, NoisyGradient
+from protocol.messages import Finish, Hello, ItemFactors, Join, NoiseKeys, NoisyGradient, Publication
 from protocol.params import Params
-from protocol.roles import Done, Send, role_of
+from protocol.roles import Send, role_of
 from protocol.schemes import find_scheme
 from protocol.schemes.direct import Direct, DirectParams, DirectRecommender, DirectUser
 from protocol.seating import Card, Seat
@@ -345,7 +345,15 @@ def test_a_user_refuses_wrong_factors_and_a_wrong_end():
     for end in (0, 1, 2, 4):
         refuse(user, "recommender", Finish(end), Reason.WRONG_ITERATION)
     refuse(user, "user:0", Finish(3), Reason.UNKNOWN_SENDER)
-    assert user.receive("recommender", Finish(3)) == [Done()]
+    refuse(user, "recommender", Finish(3), Reason.WRONG_KIND)  # nothing was published
+    published = f32([1, 0], [0, 1], *[[0.5, 0.5]] * (user.params.n_items - 2))
+    for wrong in (published[:-1], published[user.inputs.items]):
+        refuse(user, "recommender", Publication(3, wrong), Reason.WRONG_LENGTH)
+    assert user.receive("recommender", Publication(3, published)) == []
+    refuse(user, "recommender", Publication(3, published), Reason.DUPLICATE)
+    refuse(user, "recommender", offer(2, TWO), Reason.WRONG_ITERATION)
+    [done] = user.receive("recommender", Finish(3))
+    assert done.result is not None and len(done.result) == user.params.n_items
 
 
 def test_a_recommender_refuses_wrong_uploads_and_goes_on():
@@ -379,7 +387,10 @@ def test_a_recommender_refuses_wrong_uploads_and_goes_on():
     before = role.item_factors.copy()
     assert role.receive("user:2", NoisyGradient(0, f32([4, 0], [0, 0], [64, -32]))) == []
     *ends, done = role.receive("user:1", NoisyGradient(0, f32([3, 5], [8, 2])))
-    assert [(send.to, send.message.iteration) for send in ends] == [(f"user:{n}", 1) for n in range(3)]
+    assert [(type(send.message), send.to, send.message.iteration) for send in ends] == [
+        (kind, f"user:{n}", 1) for kind in (Publication, Finish) for n in range(3)
+    ]
+    assert all(np.array_equal(send.message.factors, done.result.astype(np.float32)) for send in ends[:3])
     # sums by item, divided by the number of raters
     means = np.array([[5 / 2, 0], [3 / 2, 6 / 2], [8 / 2, 2 / 2], [64, -32], [0, 0]])
     rated = np.array([[1], [1], [1], [1], [0]])

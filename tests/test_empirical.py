@@ -25,7 +25,7 @@ from sim.audit.empirical_repeat import play_chunk, play_once, repeat
 from sim.audit.empirical_statistics import centred_sums, gradients
 from sim.audit.findings import verdict
 from sim.evidence import open_case
-from sim.folder import jsonable
+from sim.plain import jsonable
 
 STARS = (1.0, 5.0)
 SEED = bytes(range(32))
@@ -219,7 +219,7 @@ def test_direct_without_rho_is_beyond_its_claim_and_with_it_within():
     shape = Shape(2, 1, STARS, (1, 1), np.array([2]))
     for rho in (True, False):
         params, _ = direct.make_params(shape, dim=1, iterations=2, epsilon=1.0, rho=rho)
-        rows = rows_of(direct, "whole", "difference", params=params, repetitions=2400, confidence=0.95)
+        rows = rows_of(direct, "whole", "difference", params=params, repetitions=8000, confidence=0.95)
         exceeding = {row.statistic.name for row in rows if row.exceeds}
         # a share alone is b/√2 of noise
         without = {"upload", "difference of two released sums", "difference of two uploads"}

@@ -10,7 +10,8 @@ from sim.api import audit, bandwidth, run, verify
 from sim.config import RunConfig
 from sim.plan import make_plan
 
-FLAGS = {"scheme": "example_shares:Shares", "dim": 1, "iterations": 1, "seed": 1, "test_fraction": 0.0}
+SIZES = {"data": "demo-small", "dim": 1, "iterations": 1, "test_fraction": 0.0}
+FLAGS = {"scheme": "example_shares:Shares", "seed": 1, **SIZES}
 EXAMPLE = Path(__file__).with_name("example_shares.py")
 
 

@@ -51,7 +51,7 @@ def drawn_course(plan: Plan) -> Course:
         before = now
     if churn is None:
         ledger.turns = [{}] * params.iterations
-    return course_of(plan.card.scheme, params, plan.data, ledger)
+    return course_of(plan.card.scheme, params, plan.data.train, ledger)
 
 
 def totals(scheme: Scheme, params: Params, course: Course, *, by_row: bool = True) -> Totals:
@@ -80,7 +80,7 @@ STAYS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("flags", STAYS.values(), ids=STAYS.keys())
 def test_for_users_who_stay_groups_cost_what_single_users_cost(flags):
-    plan = make_plan(RunConfig(**{"seed": 5, "iterations": 4, **flags}))
+    plan = make_plan(RunConfig(**{"data": "demo-small", "seed": 5, "iterations": 4, **flags}))
     scheme, params = plan.card.scheme, plan.card.params
     expected = expect(scheme, params, crowd_of(plan.shape), plan.config.join, plan.config.leave)
     assert expected.stays and expected.doubt == 0

@@ -11,13 +11,14 @@ import pytest
 from support import small_run
 from typer.testing import CliRunner
 
+from actors.own import load_scheme
 from protocol.errors import BadInput
 from protocol.roles import user_name
 from protocol.schemes.masked import Masked
 from protocol.tape import Envelopes, exponential
 from sim.cli import app
 from sim.experiments import algebra_bench, bench, growth, metering, noise_cost
-from sim.experiments.cells import GRID, Cell, run_cell
+from sim.experiments.cells import GRID, LINE_FORMAT, Cell, run_cell
 from sim.experiments.evaluate import evaluate, grid, means, read_lines, write_parquet
 from sim.inprocess import InProcess
 from sim.plan import make_plan
@@ -36,7 +37,7 @@ KEYS = [bytes([number]) * 32 for number in range(5)]
 
 
 def demo_cell(**changes) -> Cell:
-    settings = {"scheme": "masked", "data": "demo", "epsilon": 8.0, "dim": 4, "iterations": 3, "seed": 1}
+    settings = {"scheme": "masked", "data": "demo-small", "epsilon": 8.0, "dim": 4, "iterations": 3, "seed": 1}
     return Cell(**{**settings, "test_fraction": 0.2, **changes})
 
 
@@ -78,7 +79,7 @@ def test_equal_keys_of_two_users_become_one_object():
 
 
 def test_the_inprocess_benchmark_measures_both_sides():
-    result = bench.bench_inprocess("demo", 4)
+    result = bench.bench_inprocess("demo-small", 4)
     assert len(result["samples"]) == 3
     assert result["ratio"] == pytest.approx(result["median"] / result["floor_median"])
     assert {"users", "dim", "items_per_user"} <= set(result["config"])
@@ -94,7 +95,7 @@ def test_without_the_ratings_a_stand_in_is_used_and_named(monkeypatch):
 
 
 def test_bench_on_the_command_line(monkeypatch):
-    monkeypatch.setitem(bench.BENCHES, "inprocess", lambda: bench.bench_inprocess("demo", 3))
+    monkeypatch.setitem(bench.BENCHES, "inprocess", lambda: bench.bench_inprocess("demo-small", 3))
     made = CliRunner().invoke(app, ["bench", "inprocess", "--json"])
     assert made.exit_code == 0
     assert set(json.loads(made.stdout)) == {"name", "config", "samples", "median", "floor_median", "ratio"}
@@ -184,33 +185,47 @@ def test_growth_on_the_command_line(monkeypatch):
 # ---- one cell
 
 
-def test_a_cell_measures_what_the_run_itself_reports(tmp_path):
+@pytest.mark.parametrize("scheme", ["masked", "trusted", "dynamic"])
+def test_a_cell_measures_what_the_run_itself_reports(tmp_path, scheme):
     from sim.run import run
 
-    cell = demo_cell(iterations=5)
+    cell = demo_cell(scheme=scheme, iterations=5)
     line, summary = run_cell(cell), run(cell.config(), out=tmp_path / "run")
     accuracy = summary["accuracy"]
-    for name in ("train_mae", "train_rmse", "test_mae", "test_rmse", "mae_increase"):
-        assert line[name] == pytest.approx(accuracy[name], abs=1e-9)
-    assert line["plain_test_rmse"] == pytest.approx(accuracy["plain"]["test_rmse"])
-    assert line["abort"] is None
+    assert line["abort"] is None and line["mae_increase"] == pytest.approx(accuracy["mae_increase"], abs=1e-9)
+    names = ("train_mae", "train_rmse", "test_mae", "test_rmse")
+    for ours, theirs, plain in (
+        (line, accuracy, accuracy["plain"]),
+        (line["as_published"], accuracy["as_published"], accuracy["plain"]["as_published"]),
+        (line["iterate"], accuracy["iterate"], accuracy["plain"]["iterate"]),
+    ):
+        assert [ours[name] for name in names] == pytest.approx([theirs[name] for name in names], abs=1e-9)
+        assert ours["plain_test_rmse"] == pytest.approx(plain["test_rmse"], abs=1e-9)
+        assert ours["mae_increase"] == pytest.approx(theirs["train_mae"] - plain["train_mae"], abs=1e-9)
+    assert len({line["test_rmse"], line["as_published"]["test_rmse"], line["iterate"]["test_rmse"]}) == 3
 
 
 def test_the_distribution_of_errors_by_hand():
-    """From U and V of the roles, one rating at a time."""
+    """From U and V of the roles, one rating at a time; and so for the profile that each of them fitted."""
     cell = demo_cell(test_fraction=0.0)
     line, plan = run_cell(cell), make_plan(cell.config())
     driver = InProcess(plan.card, plan.seats())
     items = driver.run().item_factors
-    errors = []
-    for user, own in enumerate(plan.data):
-        factors = driver.parties[user_name(user)].role.user_factors
-        for item, rating in zip(own.items, own.values, strict=True):
-            prediction = sum(float(a) * float(b) for a, b in zip(factors, items[item], strict=True))
-            errors.append(abs(rating - min(max(prediction, 1.0), 5.0)))
-    assert line["within"] == pytest.approx({"0.5": share(errors, 0.5), "1": share(errors, 1), "2": share(errors, 2)})
-    assert line["cdf"] == pytest.approx([share(errors, threshold) for threshold in GRID])
-    assert line["cdf"][-1] == 1 and line["test_cdf"] is None and line["test_rmse"] is None
+    for found, factors_of in (
+        (line["iterate"], lambda role: role.user_factors),
+        (line["as_published"], lambda role: role.profile.as_printed),
+        (line, lambda role: role.profile.factors),
+    ):
+        errors = []
+        for user, own in enumerate(plan.data):
+            factors = factors_of(driver.parties[user_name(user)].role)
+            for item, rating in zip(own.items, own.values, strict=True):
+                prediction = sum(float(a) * float(b) for a, b in zip(factors, items[item], strict=True))
+                errors.append(abs(rating - min(max(prediction, 1.0), 5.0)))
+        within = {"0.5": share(errors, 0.5), "1": share(errors, 1), "2": share(errors, 2)}
+        assert found["within"] == pytest.approx(within)
+        assert found["cdf"] == pytest.approx([share(errors, threshold) for threshold in GRID])
+        assert found["cdf"][-1] == 1 and found["test_cdf"] is None and found["test_rmse"] is None
 
 
 def share(errors: list[float], threshold: float) -> float:
@@ -223,15 +238,17 @@ def test_without_noise_masked_costs_nothing():
 
 @pytest.mark.parametrize("scheme", ["plain", "trusted", "direct", "dynamic"])
 def test_every_factorization_scheme_has_cells(scheme):
-    (cell,) = grid([scheme], [8.0], [4], [3], 1, "demo", 0.2)
+    (cell,) = grid([scheme], [8.0], [4], [3], 1, "demo-small", 0.2)
     assert cell.epsilon == (None if scheme == "plain" else 8.0)
     assert run_cell(cell)["train_mae"] > 0
 
 
 def test_an_aborted_run_is_a_result():
+    load_scheme("test_experiments:Runaway")
     line = run_cell(demo_cell(scheme="test_experiments:Runaway"))
     assert "iteration 0" in line["abort"]
-    assert means([line])[0]["aborted"] == 1 and means([line])[0]["train_mae"] is None
+    (row,) = means([line])
+    assert row["aborted"] == 1 and row["train_mae"] is None and row["iterate"]["train_mae"] is None
 
 
 # ---- a grid
@@ -239,7 +256,7 @@ def test_an_aborted_run_is_a_result():
 
 def test_a_second_call_runs_what_is_missing_only(tmp_path, monkeypatch):
     out = tmp_path / "results.jsonl"
-    cells = grid(["masked"], [1.0, 8.0], [2], [2], 2, "demo", 0.2)
+    cells = grid(["masked"], [1.0, 8.0], [2], [2], 2, "demo-small", 0.2)
     first = evaluate(cells[:3], out, jobs=1)
     before = out.read_bytes()
     ran = []
@@ -252,9 +269,21 @@ def test_a_second_call_runs_what_is_missing_only(tmp_path, monkeypatch):
     assert len(ran) == 1
 
 
+def test_lines_of_the_format_before_are_neither_used_nor_touched(tmp_path):
+    """Their figures were those of the iterate: in one mean with others they would be mixed up."""
+    out = tmp_path / "results.jsonl"
+    cells = grid(["masked"], [8.0], [2], [2], 2, "demo-small", 0.2)
+    described = {name: value for name, value in cells[0].describe().items() if name != "format"}
+    old = json.dumps({"cell": described, "seconds": 0.1, "abort": None, "train_mae": 99.0}) + "\n"
+    out.write_text(old)
+    lines = evaluate(cells, out, jobs=1)
+    assert [line["cell"]["format"] for line in lines] == [LINE_FORMAT] * 2 and means(lines)[0]["train_mae"] < 4
+    assert out.read_text().startswith(old) and len(read_lines(out)) == 3
+
+
 def test_a_line_that_was_cut_off_is_run_again(tmp_path):
     out = tmp_path / "results.jsonl"
-    cells = grid(["masked"], [8.0], [2], [2], 2, "demo", 0.2)
+    cells = grid(["masked"], [8.0], [2], [2], 2, "demo-small", 0.2)
     evaluate(cells, out, jobs=1)
     whole = out.read_text()
     out.write_text(whole[:-40])
@@ -274,7 +303,7 @@ def test_a_file_of_something_else_is_refused_and_left_alone(tmp_path, text):
 
 
 def test_processes_give_the_same_lines(tmp_path):
-    cells = grid(["masked", "plain"], [8.0, math.inf], [2], [2], 1, "demo", 0.2)
+    cells = grid(["masked", "plain"], [8.0, math.inf], [2], [2], 1, "demo-small", 0.2)
     assert [cell.epsilon for cell in cells] == [8.0, math.inf, None]
     alone = evaluate(cells, tmp_path / "a.jsonl", jobs=1)
     together = evaluate(cells, tmp_path / "b.jsonl", jobs=2)
@@ -283,16 +312,18 @@ def test_processes_give_the_same_lines(tmp_path):
 
 
 def test_means_over_seeds(tmp_path):
-    lines = evaluate(grid(["masked"], [8.0], [2], [2], 3, "demo", 0.2), tmp_path / "r.jsonl", jobs=1)
+    lines = evaluate(grid(["masked"], [8.0], [2], [2], 3, "demo-small", 0.2), tmp_path / "r.jsonl", jobs=1)
     (row,) = means(lines)
     assert row["seeds"] == 3 and row["aborted"] == 0 and "seed" not in row
     assert row["train_mae"] == pytest.approx(np.mean([line["train_mae"] for line in lines]))
     assert row["within"]["1"] == pytest.approx(np.mean([line["within"]["1"] for line in lines]))
+    for reading in ("as_published", "iterate"):
+        assert row[reading]["test_rmse"] == pytest.approx(np.mean([line[reading]["test_rmse"] for line in lines]))
 
 
 def test_parquet_holds_the_same_figures(tmp_path):
     pyarrow = pytest.importorskip("pyarrow.parquet")
-    cells = grid(["masked", "plain"], [8.0, math.inf], [2], [2], 1, "demo", 0.2)
+    cells = grid(["masked", "plain"], [8.0, math.inf], [2], [2], 1, "demo-small", 0.2)
     lines = evaluate(cells, tmp_path / "r.jsonl", jobs=1)
     assert write_parquet(lines, tmp_path / "r.parquet")
     table = pyarrow.read_table(tmp_path / "r.parquet").to_pylist()
@@ -303,12 +334,13 @@ def test_parquet_holds_the_same_figures(tmp_path):
 def test_evaluate_on_the_command_line(tmp_path):
     out = str(tmp_path / "r.jsonl")
     flags = ["--schemes", "masked", "--epsilon", "1,8", "--dim", "2", "--iterations", "2", "--seeds", "1"]
-    made = CliRunner().invoke(app, ["evaluate", *flags, "--data", "demo", "--out", out, "--jobs", "1", "--json"])
+    made = CliRunner().invoke(app, ["evaluate", *flags, "--data", "demo-small", "--out", out, "--jobs", "1", "--json"])
     assert made.exit_code == 0
     document = json.loads(made.stdout)
     assert [row["epsilon"] for row in document["means"]] == [1.0, 8.0] and len(document["cells"]) == 2
-    shown = CliRunner().invoke(app, ["evaluate", *flags, "--data", "demo", "--out", out, "--jobs", "1"])
+    shown = CliRunner().invoke(app, ["evaluate", *flags, "--data", "demo-small", "--out", out, "--jobs", "1"])
     assert shown.exit_code == 0 and "train MAE" in shown.stdout
+    assert all(word in shown.stdout for word in ("solved", "λ = .001", "iterate"))
 
 
 @pytest.mark.parametrize(
@@ -345,10 +377,19 @@ def test_the_rows_of_the_table_share_cells():
 
 def test_the_page_sets_ours_beside_the_reference_and_the_claim():
     cell = demo_cell(dim=10, epsilon=1.0, iterations=2)
-    line = {**run_cell(cell), "mae_increase": 0.123, "test_rmse": 1.5}
-    page = noise_cost.markdown([line])
-    row = next(text for text in page.splitlines() if text.startswith("| masked, d=10, 80/20: MAE increase"))
-    assert [part.strip() for part in row.split("|")[2:-1]] == ["measured (1 seed)", "–", "–", "0.123", *["–"] * 4]
+    line = {**run_cell(cell), "mae_increase": 0.123}
+    for reading, value in (("iterate", 0.456), ("as_published", 0.789)):
+        line[reading] = {**line[reading], "mae_increase": value}
+    page = noise_cost.markdown([line]).splitlines()
+    start = next(place for place, text in enumerate(page) if text.startswith("| masked, d=10, 80/20: MAE increase"))
+    rows = [[part.strip() for part in text.split("|")[2:-1]] for text in page[start : start + 4]]
+    assert [row[:4] for row in rows] == [
+        ["iterate, measured (1 seed)", "–", "–", "0.456"],
+        ["iterate, reference (1 seed)", "1.42", "1.18", "0.470"],
+        ["solved, λ = .001, measured (1 seed)", "–", "–", "0.789"],
+        ["solved, each user's λ, measured (1 seed)", "–", "–", "0.123"],
+    ]
+    page = "\n".join(page)
     assert "0.47" in page and "≈ 0" in page and "not run" in page and "not reproducible" in page
 
 

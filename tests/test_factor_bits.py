@@ -156,13 +156,12 @@ SMALL = {"data": "synthetic:8x9:.5", "dim": 3, "iterations": 3, "seed": 5}
     ids=str,
 )
 def test_every_width_gives_the_same_factors_in_one_process_and_in_many(scheme, flags, tmp_path):
-    digests = {
-        run(RunConfig(scheme=scheme, transport=transport, **SMALL, **flags), out=tmp_path / transport)[
-            "item_factors_sha256"
-        ]
+    made = [
+        run(RunConfig(scheme=scheme, transport=transport, **SMALL, **flags), out=tmp_path / transport)
         for transport in ("inprocess", "tcp")
-    }
-    assert len(digests) == 1 and None not in digests
+    ]
+    for digest in ("item_factors_sha256", "predictions_sha256"):
+        assert made[0][digest] == made[1][digest] is not None
 
 
 @pytest.mark.parametrize("scheme", ["masked", "dynamic"])
@@ -206,7 +205,7 @@ def test_twenty_items_at_dim_50_reach_a_user_in_less_than_2_4_kilobytes():
     assert wire_size(sent[0]) <= 2400
 
 
-MEMORY = {"data": "demo", "transport": "inprocess", "views": "none", "seed": 3, "iterations": 30, "dim": 4}
+MEMORY = {"data": "demo-small", "transport": "inprocess", "views": "none", "seed": 3, "iterations": 30, "dim": 4}
 
 
 @pytest.fixture(scope="module")
@@ -254,7 +253,7 @@ def test_a_run_that_was_aborted_has_no_cost(tmp_path):
 def test_the_person_is_told_the_cost_as_a_measurement(tmp_path):
     flags = ("run", "--scheme", "plain", "--data", "synthetic:6x5:.5", "--iterations", "2", "--dim", "2", "--seed", "1")
     flags = (*flags, "--transport", "inprocess", "--out", tmp_path / "run")
-    shown = " ".join(keyhole(*flags, "--factor-bits", "16").stdout.split())
+    shown = " ".join(keyhole(*flags, "--factor-bits", "16", "--verbose").stdout.split())
     cost = json.loads((tmp_path / "run" / "summary.json").read_text())["accuracy"]["factor_bits"]
     words = f"16-bit factors instead of 32-bit ones: train MAE {cost['train_mae_cost']:+.2g}, test RMSE"
     assert words in shown and "(measured on plain, same data and seed)" in shown

@@ -15,7 +15,7 @@ import pytest
 from scipy import stats
 from support import FALSE_ALARM, small_run
 from support_meter import added_up, traffic_of
-from support_runs import Staged, Witnessed, long, staged
+from support_runs import Staged, Witnessed, end_of, long, staged
 
 from actors.faults import (
     AGAIN_FATES,
@@ -258,7 +258,7 @@ def endure(run: Staged, plans: int, folder: Path, record: Callable[[str, object]
         full = (DiskFull(draw.choice(sorted(run.everyone)), draw.randrange(40), draw.randrange(200)),)
         driver, was_full = suffer(run, Faults(seed, 0.3, full=full if seed % 4 == 0 else ()), seed, folder / "run")
         outcome = driver.outcome
-        assert outcome.item_factors is not None and outcome.item_factors.tobytes() == whole, seed
+        assert end_of(outcome) == whole, seed
         assert "CONFLICT" not in outcome.rejected, "a retry is the same bytes"
         driver.check_views()
         counts.update(outcome.rejected)
@@ -291,7 +291,7 @@ def test_users_may_go_for_good_while_all_of_it_happens(seed, tmp_path):
     whole = run.undisturbed(tmp_path / "undisturbed")
     driver = Witnessed(run, Faults(seed, 0.2), tmp_path / "run")
     outcome = driver.run()
-    assert outcome.abort is None and outcome.item_factors.tobytes() == whole
+    assert outcome.abort is None and end_of(outcome) == whole
     assert driver.parties["recommender"].role.gone == {1, 3}
 
 
@@ -344,7 +344,7 @@ def test_who_keeps_no_view_does_not_end_but_its_frames_suffer():
     crashes = tuple(Crash(seat.party, "start", 0, PHASES[0]) for seat in seats)
     outcome = FaultyInProcess(card, seats, Faults(2, 0.3, crashes)).run()
     assert outcome.abort is None and outcome.restarts == 0 and sum(outcome.rejected.values()) > 10
-    assert outcome.item_factors.tobytes() == plain.item_factors.tobytes()
+    assert end_of(outcome) == end_of(plain)
 
 
 # ---- silence

@@ -227,8 +227,9 @@ def test_available_tells_present_from_absent(internet: Internet) -> None:
     internet.archive = archive({"ml-100k/u.data": U_DATA})
     folder = fetch("ml-100k")
     sets = {entry.name: entry for entry in available()}
-    assert set(sets) == {"demo", "synthetic:USERSxITEMS[:DENSITY[:RANK]]", "netflix-shaped", *NAMED}
-    assert (sets["demo"].where, sets["demo"].ratings) == ("built in", len(load("demo")))
+    assert set(sets) == {"demo", "demo-small", "synthetic:USERSxITEMS[:DENSITY[:RANK]]", "netflix-shaped", *NAMED}
+    for name in ("demo", "demo-small"):
+        assert (sets[name].where, sets[name].ratings) == ("built in", len(load(name)))
     assert (sets["ml-100k"].where, sets["ml-100k"].users) == (str(folder), 943)
     assert (sets["ml-1m"].where, sets["ml-1m"].how) == (None, "keyhole fetch ml-1m")
 

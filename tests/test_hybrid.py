@@ -158,7 +158,8 @@ def test_every_order_of_arrival_publishes_the_same():
 
 
 def test_a_demo_run_verifies_replays_and_counts_its_bytes(tmp_path):
-    config = RunConfig(scheme="hybrid", data="demo", transport="inprocess", epsilon=5.0, seed=1, options={"gamma": 0.5})
+    flags = {"scheme": "hybrid", "data": "demo-small", "transport": "inprocess"}
+    config = RunConfig(**flags, epsilon=5.0, seed=1, options={"gamma": 0.5})
     summary = run_all(config, out=tmp_path / "run")
     assert summary["completed"] and summary["rejected"] == {}
     assert summary["accuracy"]["plain"]["test_rmse"] < summary["accuracy"]["test_rmse"] < 1.6

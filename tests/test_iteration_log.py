@@ -14,6 +14,7 @@ from actors.channel import Mailbox
 from actors.launch import Launch, Staff
 from actors.meter import Tally
 from actors.outcome import IterationDone, Outcome
+from actors.own import load_scheme
 from protocol.framing import HANDSHAKE, Traffic
 from protocol.schemes.dynamic import DynamicThirdParty
 from protocol.schemes.dynamic_recommender import DynamicRecommender
@@ -106,18 +107,54 @@ def test_the_total_has_everything_that_went_over_the_wire(tmp_path):
     assert _bytes(outcome, log)["total"] == 139 + 170 + 71 + 40 - 40, "what was not delivered is among the rows"
 
 
-def test_lines_that_exist_stay_as_they_are_and_their_traffic_is_in_the_sums(tmp_path):
-    log = IterationLog(tmp_path)
-    log.add(done(0, {"user:0": [10, 1]}))
+ROLES = ("user", "recommender", "third_party")
+
+
+def log_of_three(folder: Path) -> bytes:
+    log = IterationLog(folder)
+    log.add(done(-1, {}))
+    log.add(done(0, {"user:0": [130, 0], "user:1": [40, 0]}))
+    log.add(done(1, {"user:0": [170, 0]}))
     log.close()
-    before = (tmp_path / "iterations.jsonl").read_text()
-    again = IterationLog(tmp_path, resume=True)
-    again.add(IterationDone(0, None, 5, 3, Tally([Traffic(0, "a", "b", "Late", 1, 1, 36)], {"user:0": [10, 1]})))
-    again.add(done(1, {"user:0": [20, 2]}))
+    return (folder / "iterations.jsonl").read_bytes()
+
+
+def test_a_log_goes_on_from_its_lines_and_their_traffic_is_in_the_sums(tmp_path):
+    before = log_of_three(tmp_path)
+    again = IterationLog(tmp_path, ROLES, 100)
+    assert (again.reported, again.iterations, again.dropouts, again.seconds) == (1, 2, 4, [1.5, 1.5])
+    again.add(done(2, {"user:0": [170, 0]}))
     again.close()
-    assert (tmp_path / "iterations.jsonl").read_text().startswith(before)
-    assert [line["iteration"] for line in lines_of(tmp_path)] == [0, 1]
-    assert again.seconds == [1.5, 1.5] and _bytes(Outcome(), again)["per_user_iteration"]["down_mean"] == 15
+    assert (tmp_path / "iterations.jsonl").read_bytes().startswith(before)
+    assert [line["iteration"] for line in lines_of(tmp_path)] == [-1, 0, 1, 2]
+    assert again.rows == [
+        Traffic(-1, "recommender", "user", "Factors", 2, 100, 170),
+        Traffic(-1, "user", "third_party", "Hello", 1, 104, 139),
+        *(Traffic(at, "recommender", "user", "Factors", 2, 100, 170) for at in (0, 1, 2)),
+    ]
+    assert _bytes(Outcome(), again)["per_user_iteration"]["down_mean"] == 128, "(130 + 40 + 170 + 170) / 4, rounded"
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda text: text[:-9],
+        lambda text: text.replace(b'"iteration": 1', b'"iteration": 2'),
+        lambda text: text.replace(b'"bytes": 170', b'"bytes": 171'),
+        lambda text: text.replace(b'"recommender"', b'"nobody"'),
+        lambda text: text.replace(b'"dropouts": 2', b'"dropouts": "2"'),
+        lambda text: text.replace(b'"seconds": 1.5', b'"seconds": [1]'),
+        lambda text: b"[" * 100_000 + b"\n",
+        lambda text: b"{}\n",
+        lambda text: b"\xff\n",
+    ],
+)
+def test_a_line_that_is_damaged_is_made_again_with_all_that_follow(tmp_path, damage):
+    lines = log_of_three(tmp_path).splitlines(keepends=True)
+    (tmp_path / "iterations.jsonl").write_bytes(b"".join([*lines[:2], damage(lines[2]), *lines[2:]]))
+    again = IterationLog(tmp_path, ROLES, 100)
+    again.close()
+    assert again.reported == 0 and (tmp_path / "iterations.jsonl").read_bytes() == b"".join(lines[:2])
 
 
 @pytest.mark.parametrize("scheme", ["plain", "trusted", "direct", "masked", "dynamic"])
@@ -165,6 +202,7 @@ def test_what_servers_say_of_an_iteration_stands_in_its_line(tmp_path, monkeypat
     """The recommender of its set-up too; both at their end."""
     (tmp_path / "telling.py").write_text(OWN_SCHEME)
     monkeypatch.syspath_prepend(tmp_path)
+    load_scheme("telling:Telling")
     run(RunConfig(scheme="telling:Telling", **SMALL, transport=transport), out=tmp_path / "run")
     both = [{f"{server} is in": t for server in ("recommender", "third_party")} for t in range(1, 5)]
     assert [line["course"] for line in lines_of(tmp_path / "run")] == [{"recommender is in": 0}, *both]

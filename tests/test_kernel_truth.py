@@ -145,7 +145,7 @@ RUNS: dict[str, dict[str, Any]] = {
     "masked, users in packs": {"scheme": "masked", "users_per_process": 5},
     "dynamic": {"scheme": "dynamic", "join": 0.2, "leave": 0.1, "iterations": 12},
     "dynamic, as in the paper": {"scheme": "dynamic", "join": 0.2, "leave": 0.1, "wire": "paper"},
-    "dynamic, on the built-in ratings": {"scheme": "dynamic", "data": "demo", "join": 0.05, "leave": 0.1},
+    "dynamic, on the built-in ratings": {"scheme": "dynamic", "data": "demo-small", "join": 0.05, "leave": 0.1},
 }
 
 

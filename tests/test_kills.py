@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support_runs import long
+from support_runs import End, end_of, long
 
 from actors.faults import PHASES, Crash, DiskFull, Faults
 from actors.launch import Launch, Staff
@@ -22,6 +22,7 @@ from sim.faults import with_a_full_disk
 from sim.inprocess import InProcess
 from sim.plan import Plan, make_plan
 from sim.run import make_roster, resume, run
+from sim.summary import digest_of_predictions
 
 DEADLINE = 20.0  # never reached: a deadline would change who contributes
 SERVER_STEPS = {
@@ -35,13 +36,13 @@ SERVER_STEPS = {
     },
 }
 USER_STEPS = {
-    ("dynamic", "compact"): "start Churn Hello Welcome Commit ItemFactors Finish",
-    ("dynamic", "paper"): "start Churn Hello CommitInFull ItemFactorsWithPieces Finish",
-    ("masked", "compact"): "start Hello Welcome ItemFactors Finish",
-    ("masked", "paper"): "start Hello WelcomeInFull ItemFactorsInFull Finish",
+    ("dynamic", "compact"): "start Churn Hello Welcome Commit ItemFactors Publication Finish",
+    ("dynamic", "paper"): "start Churn Hello CommitInFull ItemFactorsWithPieces Publication Finish",
+    ("masked", "compact"): "start Hello Welcome ItemFactors Publication Finish",
+    ("masked", "paper"): "start Hello WelcomeInFull ItemFactorsInFull Publication Finish",
 }
 ONCE = {"start", "Welcome", "WelcomeInFull", "Commit", "CommitInFull", "OpenCommitment", "SealedTotal"}
-ONCE |= {"Finish", "Churn"}
+ONCE |= {"Publication", "Finish", "Churn"}
 
 Kill = tuple[str, str]  # party, kind of the step
 
@@ -55,12 +56,10 @@ def plan_of(scheme: str, wire: str = "compact") -> Plan:
 
 
 @functools.cache
-def undisturbed(scheme: str, wire: str = "compact") -> bytes:
+def undisturbed(scheme: str, wire: str = "compact") -> End:
     plan = plan_of(scheme, wire)
     churn = plan.churn()
-    factors = InProcess(plan.card, plan.seats(), events_for=churn.events if churn else None).run().item_factors
-    assert factors is not None
-    return factors.tobytes()
+    return end_of(InProcess(plan.card, plan.seats(), events_for=churn.events if churn else None).run())
 
 
 def steps(scheme: str, wire: str = "compact") -> dict[str, list[str]]:
@@ -98,13 +97,22 @@ def check(outcome: Outcome, kills: int, scheme: str, wire: str = "compact") -> N
     assert outcome.abort is None
     assert outcome.restarts == kills, "every planned kill fired, and nothing else ended"
     assert set(outcome.rejected) <= {"REPLAYED", "GAP"}  # frames that came twice, or before one that was lost
-    assert outcome.item_factors.tobytes() == undisturbed(scheme, wire)
+    assert end_of(outcome) == undisturbed(scheme, wire)
 
 
 @pytest.mark.parametrize(("phase", "kills"), columns(), ids=lambda value: value if isinstance(value, str) else "")
 def test_a_process_of_each_role_may_end_at_any_step(tmp_path, phase, kills):
     outcome = run_with(plan_of("dynamic"), tmp_path / "run", [Crash(*kill, 0, phase) for kill in kills])
     check(outcome, len(kills), "dynamic")
+
+
+@pytest.mark.parametrize("phase", PHASES)
+@pytest.mark.parametrize("scheme", ["dynamic", "masked"])
+def test_a_recommender_may_end_in_the_step_that_publishes(tmp_path, scheme, phase):
+    """It is the one that hears the last total: every user is published to all the same, once, and predicts."""
+    plan = plan_of(scheme)
+    last = Crash("recommender", "MaskedTotal", plan.card.params.iterations - 1, phase)
+    check(run_with(plan, tmp_path / "run", [last]), 1, scheme)
 
 
 def test_the_same_process_may_end_again_and_again(tmp_path):
@@ -116,7 +124,7 @@ def test_the_same_process_may_end_again_and_again(tmp_path):
     ]
     outcome = run_with(plan_of("dynamic"), tmp_path / "run", crashes, "ipc", pack=3)
     assert outcome.abort is None and outcome.restarts >= 5
-    assert outcome.item_factors.tobytes() == undisturbed("dynamic")
+    assert end_of(outcome) == undisturbed("dynamic")
 
 
 @pytest.mark.parametrize("seed", [1, 3])
@@ -126,7 +134,7 @@ def test_a_run_with_faults_of_every_kind_ends_with_the_same_factors(tmp_path, se
     assert outcome.abort is None and outcome.restarts > 0
     assert {"GAP", "MALFORMED", "REPLAYED"} <= set(outcome.rejected)
     assert not {"CONFLICT", "WRONG_ITERATION"} & set(outcome.rejected)
-    assert outcome.item_factors.tobytes() == undisturbed("dynamic")
+    assert end_of(outcome) == undisturbed("dynamic")
 
 
 DISKS = [DiskFull("recommender", 20, 30), DiskFull("third_party", 25), DiskFull("user:0", 6, 50)]
@@ -139,8 +147,9 @@ def test_a_full_disk_ends_the_run_with_a_reason_and_the_run_goes_on_from_there(t
     config = RunConfig(scheme="dynamic", data="synthetic:7x6:.6", dim=2, iterations=6, seed=4, join=0.3, leave=0.1)
     stopped = run(dataclasses.replace(config, faults="1:0"), out=tmp_path / "run")
     assert stopped["abort"]["reason"] == "DISK_FULL" and disk.party.replace(":", "-") in stopped["abort"]["sentence"]
-    assert resume(tmp_path / "run")["completed"]
-    assert np.load(tmp_path / "run" / "model" / "item_factors.npy").tobytes() == undisturbed("dynamic")
+    summary, (factors, predictions) = resume(tmp_path / "run"), undisturbed("dynamic")
+    assert summary["completed"] and summary["predictions_sha256"] == digest_of_predictions(predictions)
+    assert np.load(tmp_path / "run" / "model" / "item_factors.npy").tobytes() == factors
 
 
 def test_by_chance_a_disk_is_full_once_in_a_run():
@@ -168,7 +177,7 @@ def test_every_kill_in_a_run_of_its_own(tmp_path):
     for number, (scheme, wire, crash) in enumerate(kills):
         outcome = run_with(plan_of(scheme, wire), tmp_path / str(number), [crash])
         assert outcome.abort is None, (scheme, wire, crash, outcome.abort)
-        assert outcome.item_factors.tobytes() == undisturbed(scheme, wire), (scheme, wire, crash)
+        assert end_of(outcome) == undisturbed(scheme, wire), (scheme, wire, crash)
         fired += outcome.restarts
     print(f"{fired} of {len(kills)} planned kills fired; every run completed with identical factors")
     assert fired >= 0.95 * len(kills)

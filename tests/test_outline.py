@@ -78,7 +78,7 @@ def test_without_a_seed_the_items_with_a_rater_are_those_of_the_mean_seed():
 
 def test_a_seed_or_nothing_held_out_leaves_no_doubt():
     for flags in ({"seed": 1}, {"test_fraction": 0.0}):
-        made = outline(RunConfig(scheme="masked", **flags))
+        made = outline(RunConfig(scheme="masked", data="demo-small", **flags))
         assert made.crowd.items.reaching(1, None)[1] == 0 and made.notes == []
 
 
@@ -110,8 +110,8 @@ def test_with_a_seed_those_who_are_really_there_must_be_enough_to_commit():
         ({"data": "synthetic:100000000x1000000:.5", "epsilon": 1e-9}, "wrap mod 2"),
         ({"data": "synthetic:2x10:.5", "join": 0.0, "leave": 0.0}, "committers"),
         ({"data": "synthetic:100000000x1000000:.01", "join": 0.0, "leave": 0.1}, "online at the start"),
-        ({"join": 0.001, "leave": 1.0}, "online at the start"),
-        ({"join": 0.001, "leave": 1.0, "seed": 1}, "pre-commitment needs 3"),
+        ({"data": "demo-small", "join": 0.001, "leave": 1.0}, "online at the start"),
+        ({"data": "demo-small", "join": 0.001, "leave": 1.0, "seed": 1}, "pre-commitment needs 3"),
     ],
     ids=str,
 )

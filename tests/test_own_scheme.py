@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from actors.own import load_scheme
 from protocol.errors import BadInput
-from protocol.schemes import find_scheme
 
 README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
 MODULE = next(block for block in re.findall(r"```python\n(.*?)```", README, re.S) if block.startswith("# mine.py"))
@@ -25,9 +25,9 @@ def test_a_scheme_that_cannot_be_used_is_refused_with_its_own_words(tmp_path, mo
         "from protocol.schemes import Scheme\n\nclass Careful(Scheme):\n    name = 'careful'\n"
     )
     with pytest.raises(BadInput, match="SyntaxError"):
-        find_scheme("wrong_syntax:Careful")
+        load_scheme("wrong_syntax:Careful")
     with pytest.raises(BadInput, match=r"not complete.*make_role"):
-        find_scheme("not_complete:Careful")
+        load_scheme("not_complete:Careful")
 
 
 def test_a_scheme_from_a_file_of_ones_own_runs_as_processes(tmp_path):
@@ -48,7 +48,7 @@ def test_a_scheme_from_a_file_of_ones_own_runs_as_processes(tmp_path):
     # the floor held: the third party released only items with three raters or more
     script = "from sim.cli import main; main()"
     view = subprocess.run(
-        [sys.executable, "-c", script, "view", "run", "recommender", "--iteration", "0", "--json"],
+        [sys.executable, "-c", script, "view", "run", "recommender", "--iteration", "0", "--json", "--trust-scheme"],
         cwd=tmp_path,
         env=os.environ | {"PYTHONPATH": str(root)},
         capture_output=True,

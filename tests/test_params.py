@@ -185,7 +185,7 @@ def other(value: Any) -> Any:
 
 @pytest.mark.parametrize("field", [field.name for field in dataclasses.fields(Params)])
 def test_every_field_changes_the_digest(field):
-    params = made(dropout_allowance=0.25)
+    params = made(dropout_allowance=0.25, profile_ridge=0.5)
     changed = dataclasses.replace(params, **{field: other(getattr(params, field))})
     assert getattr(changed, field) != getattr(params, field)
     assert changed.digest() != params.digest()

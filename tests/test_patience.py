@@ -1,11 +1,11 @@
-"""Whom a host asks again, and when."""
+"""What a process does when time passes: whom it asks again, what is due, and for how long nothing has moved."""
 
 from __future__ import annotations
 
 import pytest
 
 from actors import patience as module
-from actors.patience import Patience
+from actors.patience import Patience, Timers, Watchdog
 
 
 @pytest.fixture
@@ -66,3 +66,27 @@ def test_who_is_done_is_not_asked_and_nobody_is_waited_for(clock):
     assert patience.overdue() == [] and patience.seconds() == 10.0
     patience.forget("a")
     assert patience.seconds() is None and asked(patience, clock, 130.0) == []
+
+
+def test_a_watchdog_counts_from_the_last_movement(clock):
+    watchdog = Watchdog(10.0)
+    clock.now = 109.0
+    assert watchdog.seconds() == 1.0 and not watchdog.is_stalled()
+    watchdog.moved()
+    clock.now = 118.9
+    assert not watchdog.is_stalled()
+    clock.now = 119.0
+    assert watchdog.is_stalled() and watchdog.seconds() == 0.0
+
+
+def test_what_is_due_later_happens_in_the_order_of_its_time(clock):
+    timers, done = Timers(), []
+    assert timers.seconds() is None
+    timers.schedule(5.0, lambda: done.append("five"))
+    timers.schedule(2.0, lambda: done.append("two"))
+    timers.schedule(2.0, lambda: done.append("two again"))
+    timers.schedule(0.0, lambda: done.append("now"))
+    assert done == ["now"] and timers.seconds() == 2.0
+    clock.now = 104.0
+    timers.expire()
+    assert done == ["now", "two", "two again"] and timers.seconds() == 1.0

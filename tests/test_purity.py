@@ -277,7 +277,7 @@ def test_a_hello_tells_nothing_new(name, tmp_path):
     hellos = [(message, card) for _, _, message, card in arrivals(name, tmp_path) if isinstance(message, Hello)]
     assert len(hellos) >= 8
     for hello, card in hellos:
-        assert (hello.wire_version, hello.run_id, hello.params_digest) == (3, card.run_id, card.params_digest)
+        assert (hello.wire_version, hello.run_id, hello.params_digest) == (4, card.run_id, card.params_digest)
 
 
 @pytest.mark.parametrize("name", SCHEMES)

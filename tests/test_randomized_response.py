@@ -25,7 +25,7 @@ from sim.run import run
 
 NAME = "randomized-response"
 RATINGS = [{0: 1.0, 1: 4.0}, {1: 5.0, 2: 2.0}, {0: 3.0, 2: 4.0, 3: 1.0}]
-DEMO = {"scheme": NAME, "data": "demo", "seed": 3, "transport": "inprocess", "views": "none"}
+DEMO = {"scheme": NAME, "data": "demo-small", "seed": 3, "transport": "inprocess", "views": "none"}
 
 
 def levels(*digits: float) -> RandomizedLevels:
@@ -144,7 +144,7 @@ def test_means_and_the_users_own_mean_are_options(tmp_path):
 
 
 def test_processes_repeat_the_in_process_run_bit_for_bit(tmp_path):
-    flags = {"scheme": NAME, "data": "demo", "users": 12, "seed": 3, "epsilon": 6.0}
+    flags = {"scheme": NAME, "data": "demo-small", "users": 12, "seed": 3, "epsilon": 6.0}
     processes = run(RunConfig(**flags), out=tmp_path / "tcp")
     memory = run(RunConfig(**flags, transport="inprocess", views="none"), out=tmp_path / "memory")
     assert processes["completed"] and processes["rejected"] == {}

@@ -73,7 +73,7 @@ class Part(NamedTuple):
 
 
 MASKED = [
-    Part("user:1", for_masked_user, 1 + T + 1),
+    Part("user:1", for_masked_user, 1 + T + 2),
     Part(RECOMMENDER, for_masked_recommender, USERS + 2 * T),
 ]
 SUMS = Part(THIRD_PARTY, for_third_party, T * (USERS + 2) + 1)
@@ -83,7 +83,7 @@ PARTS = {
     Setup("masked", held=1): [SUMS],
     Setup("masked", held=USERS): [SUMS],
     Setup("plain"): [
-        Part("user:1", for_plain_user, T + 1),
+        Part("user:1", for_plain_user, T + 2),
         Part(RECOMMENDER, for_plain_recommender, USERS + T * USERS),
     ],
 }
@@ -235,3 +235,17 @@ def test_the_third_party_serves_no_iteration_behind_the_last(kind):
     sender, message = next((who, what) for who, what in stage.heard[THIRD_PARTY] if isinstance(what, kind))
     assert stage.hand(sender, THIRD_PARTY, changed(message, iteration=T))[0].rejected is Reason.WRONG_ITERATION
     assert snapshot(role) == before
+
+
+@pytest.mark.parametrize("setup", [Setup("masked"), Setup("masked", "paper"), Setup("plain")], ids=str)
+def test_a_user_to_whom_factors_were_published_takes_part_in_no_further_iteration(setup):
+    truth = [message for _, message in undisturbed(setup).heard["user:1"]]
+    *_, offer, published, finish = truth
+    stage = make_stage(setup)
+    stage.run_until("user:1", len(truth) - 3)
+    role = stage.parties["user:1"].role
+    assert stage.hand(RECOMMENDER, "user:1", published)[0].rejected is None
+    before = snapshot(role)
+    assert stage.hand(RECOMMENDER, "user:1", offer)[0].rejected is Reason.WRONG_ITERATION
+    assert snapshot(role) == before
+    assert stage.hand(RECOMMENDER, "user:1", finish)[0].done

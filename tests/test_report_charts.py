@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,8 @@ from protocol.schemes import SCHEMES
 from sim.audit.accounting import account
 from sim.config import RunConfig
 from sim.evidence import open_case
-from sim.folder import jsonable
-from sim.report import account_curve, accounting, course, section, series, traffic, traffic_bars
+from sim.plain import jsonable
+from sim.report import account_curve, accounting, chart, course, section, series, traffic, traffic_bars
 from sim.report.material import Material
 from sim.run import run
 from sim.show import size
@@ -191,7 +192,7 @@ def test_a_long_run_is_drawn_in_steps_and_says_so(tmp_path, drawn):
     widths = np.diff(steps.edges)
     counted = sum(row["wire_bytes"] for row in material.bandwidth["rows"] if 0 <= row["iteration"] < 250)
     assert (steps.values * widths).sum() * scale_of(axes.get_ylabel()) == pytest.approx(counted)
-    assert all(len(picture) <= MOST_SVG for picture in pictures(html)) and len(pictures(html)) == 7
+    assert all(len(picture) <= MOST_SVG for picture in pictures(html)) and len(pictures(html)) == 8
 
 
 def test_beyond_the_colours_the_smallest_are_added_up():
@@ -199,7 +200,17 @@ def test_beyond_the_colours_the_smallest_are_added_up():
     shown = series.leading(amounts)
     assert list(shown) == [*(f"kind {n}" for n in range(4, 11)), series.OTHER]
     assert shown[series.OTHER] == [0 + 1 + 2 + 3, 4.0]
-    assert len(set(series.colours(shown).values())) == 8
+
+
+def test_a_hue_says_who_sends_and_shades_tell_apart():
+    senders = {"a": "user", "b": "recommender", "c": "user", series.OTHER: "user", "d": "third_party"}
+    found = series.colours(senders)
+    assert found["a"] == chart.SERIES[chart.HUES["user"]] and found["c"] == chart.SHADES["user"][1]
+    assert found["b"] == chart.SERIES[chart.HUES["recommender"]] and found["d"] not in chart.SHADES["user"]
+    assert found[series.OTHER] == chart.MUTED and len(set(found.values())) == 5
+    named = {*chart.LIGHT.values()}
+    style = files("sim.report").joinpath("templates", "page.css").read_text("utf-8")
+    assert all(f"--{name}: " in style for name in named)  # by day, and by night by the colours that they are mixed of
 
 
 # --- iterations ------------------------------------------------------------------------------------------------------
@@ -211,12 +222,23 @@ def test_course_shows_the_lines_of_the_run(dynamic, page):
     error = drawn["course-error"][0].lines
     assert list(error[0].get_ydata()) == pytest.approx([line["train_mae"] for line in lines])
     assert error[1].get_ydata()[0] == dynamic.summary["accuracy"]["plain"]["train_mae"]
+    assert drawn["course-error"][0].get_ylim()[0] == 0  # a fall is shown as large as it is
     seconds = drawn["course-seconds"][0]
     assert "milliseconds" in seconds.get_ylabel()
     assert list(seconds.lines[0].get_ydata()) == pytest.approx([1000 * line["seconds"] for line in lines])
     for patch, name in zip(drawn["course-users"][0].patches, ("online", "contributors", "dropouts"), strict=True):
         assert list(patch.get_data().values) == [line[name] for line in lines]
     assert "not of processes that wait for each other" in html  # what the seconds mean in one process
+
+
+def test_the_test_error_stands_beside_plain_and_what_needs_no_protocol(dynamic, page):
+    accuracy = dynamic.summary["accuracy"]
+    axes, _, rows, _ = page[1]["course-test"]
+    errors = [accuracy["test_rmse"], accuracy["plain"]["test_rmse"]]
+    errors += [floor["test_rmse"] for floor in accuracy["on_device"]]
+    assert [bar.get_width() for bar in axes.patches] == pytest.approx(errors) and len(errors) == 5
+    assert axes.get_xlim()[0] == 0
+    assert [row[1] for row in rows] == [f"{error:.3f}" for error in errors]
 
 
 @pytest.mark.parametrize(("gone", "words"), [(0, "none of them"), (1, "once one of them"), (3, "3 times one of them")])
@@ -340,12 +362,12 @@ def test_the_claim_is_in_the_schemes_own_measure(scheme, flags, words, tmp_path)
 def test_every_chart_has_a_title_units_words_and_numbers(page):
     html, drawn = page
     charts = pictures(html)
-    assert len(charts) == len(drawn) == 8 == html.count("<details>")
-    for chart in charts:
-        assert len(chart) <= MOST_SVG
-        title, words = (re.search(rf"<{tag} [^>]*>([^<]+)</{tag}>", chart) for tag in ("title", "desc"))
+    assert len(charts) == len(drawn) == 9 == html.count("<details>")
+    for svg in charts:
+        assert len(svg) <= MOST_SVG
+        title, words = (re.search(rf"<{tag} [^>]*>([^<]+)</{tag}>", svg) for tag in ("title", "desc"))
         assert title is not None and words is not None and re.search(r"\d", words[1])
-        assert re.search(r"<(path|use)", chart)
+        assert re.search(r"<(path|use)", svg)
     for axes, columns, rows, _ in drawn.values():
         assert axes.get_xlabel() and axes.get_ylabel()
         assert rows and all(len(row) == len(columns) for row in rows)

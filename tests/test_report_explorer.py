@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import json
 import re
 
 import pytest
@@ -12,8 +13,12 @@ from support_audit import audited, made
 from protocol.schemes import SCHEMES
 from protocol.schemes.base import LEVELS
 from sim.api import audit
-from sim.folder import jsonable, read_summary
-from sim.report import explorer, explorer_sets
+from sim.audit.about import about_user
+from sim.folder import read_summary
+from sim.naming import Names, read_names
+from sim.plain import jsonable
+from sim.report import explorer, explorer_about, explorer_attacks, explorer_sets
+from sim.report.explorer_about import known_of_each
 from sim.report.explorer_attacks import LATE, add_attacks
 from sim.report.explorer_sets import explore
 from sim.report.material import Material
@@ -98,7 +103,8 @@ def test_attacks_by_the_audits_coalitions_are_among_its_findings_word_for_word(d
     for row in dynamic.audit["coalitions"]:
         one = explored.sets.get(tuple(row["members"]))
         for finding in (one.attacks or []) if one else []:
-            assert jsonable({**dataclasses.asdict(finding), "coalition": list(finding.coalition)}) in found
+            told = jsonable({**dataclasses.asdict(finding), "coalition": list(finding.coalition)})
+            assert any({name: row[name] for name in told} == told for row in found)
             compared += 1
     assert compared >= 10
 
@@ -151,20 +157,78 @@ def test_the_recommender_is_ticked_first_and_there_is_a_box_for_every_party(expl
 def test_sets_that_were_not_attacked_say_so(dynamic, explored):
     sets = {members: explorer_sets.Answered(one.row) for members, one in explored.sets.items()}
     add_attacks(dynamic.case, dynamic.audit, sets, seconds=-1.0)
-    assert sets["recommender",].attacks is None and sets["recommender",].unattacked == LATE
+    user = again_users(explored)[0]
+    assert sets["recommender", user].attacks is None and sets["recommender", user].unattacked == LATE
+    assert sets["recommender",].attacks  # the audit's own
     assert "use no user's view" in sets["recommender", "third_party", again_users(explored)[0]].unattacked
 
 
-def test_a_run_with_long_algebra_has_the_audits_own_sets_alone(dynamic):
-    document = copy.deepcopy(dynamic.audit)
-    document["questions"]["algebra"] = explorer_sets.TOO_LONG + 1
-    found = explore(dynamic.case, document)
-    asked = {tuple(row["members"]) for row in document["coalitions"]}
-    assert set(found.sets) <= asked
-    assert {("recommender",), ("third_party",), ("recommender", "third_party")} < set(found.sets)
-    assert "31 s" in found.notes[0]
-    users = tuple(again_users(found))
-    assert explorer.together(users, found.sets) == f"Not known: {', '.join(users)} alone was not asked about."
+def test_a_large_run_has_the_audits_own_sets_and_every_other_knows_at_least_what_its_parts_know(dynamic, monkeypatch):
+    monkeypatch.setattr(explorer_sets, "MOST_TURNS", 0)
+    found = explore(dynamic.case, dynamic.audit)
+    asked = {tuple(row["members"]) for row in dynamic.audit["coalitions"]}
+    assert len(found.sets) == 2 ** len(found.choices) - 1  # every set that can be ticked
+    computed = {members for members, one in found.sets.items() if not one.least}
+    assert {("recommender",), ("third_party",), ("recommender", "third_party")} < computed <= asked
+    user = again_users(found)[0]
+    (part,) = found.sets[user,].least
+    alone = [row for row in dynamic.audit["coalitions"] if len(row["members"]) == 1]
+    alone = [row for row in alone if row["members"][0].startswith("user:")]
+    assert part in {f"a user such as {row['members'][0]}" for row in alone}
+    assert level(found.sets[user,].row) == min(map(level, alone))  # so much does every user know
+    one = found.sets["recommender", "third_party", user]
+    assert one.least == ("recommender", "third_party") and one.members == ("recommender", "third_party", user)
+    assert one.row["determines"] == found.sets["recommender", "third_party"].row["determines"]
+    assert explorer.together(one.members, found.sets).endswith("at least what recommender + third_party knows.")
+    for part, whole in ((a, b) for a in computed for b in found.sets if set(a) <= set(b) and found.sets[b].least):
+        assert level(found.sets[part].row) <= level(found.sets[whole].row)
+    add_attacks(dynamic.case, dynamic.audit, found.sets)
+    html = str(explorer.show(dynamic, found).html)
+    assert "At least what recommender + third_party knows: noisy-individual" in cells(html, "+".join(one.members))
+    assert "stands what the most knowing part of it knows" in found.notes[0]
+
+
+def test_attacks_that_the_audit_made_are_not_made_again(dynamic, monkeypatch):
+    monkeypatch.setattr(explorer_sets, "MOST_TURNS", 0)
+    found = explore(dynamic.case, dynamic.audit)
+
+    def refuse(*given):
+        raise AssertionError("it was attacked again")
+
+    monkeypatch.setattr(explorer_attacks, "attack_by", refuse)
+    add_attacks(dynamic.case, dynamic.audit, found.sets)
+    made_ = [row for row in dynamic.audit["findings"] if row["question"] == "attacks"]
+    mine = [finding.title for one in found.sets.values() for finding in one.attacks or ()]
+    assert mine and set(mine) <= {row["title"] for row in made_}
+
+
+# --- of one user -----------------------------------------------------------------------------------------------------
+
+
+def test_what_is_known_of_each_user_is_what_the_audit_answers(dynamic):
+    found = known_of_each(dynamic.folder, dynamic.audit, dynamic.params.n_users)
+    data = json.loads(str(found.data))
+    assert [user[0] for user in data["users"]] == [f"user:{n}" for n in range(dynamic.params.n_users)]
+    for party, _, places in data["users"]:
+        rows = about_user(dynamic.audit, party, read_names(dynamic.folder))["rows"]
+        assert [data["told"][place][1] for place in places] == [row["words"] for row in rows]
+        if party == found.first:
+            assert [told[1] for _, told in found.rows] == [row["words"] for row in rows]
+    assert found.command.endswith("--about ") and found.left_out == 0
+    assert any(told[0] == "weak" for _, told in found.rows)  # of whom most is known
+
+
+def test_names_of_users_cannot_end_the_element_that_holds_them(dynamic, tmp_path, monkeypatch):
+    hostile = Names([f"</script><b>{n}" for n in range(dynamic.params.n_users)])
+    monkeypatch.setattr(explorer_about, "read_names", lambda folder: hostile)
+    data = str(known_of_each(dynamic.folder, dynamic.audit, dynamic.params.n_users).data)
+    assert "<" not in data and json.loads(data)["users"][3][1] == "</script><b>3"
+
+
+def test_of_many_users_the_last_cannot_be_chosen_and_that_is_said(dynamic, explored, monkeypatch):
+    monkeypatch.setattr(explorer_about, "MOST_USERS", 2)
+    html = str(explorer.show(dynamic, explored).html)
+    assert f"The last {dynamic.params.n_users - 2} users cannot be chosen here" in html
 
 
 def test_a_short_time_means_fewer_users_and_says_so(dynamic):

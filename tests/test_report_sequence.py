@@ -13,13 +13,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from actors.own import load_scheme
 from protocol.factors import item_gradients, prediction_errors, step_user
 from protocol.schemes import SCHEMES
 from sim.audit import inventory
 from sim.audit.exhibits import Exhibits
 from sim.config import RunConfig
 from sim.evidence import open_case
-from sim.folder import jsonable, read_summary
+from sim.folder import read_summary
+from sim.plain import jsonable
 from sim.report import sequence
 from sim.report.material import Material
 from sim.report.sequence_arrows import Edge, in_order, rows_of, typical_iteration
@@ -55,6 +57,7 @@ def make(tmp_path_factory):
             if line["iteration"] == stop.get("stop"):
                 raise KeyboardInterrupt
 
+        load_scheme(scheme)
         run(RunConfig(**settings), out=folder, on_line=interrupt)
         case = open_case(folder)
         rows = inventory.take(case)[0] if "recommender" in case.kept else []
@@ -131,7 +134,8 @@ def test_a_race_of_two_senders_orders_nothing_and_a_sender_comes_after_what_it_r
 
 def test_what_the_drawn_iteration_has_not_is_said(make):
     html = sequence.section(make("masked")).html
-    assert "Not in it: Finish (recommender → third party) at the end; Finish (recommender → users) at the end." in html
+    edges = ("Finish (recommender → third party)", "Finish (recommender → users)", "Publication (recommender → users)")
+    assert f"Not in it: {'; '.join(f'{edge} at the end' for edge in edges)}." in html
 
 
 def test_the_chosen_iteration_is_the_middle_one_with_a_contributor(make):

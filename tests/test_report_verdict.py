@@ -26,8 +26,9 @@ from sim.cli import takes_configuration
 from sim.config import RunConfig, read_config, resolve
 from sim.data import load
 from sim.evidence import open_case
-from sim.folder import jsonable, read_summary
-from sim.report import again, findings, verdict, verdict_cards
+from sim.folder import read_summary
+from sim.plain import jsonable
+from sim.report import again, findings, parties, verdict, verdict_cards
 from sim.report.findings_tables import behind
 from sim.report.findings_values import text, value_html
 from sim.report.flags import flags_of
@@ -63,6 +64,11 @@ def collected(tmp_path_factory: pytest.TempPathFactory) -> Material:
     return gather(folder, repetitions=400)
 
 
+def top(material: Material) -> str:
+    """The sections that say who learns what, and how the run went."""
+    return "".join(str(part.section(material).html) for part in (verdict, parties, verdict_cards))
+
+
 def shown(html: str) -> str:
     """What is read of it: without tags, on one line."""
     return " ".join(re.sub(r"<[^>]*>", " ", html).split())
@@ -78,7 +84,7 @@ def words(given: str) -> str:
 @pytest.mark.parametrize("scheme", list(SCHEMES))
 def test_every_party_of_the_audit_is_in_the_table_with_its_words(tmp_path, scheme):
     material = material_of(made(tmp_path / "run", scheme))
-    html = str(verdict.section(material).html)
+    html = top(material)
     body = html[html.index("<tbody>") :]
     rows = [shown(row) for row in re.findall(r"<tr>.*?</tr>", body[: body.index("</table>")], re.S)]
     parties = material.audit["parties"]
@@ -92,20 +98,23 @@ def test_every_party_of_the_audit_is_in_the_table_with_its_words(tmp_path, schem
             assert "if they collude" in row and "assumes no collusion" in row
     if len(rows) > len(parties):
         assert rows[-1].startswith("whoever sees the releases alone")
-    assert shown(html).startswith(f"{scheme} stays within its claims")
+    assert f"As declared. {scheme} leaked nothing beyond what it declares" in shown(html)
     exposed = SCHEMES[scheme].permits["recommender"] == "exact-individual"
-    assert bool(re.search("which let the recommender .*see exact numbers of single users", shown(html))) == exposed
-    assert verdict.sentence(material).style == ("weak" if exposed else "good")
+    assert bool(re.search("which lets the recommender .*see exact numbers of single users", shown(html))) == exposed
+    refuted = material.audit["published_claim"]["status"] == "refuted"
+    told = verdict.sentence(material)
+    assert told.style == ("weak" if exposed or refuted or told.declared else "good")
+    assert verdict.published(material).style == ("weak" if refuted else "")
     assert words(SCHEMES[scheme].claims) in shown(html)
 
 
 def test_a_run_beyond_its_claims_says_so_in_the_first_words(tmp_path):
     material = material_of(made(tmp_path / "run", "direct", no_rho=True))
     assert material.audit["verdict"] == "beyond-claims"
-    html = str(verdict.section(material).html)
-    first = shown(html)[:200]
-    assert first.startswith("direct goes beyond its claims.") and "difference-attack" in first
-    assert 'class="bad">direct goes beyond' in html and "within its claims" not in shown(html)
+    html = top(material)
+    assert 'class="answer bad">Beyond what it declares' in html and "As declared" not in html
+    assert '<strong class="bad">Beyond.</strong> direct leaked beyond what it declares.' in html
+    assert "Found beyond it: difference-attack" in shown(html)
     assert words(material.audit["findings"][0]["title"]) in shown(html)
     assert "beyond its claim; claimed: noisy-individual at most" in shown(html)
 
@@ -123,7 +132,7 @@ def test_an_aborted_run_says_so_and_is_not_called_good(tmp_path):
     made(tmp_path / "run", "masked", iterations=20, options={"learning_rate": 1e6})
     material = material_of(tmp_path / "run")
     assert not material.summary["completed"]
-    html = str(verdict.section(material).html)
+    html = top(material)
     assert "until it was aborted" in shown(html) and words(material.summary["abort"]["sentence"]) in shown(html)
     assert verdict.sentence(material).style == "weak"
     assert "not measured" in shown(html) and "there is no result to measure" in shown(html)
@@ -133,8 +142,9 @@ def test_an_aborted_run_says_so_and_is_not_called_good(tmp_path):
 
 def test_without_views_there_is_no_verdict_and_every_gap_is_said_in_words(tmp_path):
     material = gather(made(tmp_path / "run", "masked", views="none"), repetitions=400)
-    html = shown(str(verdict.section(material).html))
-    assert material.audit["verdict"] is None and html.startswith("There is no verdict.")
+    html = shown(top(material))
+    assert material.audit["verdict"] is None and "Not asked. There is no verdict." in html
+    assert "No verdict" in html and "Who can work out what was not asked." in html
     assert "has no view of recommender (14 are missing)" in html and "run with --views full" in html
     assert "not known: no view was kept" in html and "not asked" in html
     assert "nothing could be asked" in shown(str(findings.section(material).html))
@@ -147,7 +157,7 @@ def test_with_some_views_the_other_questions_are_asked(tmp_path, views):
     told = verdict.sentence(material)
     assert told.headline.endswith("as far as it could be asked") and told.style == "weak"
     assert any(note.startswith("Not answered: algebra, attacks, statistics.") for note in told.notes)
-    rows = {row.who: row for row in verdict.table_rows(material)}
+    rows = {row.who: row for row in parties.table_rows(material)}
     recommender = rows["recommender"]
     assert recommender.works_out == "not asked" and recommender.saw != "not known: no view was kept"
     assert recommender.measured.figure.startswith("≥ ") and recommender.accounted.figure == "8 per entry"
@@ -192,14 +202,14 @@ def test_a_measured_bound_of_a_real_canary_is_in_the_table(collected):
     rows = [row for row in collected.audit["empirical"]["rows"] if row["coalition"] == ["recommender"]]
     cell = measured(collected.audit, ["recommender"], "noisy-individual")
     assert cell.figure in {f"≥ {row['lower_bound']:.2f}" for row in rows}
-    html = shown(str(verdict.section(collected).html))
+    html = shown(top(collected))
     assert cell.figure in html and "99.5 % confidence" in html
     assert f"{collected.audit['empirical']['repetitions_in_all']:,} repetitions" in html
 
 
 def test_no_noise_is_no_claim(tmp_path):
     material = material_of(made(tmp_path / "run", "masked", epsilon=math.inf))
-    rows = {row.who: row for row in verdict.table_rows(material)}
+    rows = {row.who: row for row in parties.table_rows(material)}
     assert rows["recommender"].claimed == Cell(why="no noise was asked for: ε = ∞")
     assert rows["recommender"].accounted == Cell(why="nothing is claimed")
     told = verdict.sentence(material)
@@ -217,9 +227,8 @@ def test_the_floors_are_those_of_the_run_s_own_split(masked):
         if item not in own[user].items:  # held out: in the data, and not in the user's view
             errors["user-mean"].append(value - float(np.mean(own[user].ratings)))
             errors["constant"].append(value - 3.5)
-    below, why = verdict_cards.device_floors(masked)
-    found = {floor["name"]: floor["test_rmse"] for floor in below}
-    assert why == "" and len(errors["constant"]) == masked.summary["ratings"]["test"] > 0
+    found = {floor["name"]: floor["test_rmse"] for floor in masked.summary["accuracy"]["on_device"]}
+    assert len(errors["constant"]) == masked.summary["ratings"]["test"] > 0
     for name, missed in errors.items():
         assert found[name] == pytest.approx(math.sqrt(np.mean(np.square(missed))))
     card = verdict_cards.accuracy(masked)
@@ -233,17 +242,6 @@ def test_which_floors_a_run_beats_is_said():
     assert verdict_cards._beaten("x", 1.0, below) == "x beats “two”, and does not beat “one”."
     assert verdict_cards._beaten("x", 0.4, below).startswith("x beats every")
     assert verdict_cards._beaten("x", 1.5, below).startswith("x beats none")
-
-
-def test_data_that_is_gone_is_said_in_place_of_the_floors(tmp_path):
-    data = tmp_path / "ratings.csv"
-    data.write_text("user,item,rating\n" + "".join(f"u{n % 6},i{n // 6},{1 + n % 5}\n" for n in range(30)))
-    material = material_of(made(tmp_path / "run", "plain", data=str(data)), only=("inventory",))
-    assert verdict_cards.device_floors(material)[0]
-    data.unlink()
-    below, why = verdict_cards.device_floors(material)
-    assert below == [] and "cannot be read now" in why and str(data) in why
-    assert words(why) in shown(str(verdict.section(material).html))
 
 
 def test_bytes_are_the_summary_s_and_the_paper_s_are_at_its_own_size(masked):
@@ -390,7 +388,7 @@ def test_names_that_look_like_html_stay_names(tmp_path):
     hostile["unanswered"] = {"algebra": "<script>alert(3)</script>"}
     material = dataclasses.replace(material, audit=hostile)
     data.unlink()
-    for section in (verdict.section, findings.section, again.section):
+    for section in (verdict.section, parties.section, findings.section, again.section):
         html = str(section(material).html)
         assert not re.search(r"<(script|img|i|u|s)\b", html)
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in str(again.section(material).html)

@@ -14,6 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from protocol.fixedpoint import FixedPoint
+from protocol.profile import PRINTED_RIDGE, fit_profile
 from protocol.roles import RECOMMENDER, user_name
 from protocol.schemes.trusted import RatingBook, fresh_item_factors, noisy_item_factors, objective_noise, train
 from protocol.seating import tape_seed
@@ -24,16 +25,17 @@ from sim.cli import app
 from sim.config import RunConfig
 from sim.experiments import reproduce_plan
 from sim.experiments.evaluate import read_lines
-from sim.experiments.reproduce import choose, reproduce
-from sim.experiments.reproduce_cells import FigureCell, run_figure_cell
+from sim.experiments.reproduce import _claim_document, choose, reproduce
+from sim.experiments.reproduce_cells import READINGS, FigureCell, problem_of, run_figure_cell
 from sim.experiments.reproduce_claims import CLAIMED, CLAIMS, MEASURED
 from sim.experiments.reproduce_command import estimate
-from sim.experiments.reproduce_curves import Row
+from sim.experiments.reproduce_curves import Compared, Results, Row
 from sim.experiments.reproduce_engine import Crowd, Noise, Problem, learn, publish
 from sim.experiments.reproduce_plan import FIGURES, INF, Size, cells_of, comparable, size_of
 from sim.experiments.reproduce_words import sentence
 from sim.inprocess import InProcess
 from sim.plan import make_plan
+from sim.solving import solve_profiles
 
 NETFLIX = "netflix-shaped"
 TINY = Size(
@@ -63,7 +65,8 @@ def heard_noise(monkeypatch, n_items: int, dim: int) -> dict[tuple[str, int], np
 @pytest.mark.parametrize("scheme", ["masked", "dynamic"])
 def test_with_the_noise_of_the_roles_the_engine_makes_their_factors(monkeypatch, scheme):
     flags = {"online": 9} if scheme == "dynamic" else {}
-    config = RunConfig(scheme=scheme, seed=3, dim=4, iterations=8, epsilon=2.0, transport="inprocess", **flags)
+    sizes = {"data": "demo-small", "dim": 4, "iterations": 8}
+    config = RunConfig(scheme=scheme, seed=3, epsilon=2.0, transport="inprocess", **sizes, **flags)
     plan = make_plan(config)
     params, churn = plan.card.params, plan.churn()
     noise = heard_noise(monkeypatch, params.n_items, params.dim)
@@ -88,19 +91,19 @@ def test_with_the_noise_of_the_roles_the_engine_makes_their_factors(monkeypatch,
 
 
 def test_without_noise_the_engine_is_the_baseline():
-    plan = make_plan(RunConfig(scheme="plain", seed=5, dim=6, iterations=12, test_fraction=0.0))
-    problem = Problem(data.load("demo"), plan.data, 6, seed=1)
+    plan = make_plan(RunConfig(scheme="plain", data="demo-small", seed=5, dim=6, iterations=12, test_fraction=0.0))
+    problem = Problem(data.load("demo-small"), plan.data, 6, seed=1)
     model = problem.start()
     first = baseline.start_baseline(plan.card.params, plan.data, plan.run_seed)
     model.user_factors, model.item_factors = first.user_factors, first.item_factors
     silent = Noise(problem.scale(INF), 60, 6, seed=1)
     assert list(learn(model, 12, silent, lambda: None)) == list(range(1, 13))
     expected = baseline.plain_accuracy(plan.card.params, plan.data, plan.run_seed)
-    assert np.abs(model.errors(plan.data.train)).mean() == pytest.approx(expected.train_mae, abs=1e-9)
+    assert np.abs(model.errors(plan.data.train)).mean() == pytest.approx(expected.iterate.train_mae, abs=1e-9)
 
 
 def test_the_trusted_recommender_publishes_what_the_role_publishes():
-    plan = make_plan(RunConfig(scheme="trusted", seed=2, dim=5, iterations=7, epsilon=1.0))
+    plan = make_plan(RunConfig(scheme="trusted", data="demo-small", seed=2, dim=5, iterations=7, epsilon=1.0))
     params, tape = plan.card.params, Tape(tape_seed(plan.run_seed, RECOMMENDER))
     book = RatingBook({user: seat.inputs for user, seat in enumerate(plan.seats()[1:])}, params.n_items)
     users, _ = train(book, params, tape)
@@ -139,12 +142,110 @@ def test_the_crowd_has_the_law_of_the_churn_plan():
     assert len(Crowd(10, 10, 0.0, 0.0, seed=1).draw()) == 10
 
 
+# ---- the solved reading
+
+
+@pytest.mark.parametrize("dim", [4, 12, 50])
+def test_all_profiles_at_once_are_those_that_each_user_fits(dim):
+    """Users have 6 to 18 ratings: more than the dimensions, fewer and equally many, and fewer; to rounding."""
+    dealt = data.split(data.load("demo-small"), 0.2, bytes(32))
+    items = np.random.default_rng(7).normal(size=(60, dim))
+    assert (dealt.train.counts.min(), dealt.train.counts.max()) == (6, 18)
+    for ridge in (PRINTED_RIDGE, 3.0):
+        found = solve_profiles(items, dealt.train, ridge)
+        for own, profile in zip(dealt, found, strict=True):
+            fitted = fit_profile(items[own.items], own.values, (1.0, 5.0), ridge)
+            assert profile == pytest.approx(fitted.factors, abs=1e-8)
+
+
+def test_users_are_solved_in_parts_and_one_without_ratings_has_zeros(monkeypatch):
+    dealt = data.split(data.load("demo-small"), 0.2, bytes(32))
+    items = np.random.default_rng(7).normal(size=(60, 5))
+    whole = solve_profiles(items, dealt.train)
+    monkeypatch.setattr("sim.solving._AT_ONCE", 1)
+    assert solve_profiles(items, dealt.train) == pytest.approx(whole, abs=1e-12)
+    starts = np.concatenate([dealt.train.starts, dealt.train.starts[-1:]])
+    longer = solve_profiles(items, data.Column(starts, dealt.train.items, dealt.train.values))
+    assert not longer[-1].any() and longer[:-1] == pytest.approx(whole, abs=1e-12)
+
+
+def test_a_point_holds_both_readings_and_the_solved_one_is_what_devices_fit():
+    """The engine's figure of the last checkpoint, from the protocol's own fit to the same V."""
+    cell = FigureCell(
+        scenario="masked", data="demo-small", users=None, epsilons=(4.0,), dim=3, checkpoints=(5,), seed=1,
+        test_fraction=0.2,
+    )  # fmt: skip
+    (point,) = run_figure_cell(cell)["points"]
+    problem = problem_of(cell)
+    model = problem.start(4.0)
+    list(learn(model, 5, Noise(problem.scale(4.0), 60, 3, seed=1), lambda: None))
+    _, printed = baseline.solved_readings(model, problem.data)
+    assert point["solved"]["train_mae"] == pytest.approx(printed.train_mae, abs=1e-9)
+    assert point["solved"]["test_mae"] == pytest.approx(printed.test_mae, abs=1e-9)
+    last = baseline.last_reading(model, problem.data)
+    assert point["train_mae"] == pytest.approx(last.train_mae) and point["test_mae"] == pytest.approx(last.test_mae)
+    assert point["solved"]["train_mae"] < point["train_mae"], "it is the best for these ratings, but for λ"
+
+
+def test_an_increase_is_over_a_baseline_that_is_read_in_the_same_way():
+    def line(scenario: str, iterate: float, solved: float) -> dict:
+        cell = {"scenario": scenario, "join": None, "leave": None, "test_fraction": 0.0, "seed": 1}
+        epsilon = "inf" if scenario == "plain" else 8.0
+        errors = {"train_mae": iterate, "solved": {"train_mae": solved}}
+        return {"cell": cell, "points": [{"epsilon": epsilon, "iteration": 9, **errors}]}
+
+    results = Results([line("plain", 0.7, 0.4), line("masked", 0.8, 0.55)])
+    at = (9, "masked", 8.0, 9)
+    assert results.increases(*at) == pytest.approx([0.1])
+    assert results.increases(*at, "solved") == pytest.approx([0.15])
+    assert results.increases(*at, "solved", "iterate") == pytest.approx([-0.15])
+
+
+def test_a_claim_that_holds_for_a_v_that_has_learned_nothing_is_not_said_to_agree():
+    """Users with fewer ratings than dimensions can be solved for any V."""
+    figure, size = FIGURES["fig1"], size_of(NETFLIX, quick=False)
+    (claim,) = [claim for claim in CLAIMS if (claim.data, claim.scenario) == (NETFLIX, "trusted")]
+    empty, real = Compared(claim, 0.5, 0.01, 0.01, 0.02, 0.02), Compared(claim, 0.5, 0.01, 0.01, 1.2, 1.1)
+    words = sentence(figure, size, [empty], [], {})
+    assert words.count("which says nothing") == 2 and "learned nothing, solved: +0.020" in words
+    words = sentence(figure, size, [real], [], {})
+    assert "says nothing" not in words and words.count("+0.010, which agrees") == 2
+    assert [_claim_document(found, size)["agrees_solved"] for found in (empty, real)] == [None, True]
+    assert [_claim_document(found, size)["agrees_solved_over_iterate"] for found in (empty, real)] == [None, True]
+    assert _claim_document(empty, size)["agrees"] is False
+
+
+def test_the_baseline_is_measured_before_it_has_learned(tiny, tmp_path):
+    made = reproduce("fig7", tmp_path, quick=True, jobs=1)
+    rows = [row for row in read_rows(made["figures"][0]) if row["series"] == "a V that has learned nothing"]
+    assert [row["panel"] for row in rows] == ["(a) by ε, solved", "(b) by ε, solved"]
+    plain = [line for line in read_lines(tmp_path / "cells.jsonl").values() if line["cell"]["scenario"] == "plain"]
+    gains = [line["points"][-2]["solved"]["train_mae"] - line["points"][-1]["solved"]["train_mae"] for line in plain]
+    assert all(line["points"][-2]["iteration"] == 0 for line in plain)
+    assert float(rows[0]["y"]) == pytest.approx(np.mean(gains), abs=1e-6)
+
+
+def test_cells_of_another_engine_are_neither_used_nor_touched(tiny, tmp_path):
+    whole = reproduce("fig3", tmp_path, quick=True, jobs=1)
+    lines = [json.loads(text) for text in (tmp_path / "cells.jsonl").read_text("utf-8").splitlines()]
+    for line in lines:
+        line["cell"]["engine"] = 1
+        for point in line["points"]:
+            del point["solved"]
+    old = "".join(json.dumps(line) + "\n" for line in lines)
+    (tmp_path / "cells.jsonl").write_text(old, "utf-8")
+    again = reproduce("fig3", tmp_path, quick=True, jobs=1)
+    assert again["cells"] == {**whole["cells"], "found": 0} and again["cells"]["run"] == len(lines)
+    assert (tmp_path / "cells.jsonl").read_text("utf-8").startswith(old)
+    assert again["figures"][0]["claims"] == whole["figures"][0]["claims"]
+
+
 # ---- cells and figures
 
 
 def test_a_cell_is_decided_by_its_key_alone():
     cell = FigureCell(
-        scenario="masked", data="demo", users=None, epsilons=(4.0,), dim=3, checkpoints=(2, 5), seed=1,
+        scenario="masked", data="demo-small", users=None, epsilons=(4.0,), dim=3, checkpoints=(2, 5), seed=1,
         test_fraction=0.2,
     )  # fmt: skip
     first, second = run_figure_cell(cell), run_figure_cell(cell)
@@ -172,10 +273,15 @@ def test_the_sentence_follows_the_numbers():
     verdicts = {0.15: "agrees", 0.014: "is lower", 1.5: "is higher"}
     small = dataclasses.replace(size, users=1000)
     for measured, verdict in verdicts.items():
-        words = sentence(figure, size, [(claim, measured)], [], {})
-        assert f"{measured:+.3f}, which {verdict}" in words and "2,145 raters" in words
-        assert "not comparable" in sentence(figure, small, [(claim, measured)], [], {})
-    assert "not run" in sentence(figure, size, [(claim, None)], [], {})
+        for found in (Compared(claim, measured, 9.0, 9.0), Compared(claim, 9.0, measured, 9.0)):
+            words = sentence(figure, size, [found], [], {})
+            assert f"{measured:+.3f}, which {verdict}" in words and "2,145 raters" in words
+            assert "not comparable" in sentence(figure, small, [found], [], {})
+    alone = {"iterate": {"masked": 0.25}, "solved": {"masked": 0.75}}
+    words = sentence(figure, size, [Compared(claim, 0.5, 0.3, 0.1)], [], alone)
+    assert "for the iterate, +0.500 (+0.250 without any noise), which is higher" in words
+    assert "solved, +0.300 (+0.750 without any noise)" in words and "baseline's iterate, +0.100, which agrees" in words
+    assert "not run" in sentence(figure, size, [Compared(claim, None, None, None)], [], {})
 
 
 def test_a_trend_counts_where_the_seeds_do_not_overlap():
@@ -183,7 +289,8 @@ def test_a_trend_counts_where_the_seeds_do_not_overlap():
         ends = [(0.005, 0.5), (0.02, last)]
         return [
             Row(panel="", series="ε = 0.8", x_name=x_name, x=x, quantity="", y=y, low=y - spread, high=y + spread,
-                seeds=3)
+                seeds=3, reading=reading)
+            for reading in READINGS
             for x, y in ends
         ]  # fmt: skip
 
@@ -256,6 +363,9 @@ def check_files(document: dict) -> None:
         assert {MEASURED, CLAIMED} <= {row["source"] for row in rows}
         assert all(row["y"] for row in rows if row["source"] == MEASURED), "no measured point is blank"
         assert sum(row["source"] == MEASURED for row in rows) == made["measured"]
+        readings = {row["reading"] for row in rows if row["source"] == MEASURED}
+        assert readings == ({"iterate", "solved"} if made["figure"] != "table-bytes" else {""})
+        assert "which u_i" in made["caption"] or made["figure"] == "table-bytes"
         if made["generated"]:
             assert all("generated data" in row["data"] for row in rows) and "enerated" in made["caption"]
         assert ("quick: " in made["caption"]) == document["quick"]

@@ -7,6 +7,7 @@ import errno
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -87,6 +88,7 @@ def undisturbed(tmp_path_factory) -> dict:
 def check_same(summary: dict, undisturbed: dict, folder: Path) -> None:
     assert summary["completed"] and summary["abort"] is None
     assert summary["item_factors_sha256"] == undisturbed["item_factors_sha256"]
+    assert summary["predictions_sha256"] == undisturbed["predictions_sha256"] is not None
     assert [line["iteration"] for line in lines(folder)] == list(range(-1, SMALL["iterations"]))
     assert summary["bytes"]["per_iteration"] == undisturbed["bytes"]["per_iteration"]
     assert metered(folder) == metered(Path(undisturbed["run"]))
@@ -229,6 +231,32 @@ def test_a_view_that_was_altered_does_not_go_on(tmp_path, transport):
     path.write_bytes(view[:400] + bytes([view[400] ^ 1]) + view[401:])
     with pytest.raises(Broken, match="does not fit the hash chain"):
         resume(tmp_path / "run")
+
+
+@pytest.mark.parametrize("transport", ["tcp", "inprocess"])
+@pytest.mark.parametrize("party", ["recommender", "third_party", "user-3"])
+@pytest.mark.parametrize("left", [0.0, 0.5])
+def test_a_view_that_ends_before_what_others_have_of_it_is_named_at_once(tmp_path, transport, party, left):
+    """It could only be waited for: the others never ask for what they have, nor send what it has lost."""
+    assert not stopped(tmp_path / "run", 9, transport)["completed"]
+    path = tmp_path / "run" / "views" / f"{party}.view"
+    if left:
+        with path.open("r+b") as view:
+            view.truncate(int(left * path.stat().st_size))
+    else:
+        path.unlink()
+    with pytest.raises(Broken, match=f"the view of {party.replace('-', ':')} ends too early"):
+        resume(tmp_path / "run")
+
+
+@pytest.mark.parametrize("transport", ["tcp", "inprocess"])
+def test_a_run_that_has_lost_all_its_views_is_lived_again(tmp_path, undisturbed, transport):
+    """The log of iterations is ahead of every view: nobody may take what it says as told."""
+    assert not stopped(tmp_path / "run", 9, transport)["completed"]
+    shutil.rmtree(tmp_path / "run" / "views")
+    found = resume(tmp_path / "run")
+    assert found["completed"] and found["item_factors_sha256"] == undisturbed["item_factors_sha256"]
+    assert [line["iteration"] for line in lines(tmp_path / "run")] == list(range(-1, SMALL["iterations"]))
 
 
 def stopped(folder: Path, at: int, transport: str = "inprocess") -> dict:

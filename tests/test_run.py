@@ -29,6 +29,15 @@ def alike(config: RunConfig, **changes) -> RunConfig:
     return RunConfig(**{**vars(config), **changes})
 
 
+DIGESTS = ("item_factors_sha256", "predictions_sha256")  # what the recommender and all users came to
+
+
+def digests(summary: dict) -> list[str]:
+    found = [summary[name] for name in DIGESTS]
+    assert None not in found
+    return found
+
+
 @pytest.fixture(scope="module")
 def reference(tmp_path_factory):
     """The in-process run that every other driver must repeat bit for bit."""
@@ -52,7 +61,7 @@ def test_every_driver_gives_the_same_factors_bit_for_bit(reference, tmp_path, ch
     folder, expected = reference
     summary = run(alike(SMALL, **changes), out=tmp_path / "run")
     assert summary["completed"] and summary["rejected"] == {}
-    assert summary["item_factors_sha256"] == expected["item_factors_sha256"]
+    assert digests(summary) == digests(expected)
     ours, theirs = (np.load(where / "model" / "item_factors.npy") for where in (tmp_path / "run", folder))
     assert ours.tobytes() == theirs.tobytes()
     for figure in ("train_mae", "train_rmse", "test_mae", "test_rmse"):
@@ -67,16 +76,26 @@ def test_the_measured_bytes_do_not_depend_on_the_driver(reference, tmp_path):
 def test_a_second_run_repeats_itself_and_another_seed_does_not(reference, tmp_path):
     again = run(alike(SMALL, transport="inprocess"), out=tmp_path / "again")
     other = run(alike(SMALL, transport="inprocess", seed=8), out=tmp_path / "other")
-    assert again["item_factors_sha256"] == reference[1]["item_factors_sha256"]
+    assert digests(again) == digests(reference[1])
     assert again["anchor"] == reference[1]["anchor"]
-    assert other["item_factors_sha256"] != reference[1]["item_factors_sha256"]
+    assert not set(digests(other)) & set(digests(reference[1]))
+
+
+@pytest.mark.parametrize("scheme", ["trusted", "direct", "dynamic"])
+def test_every_scheme_comes_to_the_same_end_in_every_driver(tmp_path, scheme):
+    flags = {"join": 0.3, "leave": 0.2} if scheme == "dynamic" else {}
+    config = RunConfig(scheme=scheme, data="synthetic:8x6:.5", iterations=3, dim=2, seed=1, **flags)
+    drivers = [{"transport": "inprocess"}, {"transport": "tcp"}, {"transport": "ipc", "users_per_process": 5}]
+    found = [digests(run(alike(config, **driver), out=tmp_path / str(at))) for at, driver in enumerate(drivers)]
+    assert found[0] == found[1] == found[2]
 
 
 def test_plain_runs_as_processes_too(tmp_path):
     config = RunConfig(scheme="plain", data="synthetic:8x6:.5", iterations=3, dim=2, seed=1)
     processes = run(config, out=tmp_path / "tcp")
     memory = run(alike(config, transport="inprocess"), out=tmp_path / "memory")
-    assert processes["item_factors_sha256"] == memory["item_factors_sha256"]
+    packed = run(alike(config, transport="ipc", users_per_process=5), out=tmp_path / "ipc")
+    assert digests(processes) == digests(memory) == digests(packed)
     assert processes["processes"] == {"recommender": 1, "user": 8}
     assert processes["accuracy"]["train_mae"] == pytest.approx(processes["accuracy"]["plain"]["train_mae"], abs=1e-6)
 
@@ -281,3 +300,27 @@ def test_a_server_that_dies_and_keeps_no_view_aborts_the_run_with_its_name(tmp_p
     assert abort["reason"] == "PARTY_DIED" and "third_party" in abort["sentence"] and "-9" in abort["sentence"]
     assert error.decode().count("\n") == 1
     assert all_gone(children)
+
+
+def test_no_process_of_a_run_imports_from_the_current_folder(tmp_path):
+    """Modules there have the names of the standard library's and of packages; none is even looked at."""
+    (tmp_path / "here").mkdir()
+    for name in ("random", "socket", "numpy", "msgpack", "zmq", "actors", "protocol"):
+        mark = f"open({str(tmp_path)!r} + '/seen-{name}', 'w').close()"
+        (tmp_path / "here" / f"{name}.py").write_text(f"{mark}\nraise ImportError('this is not {name}')\n")
+    code = (
+        "import sys; sys.path.append(sys.argv.pop(1)); from sim.config import RunConfig; from sim.run import run; "
+        "from pathlib import Path; print(run(RunConfig(data='synthetic:6x5:.8', dim=2, iterations=2, scheme='masked'), "
+        "out=Path(sys.argv[1]))['completed'])"
+    )
+    command = [sys.executable, "-P", "-c", code, str(Path(__file__).parent.parent), str(tmp_path / "run")]
+    ended = subprocess.run(command, cwd=tmp_path / "here", capture_output=True, text=True, timeout=120)
+    assert (ended.stdout, ended.returncode) == ("True\n", 0), ended.stderr
+    assert not list(tmp_path.glob("seen-*"))
+
+
+def test_a_folder_whose_name_is_no_text_is_taken_by_every_process(tmp_path):
+    folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/r\xffn"))
+    flags = {"data": "synthetic:5x4:.6", "dim": 2, "iterations": 2, "seed": 1}
+    assert run(RunConfig(scheme="masked", **flags), out=folder)["completed"]
+    assert (folder / "views" / "user-0.view").is_file()

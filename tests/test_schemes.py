@@ -14,6 +14,7 @@ import reference
 from support import received, small_run
 from support_runs import by_item, factors_of, play, unit, with_skippers
 
+from actors.own import load_scheme
 from protocol.errors import BadInput, Reason
 from protocol.messages import Agreed, Contributors, Deadline, Finish, Gradient, Hello, MaskedGradient, OpenSum
 from protocol.roles import Done, Send, Timer
@@ -286,6 +287,7 @@ def test_the_third_party_ends_with_the_last_iteration():
 
 def test_schemes_are_found_by_name_or_import():
     assert {name: type(find_scheme(name)) for name in SCHEMES} == SCHEMES
+    load_scheme("protocol.schemes.masked:Masked")
     assert isinstance(find_scheme("protocol.schemes.masked:Masked"), Masked)
 
 
@@ -301,8 +303,9 @@ def test_schemes_are_found_by_name_or_import():
     ],
 )
 def test_what_is_no_scheme_is_refused_in_words(name, words):
+    find = load_scheme if ":" in name else find_scheme
     with pytest.raises(BadInput, match=words):
-        find_scheme(name)
+        find(name)
 
 
 @pytest.mark.parametrize("scheme", ["plain", "masked"])

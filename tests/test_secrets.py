@@ -7,6 +7,7 @@ Exempt is `run.toml`: it belongs to the auditor, has the seed of the run, from w
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import os
 import stat
@@ -147,7 +148,8 @@ class Seen(Launch):
         early = event["iteration"] == 0  # later on processes may be ending
         for pid, parties in self._alive.items() if early else ():
             for name in ("cmdline", "environ"):
-                self.shown[f"{name} of {parties[0]}"] = Path(f"/proc/{pid}/{name}").read_bytes()
+                with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended, and shows nothing
+                    self.shown[f"{name} of {parties[0]}"] = Path(f"/proc/{pid}/{name}").read_bytes()
         super()._on_iteration(event)
 
 
@@ -258,18 +260,18 @@ def test_key_files_are_closed_to_others_and_an_open_key_folder_is_refused(tmp_pa
     assert stat.S_IMODE(keys.stat().st_mode) == 0o700
     assert {stat.S_IMODE(path.stat().st_mode) for path in keys.iterdir()} == {0o600}
     assert {path.name for path in keys.iterdir()} == {key_path(keys, party).name for party in roster.public_keys}
-    assert read_secret(keys, "user:1").seat.party == "user:1"
+    assert read_secret(keys, "user:1", roster).seat.party == "user:1"
     for mode in (0o740, 0o710, 0o704, 0o701, 0o777):
         keys.chmod(mode)
         with pytest.raises(BadInput, match="chmod 700"):
-            read_secret(keys, "user:1")
+            read_secret(keys, "user:1", roster)
 
 
 def test_the_roster_that_everyone_holds_has_no_secret(tmp_path):
     folder, roster = prepare(SMALL, tmp_path / "run", False, "127.0.0.1", 5551)
     written = (folder / "roster.json").read_bytes()
     for party in roster.public_keys:
-        secret = read_secret(folder / "keys", party)
+        secret = read_secret(folder / "keys", party, roster)
         for data in (secret.seat.tape_seed, secret.seat.signer.secret, zmq.utils.z85.decode(secret.keys.secret)):
             assert not any(form in written for form in bytes_secret("", data).forms)
         assert secret.keys.secret not in written

@@ -21,7 +21,7 @@ from test_traffic import metered
 
 from protocol.codec import Codec
 from protocol.errors import BadInput, Reason, Rejected
-from protocol.messages import Hello, Published, RatingsHandover
+from protocol.messages import Hello, Publication, RatingsHandover
 from protocol.noise import laplace
 from protocol.ring import Ring
 from protocol.roles import Done, Send, role_of
@@ -130,12 +130,12 @@ def test_a_run_is_the_rule_on_python_floats(options):
     users, _ = trained(ratings, drawn, params)
     items = published(ratings, users, drawn.fresh, drawn.noise, params)
     assert run.outcome.item_factors == pytest.approx(np.array(items), abs=1e-9)
-    for number, row in enumerate(users):
+    assert run.parties["recommender"].role.profiles == pytest.approx(np.array(users), abs=1e-9)
+    sent = [[reference.float32(x) for x in row] for row in run.outcome.item_factors.tolist()]
+    for number in range(params.n_users):
         role = run.parties[f"user:{number}"].role
-        assert role.user_factors == pytest.approx(np.array(row), abs=1e-6)  # it travelled as float32
-        assert role.user_factors.tolist() == [reference.float32(x) for x in role.user_factors.tolist()]
-        own = run.outcome.item_factors[role.inputs.items]
-        assert role.published.tolist() == [[reference.float32(x) for x in row] for row in own.tolist()]
+        assert role.user_factors.tolist() == [0.0] * params.dim  # the recommender keeps them
+        assert role.published.tolist() == sent
 
 
 def test_two_steps_by_hand():
@@ -153,7 +153,7 @@ def test_two_steps_by_hand():
             break
     run = play(card, seats)
     assert run.outcome.item_factors.tolist() == [[1.484375]]
-    assert run.parties["user:0"].role.user_factors.tolist() == [1.0]
+    assert run.parties["recommender"].role.profiles.tolist() == [[1.0]]
     card, seats = small_run(TRUSTED, epsilon=1.0, **options)
     [[eta]] = Drawn(card, seats).noise
     first = 1.25 - eta / 32
@@ -201,13 +201,13 @@ def test_the_noise_is_constant_and_laplace_in_what_is_published(iterations):
     ratings = [{item: 1.0 + item % 5 for item in range(n_items)}]
     card, seats = small_run(TRUSTED, ratings=ratings, n_items=n_items, dim=1, iterations=iterations, epsilon=epsilon)
     run, params = play(card, seats), card.params
-    u, rate = run.parties["user:0"].role.user_factors[0], params.learning_rate
+    u, rate = run.parties["recommender"].role.profiles[0, 0], params.learning_rate
     drawn = Drawn(card, seats)
     a = 1 - 2 * rate * (u * u + params.item_regularisation)
     start = np.array(drawn.fresh)[:, 0]
     c = (run.outcome.item_factors[:, 0] - a**iterations * start) * (1 - a) / (1 - a**iterations)
     eta = 2 * u * np.array(list(ratings[0].values())) - c / rate
-    assert eta == pytest.approx(np.array(drawn.noise)[:, 0], abs=1e-3)  # u is known as float32
+    assert eta == pytest.approx(np.array(drawn.noise)[:, 0], abs=1e-6)
     b = 2 * 4 * math.sqrt(1) / epsilon
     assert stats.kstest(eta, stats.laplace(scale=b).cdf).pvalue > FALSE_ALARM
 
@@ -257,16 +257,18 @@ def test_factors_that_grow_without_bound_end_the_run():
 
 
 def test_the_person_is_told_the_accuracy_of_what_was_published(tmp_path):
-    config = RunConfig(scheme=TRUSTED, data="demo", transport="inprocess", epsilon=8.0, dim=2, iterations=30, seed=1)
+    flags = {"scheme": TRUSTED, "data": "demo-small", "transport": "inprocess"}
+    config = RunConfig(**flags, epsilon=8.0, dim=2, iterations=30, seed=1)
     summary = run_all(config, out=tmp_path / "run")
     assert summary["completed"] and summary["clipped"] == 0 and summary["notes"] == []
     plan = make_plan(config)
     run = play(plan.card, plan.seats())
     errors = []
     for number, own in enumerate(plan.data):
-        user = run.parties[f"user:{number}"].role.user_factors.tolist()
+        role = run.parties[f"user:{number}"].role
+        user, items = role.profile.factors.tolist(), role.published.tolist()
         for item, rating in zip(own.items.tolist(), own.values.tolist(), strict=True):
-            guess = sum(u * v for u, v in zip(user, run.outcome.item_factors[item].tolist(), strict=True))
+            guess = sum(u * v for u, v in zip(user, items[item], strict=True))
             errors.append(abs(rating - min(5.0, max(1.0, guess))))
     assert summary["accuracy"]["train_mae"] == pytest.approx(sum(errors) / len(errors), rel=1e-9)
     assert summary["accuracy"]["test_rmse"] is not None
@@ -301,7 +303,7 @@ HANDOVERS = {
     "an item too far": ("user:0", handover((0, 1.0), (5, 2.0)), Reason.UNKNOWN_ITEM),
     "a rating too high": ("user:0", handover((0, 1.0), (1, ABOVE)), Reason.OUT_OF_RANGE),
     "a rating too low": ("user:0", handover((0, BELOW), (1, 2.0)), Reason.OUT_OF_RANGE),
-    "another kind": ("user:0", Published(f32([1, 0]), f32([1, 0])), Reason.WRONG_KIND),
+    "another kind": ("user:0", Publication(3, f32([1, 0])), Reason.WRONG_KIND),
 }
 
 
@@ -326,14 +328,14 @@ def test_a_refused_handover_changes_nothing(sender, message, reason):
     assert snapshot(role) == before
 
 
+FIVE = f32([1, 0], [0, 1], [1, 1], [0, 0], [2, 1])
 PUBLISHED = {
-    "from another user": ("user:1", Published(f32([1, 0]), f32([1, 0], [0, 1])), Reason.UNKNOWN_SENDER),
-    "no profile": ("recommender", Published(f32(), f32([1, 0], [0, 1])), Reason.WRONG_LENGTH),
-    "two profiles": ("recommender", Published(f32([1, 0], [0, 1]), f32([1, 0], [0, 1])), Reason.WRONG_LENGTH),
-    "an item too few": ("recommender", Published(f32([1, 0]), f32([1, 0])), Reason.WRONG_LENGTH),
-    "an item too many": ("recommender", Published(f32([1, 0]), f32([1, 0], [0, 1], [0, 1])), Reason.WRONG_LENGTH),
-    "a long profile": ("recommender", Published(f32([1, 1.01]), f32([1, 0], [0, 1])), Reason.OUT_OF_RANGE),
-    "large factors": ("recommender", Published(f32([1, 0]), f32([1, 0], [0, -(2.0**61)])), Reason.OUT_OF_RANGE),
+    "from another user": ("user:1", Publication(3, FIVE), Reason.UNKNOWN_SENDER),
+    "too early": ("recommender", Publication(2, FIVE), Reason.WRONG_ITERATION),
+    "an item too few": ("recommender", Publication(3, FIVE[:4]), Reason.WRONG_LENGTH),
+    "an item too many": ("recommender", Publication(3, f32(*FIVE, [0, 1])), Reason.WRONG_LENGTH),
+    "its own items alone": ("recommender", Publication(3, FIVE[:2]), Reason.WRONG_LENGTH),
+    "large factors": ("recommender", Publication(3, f32(*FIVE[:4], [0, -(2.0**61)])), Reason.OUT_OF_RANGE),
     "another kind": ("recommender", SOUND, Reason.WRONG_KIND),
 }
 
@@ -350,8 +352,12 @@ def test_a_refused_publication_changes_nothing(sender, message, reason):
         role.receive(sender, message)
     assert caught.value.reason is reason
     assert snapshot(role) == before
-    assert role.receive("recommender", Published(f32([0.5, -1]), f32([1, 0], [0, 2.0**60]))) == [Done()]
-    assert role.user_factors.tolist() == [0.5, -1.0] and role.iteration == card.params.iterations
+    [done] = role.receive("recommender", Publication(3, FIVE))
+    assert role.iteration == card.params.iterations
+    # its ratings 1 and 4 of items with factors (1, 0) and (0, 1): u = (1, 4) / (1 + λ'), predictions in [1, 5]
+    fitted = np.array([1.0, 4.0]) / (1 + role.profile.ridge)
+    np.testing.assert_allclose(role.profile.factors, fitted)
+    np.testing.assert_allclose(done.result, np.clip(FIVE @ fitted, 1, 5))
 
 
 def test_ratings_that_are_no_numbers_do_not_pass_the_codec():
@@ -422,7 +428,7 @@ def test_the_size_limit_leaves_room_for_the_largest_message():
     made, ids = Trusted().make_codec(params), np.arange(items, dtype=np.uint32)
     for message in (
         RatingsHandover(ids, np.ones(items)),
-        Published(np.ones((1, dim), np.float32), np.ones((items, dim), np.float32)),
+        Publication(2, np.ones((items, dim), np.float32)),
     ):
         assert len(made.encode(message, 2**32)) <= made.max_frame == Trusted().max_frame(params) + 32
 

@@ -41,6 +41,7 @@ OF_THE_RUN = {
     Reason.STALLED,
     Reason.DISK_FULL,
     Reason.PARTY_DIED,
+    Reason.SCHEME_FAILED,
     Reason.INTERRUPTED,
 }
 
@@ -190,7 +191,7 @@ def asks(vector: dict[str, Any], head: bytes) -> list[Outgoing]:
     """Only where a frame is missing: [Again, no number, so many have come, no answer], and where the view stands."""
     if vector["reason"] != "GAP":
         return []
-    return [Outgoing(vector["sender"], "Again", -1, framed(12, 0, vector["has"], 0, head=head))]
+    return [Outgoing(vector["sender"], "Again", -1, framed(13, 0, vector["has"], 0, head=head))]
 
 
 def only_records(records: list[bytes], head: bytes) -> list[list[Any]]:

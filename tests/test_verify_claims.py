@@ -204,8 +204,9 @@ def test_a_model_that_is_no_array_of_factors_is_a_finding(folder):
         ("simulation = true", "simulation = false", "whether the seed was given"),
         ('views = "full"', 'views = "servers"', "is no view that this run keeps"),
         ('wire = "compact"\nfactor', 'wire = "paper"\nfactor', "wire is paper under [run] and another under [params]"),
-        ("factor_bits = 32\nno_rho", "factor_bits = 16\nno_rho", "factor_bits is 16 under [run] and another"),
-        ("factor_bits = 32\nno_rho", "ring_bits = 48\nno_rho", "ring_bits is 48 under [run] and another"),
+        ("factor_bits = 32\npublish", "factor_bits = 16\npublish", "factor_bits is 16 under [run] and another"),
+        ("factor_bits = 32\npublish", "ring_bits = 48\npublish", "ring_bits is 48 under [run] and another"),
+        ('publish = "all"\nno_rho', 'publish = "rated"\nno_rho', "publish is rated under [run] and another"),
         ('data = "synthetic:3x4:.6"', 'data = "demo"', 'says data = "synthetic:3x4:.6", which is "demo"'),
     ],
 )

@@ -31,7 +31,7 @@ from sim.evidence import Report, open_case
 from sim.exchange import Exchange
 from sim.folder import locked
 from sim.run import run
-from sim.summary import anchor_of
+from sim.summary import anchor_of, digest_of_predictions
 from sim.viewcheck import Demand, ViewCheck
 
 # --- a run that did not come to its end -------------------------------------------------------------------------------
@@ -48,7 +48,7 @@ def test_without_a_summary_a_view_may_stop_anywhere_behind_its_last_frame(base, 
         found = verify(folder)
         assert found["verified"], (end, found["findings"])
     assert "There is no summary.json" in found["notes"][0]
-    assert found["notes"][1] == "views/recommender.view, record 35, is cut off, as a crash leaves it."
+    assert found["notes"][1] == "views/recommender.view, record 38, is cut off, as a crash leaves it."
 
 
 @pytest.mark.parametrize("party", ["recommender", "third_party", "user:0"])
@@ -167,6 +167,8 @@ def test_a_user_without_whom_the_run_ended_may_lack_its_end(folder):
 
     def leave_out(summary: dict[str, Any]) -> None:
         del summary["views"]["user:2"]
+        ends = {party: bodies(folder, party)[-2][1].hex() for party in ("user:0", "user:1")}
+        summary["predictions_sha256"] = digest_of_predictions(ends)
         heads = {party: (view["records"], bytes.fromhex(view["head"])) for party, view in summary["views"].items()}
         summary["anchor"] = anchor_of(heads)
 
@@ -225,12 +227,12 @@ def test_the_command_says_what_it_found(folder):
     path.write_bytes(view[:-1] + bytes([view[-1] ^ 1]))
     bad = keyhole("verify", folder)
     assert bad.exit_code == 4 and bad.stderr.count("\n") == 1
-    assert bad.stderr.startswith(f"keyhole: {folder} does not verify: views/user-1.view, record 13,")
+    assert bad.stderr.startswith(f"keyhole: {folder} does not verify: views/user-1.view, record 14,")
     assert "views/user-1.view" in bad.stdout and "Not covered: " in bad.stdout
     bad = keyhole("verify", folder, "--json")
     assert bad.exit_code == 4
     assert json.loads(bad.stdout)["findings"] == [
-        {"file": "views/user-1.view", "record": 13, "what": "does not fit the hash chain"}
+        {"file": "views/user-1.view", "record": 14, "what": "does not fit the hash chain"}
     ]
 
 

@@ -86,7 +86,8 @@ def test_an_iteration_that_is_not_there_is_refused_with_those_that_are(folder):
 
 
 def test_a_sender_that_is_not_there_is_refused_with_those_that_are(folder):
-    refused(keyhole(folder, "third_party", "--sender", "user:9"), "senders: recommender, user:0, user:1, user:2")
+    refused(keyhole(folder, "third_party", "--sender", "user:9"), "has no party 'user:9'", "user:0 … user:2")
+    refused(keyhole(folder, "user:0", "--sender", "third_party"), "senders: user:0, recommender")
     rows = json.loads(keyhole(folder, "third_party", "--sender", "user:1", "--json").stdout)
     assert {row["sender"] for row in rows} == {"user:1"} and len(rows) == 3  # Hello and two iterations
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -41,6 +41,7 @@ from protocol.roles import (
     require,
     user_index,
     user_name,
+    users_without,
 )
 from protocol.schemes.base import Scheme, Setting, Shape
 from protocol.tape import Tape
@@ -187,6 +188,9 @@ class CollectingRecommender(LeadingRecommender):
 
     @abstractmethod
     def item_means(self) -> Floats: ...
+
+    def awaited(self) -> Sequence[str]:
+        return users_without(self.params.n_users, self.arrived)
 
     def receive(self, sender: str, message: Message) -> Effects:
         user = user_index(sender)

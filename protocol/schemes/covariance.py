@@ -57,6 +57,7 @@ from protocol.roles import (
     role_of,
     user_index,
     user_name,
+    users_without,
 )
 from protocol.schemes.base import DELTA, Leak, Scheme, Setting, Shape
 from protocol.tape import Tape
@@ -289,6 +290,9 @@ class CovarianceRecommender(LeadingRecommender):
         self.tape = tape
         self.handed: dict[int, UserInput] = {}
         self._figures: Facts = {}
+
+    def awaited(self) -> Sequence[str]:
+        return users_without(self.params.n_users, self.handed)
 
     def receive(self, sender: str, message: Message) -> Effects:
         items, opened = self.opened(message)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -47,6 +48,7 @@ from protocol.roles import (
     require,
     user_index,
     user_name,
+    users_without,
 )
 from protocol.schemes.base import Setting
 from protocol.schemes.covariance import MOST_FACTOR
@@ -213,6 +215,9 @@ class PartHolder(Role):
         self.waiting: list[tuple[Ids, RingArray]] = []  # sparse form: parts of round 1 that came before `OpenPairs`
         self.total: RingArray = setting.ring.zeros(round_length(self.params, 1), 1)
 
+    def awaited(self) -> Sequence[str]:
+        return users_without(self.params.n_users, self.heard) or (RECOMMENDER,)
+
     def receive(self, sender: str, message: Message) -> Effects:
         if isinstance(message, OpenPairs):
             return self._open(sender, message)
@@ -293,6 +298,9 @@ class MaskedCovarianceRecommender(LeadingRecommender):
         if isinstance(event, Gone) and not self.done:
             raise Aborted(Reason.PARTY_DIED, f"{user_name(event.user)}, before both sums were made")
         return []
+
+    def awaited(self) -> Sequence[str]:
+        return users_without(self.params.n_users, self.supports) if self.iteration == SETUP else (THIRD_PARTY,)
 
     def receive(self, sender: str, message: Message) -> Effects:
         if isinstance(message, Join):

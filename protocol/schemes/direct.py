@@ -27,7 +27,7 @@ import numpy as np
 from protocol.course import Course
 from protocol.errors import Reason
 from protocol.framing import Flow
-from protocol.messages import Finish, Hello, ItemFactors, Join, Message, NoiseKeys, NoisyGradient
+from protocol.messages import Finish, Hello, ItemFactors, Join, Message, NoiseKeys, NoisyGradient, Publication
 from protocol.noise import laplace, noise_share
 from protocol.params import Params
 from protocol.reals import RealArray
@@ -71,12 +71,14 @@ class Direct(Scheme):
         Leak("user", "ItemFactors", "iteration", "the number of the iteration"),
         Leak("user", "ItemFactors", "floors", "always empty here"),
         Leak("user", "ItemFactors", "factors", "the item factors, and so the noisy sums, of its items"),
+        Leak("user", "Publication", "iteration", "that no iteration follows"),
+        Leak("user", "Publication", "factors", "the item factors of all items, made of the noisy sums"),
         Leak("user", "Finish", "iteration", "that the run ended"),
     )
     permits: ClassVar[dict[str, str]] = {"recommender": "noisy-individual", "user": "aggregate"}
-    messages = (Hello, Join, NoiseKeys, ItemFactors, NoisyGradient, Finish)
+    messages = (Hello, Join, NoiseKeys, ItemFactors, NoisyGradient, Finish, Publication)
     servers = (RECOMMENDER,)
-    flags = frozenset({"epsilon", "no_rho", "factor_bits"})
+    flags = frozenset({"epsilon", "no_rho", "factor_bits", "publish"})
     params_class = DirectParams
     options: ClassVar[dict[str, Any]] = {**Plain.options, "rho": True}
 
@@ -129,7 +131,7 @@ class DirectUser(JoiningUser):
         self.objective_share: RealArray | None = None  # made once
 
     def receive(self, sender: str, message: Message) -> Effects:
-        if isinstance(message, Finish):
+        if isinstance(message, (Publication, Finish)):
             return self.finish(sender, message)
         expect(message, NoiseKeys, ItemFactors)
         require(sender == RECOMMENDER, Reason.UNKNOWN_SENDER)

@@ -16,7 +16,7 @@ Before each iteration a user may say Present or Absent; who does so is an input 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -44,6 +44,7 @@ from protocol.messages import (
     OpenCommitment,
     OpenSum,
     Present,
+    Publication,
     SealedTotal,
     Welcome,
 )
@@ -64,6 +65,7 @@ from protocol.roles import (
     require,
     role_of,
     user_index,
+    user_name,
 )
 from protocol.schemes.base import Counts, Leak, Mask, Setting, Shape
 from protocol.schemes.dynamic_recommender import DynamicParams, DynamicRecommender
@@ -174,7 +176,7 @@ class DynamicUser(MaskedUser):
         return [Send(RECOMMENDER, said)]
 
     def receive(self, sender: str, message: Message) -> Effects:
-        if isinstance(message, Finish):
+        if isinstance(message, (Publication, Finish)):
             return self.finish(sender, message)
         require(sender == RECOMMENDER, Reason.UNKNOWN_SENDER)
         compact = self.params.wire == "compact"
@@ -258,6 +260,9 @@ class DynamicThirdParty(ThirdParty):
         effects = super().receive(sender, message)
         self.iteration = self.holder.iteration if not isinstance(message, MaskedGradient) else self.iteration
         return [self._unseal(effect) for effect in effects]
+
+    def awaited(self) -> Sequence[str]:
+        return list(map(user_name, self.seal.missing())) or super().awaited()
 
     def tick(self, event: Event) -> Effects:
         if isinstance(event, Gone):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,12 +32,22 @@ from protocol.messages import (
 from protocol.noise import floor_of
 from protocol.params import Params
 from protocol.ring import Ids, RingArray
-from protocol.roles import THIRD_PARTY, Effects, Facts, Send, require, user_index, user_name
+from protocol.roles import (
+    THIRD_PARTY,
+    Effects,
+    Facts,
+    Send,
+    require,
+    user_index,
+    user_name,
+    users_without,
+)
 from protocol.schemes.base import Setting
 from protocol.schemes.masked import MaskedRecommender
 from protocol.tape import Tape, derive, exponential
 
 MOST_ATTEMPTS = 100
+OUTSIDE = "whoever says who comes and goes"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +98,13 @@ class DynamicRecommender(MaskedRecommender):
             self.online.discard(event.user)
             return self._continue() if self.complete_roll else self.joined()
         return []
+
+    def awaited(self) -> Sequence[str]:
+        if not self.complete_roll:
+            return users_without(self.params.n_users, self.supports.keys() | self.gone)
+        if self._running():
+            return (THIRD_PARTY,)
+        return list(map(user_name, sorted(self.unheard - self.gone))) if self.due is not None else (OUTSIDE,)
 
     def presence(self, sender: str, message: Present | Absent) -> Effects:
         user = user_index(sender)

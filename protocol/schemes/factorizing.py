@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import numpy as np
 import numpy.typing as npt
 
 from protocol.errors import Aborted, Reason
-from protocol.factors import Matrix, first_factors, item_gradients, prediction_errors, step_items, step_user
-from protocol.messages import SETUP, Event, Finish, Gone, Join, Message
+from protocol.factors import Matrix, Vector, first_factors, item_gradients, prediction_errors, step_items, step_user
+from protocol.messages import SETUP, Event, Finish, Gone, Join, Message, Publication
 from protocol.params import Params
+from protocol.profile import fit_profile, predict
 from protocol.ring import Ids, Label, everywhere
 from protocol.roles import (
     RECOMMENDER,
@@ -22,6 +25,7 @@ from protocol.roles import (
     require,
     user_index,
     user_name,
+    users_without,
 )
 from protocol.schemes.base import Setting
 from protocol.tape import Tape
@@ -41,7 +45,41 @@ def as_sent(item_factors: Matrix, params: Params) -> npt.NDArray[np.float32]:
     return item_factors.astype(narrow).astype(np.float32, copy=False)
 
 
-class JoiningUser(FactorizingUser):
+def publication(params: Params, factors: npt.NDArray[np.float32], supports: Mapping[int, Ids]) -> list[Send]:
+    """Write to each of these users what is published; all items are one message for everybody."""
+    everything = Publication(params.iterations, factors)
+    return [
+        Send(user_name(user), everything if params.publish == "all" else Publication(params.iterations, factors[own]))
+        for user, own in supports.items()
+    ]
+
+
+class EndingUser(FactorizingUser):
+    """Receives the item factors at the end, fits its own profile to them and predicts."""
+
+    params: Params
+
+    def take_publication(self, sender: str, message: Message) -> None:
+        """Fit the profile to the published factors, once."""
+        publication, params, items = expect(message, Publication), self.params, self.inputs.items
+        require(sender == RECOMMENDER, Reason.UNKNOWN_SENDER)
+        require(publication.iteration == params.iterations, Reason.WRONG_ITERATION)
+        require(self.published is None, Reason.DUPLICATE)
+        complete = params.publish == "all"
+        require(len(publication.factors) == (params.n_items if complete else len(items)), Reason.WRONG_LENGTH)
+        require(everywhere(np.abs(publication.factors) <= factor_limit(params)), Reason.OUT_OF_RANGE)
+        published = publication.factors.astype(np.float64)
+        own = published[items] if complete else published
+        self.profile = fit_profile(own, self.inputs.ratings, params.rating_range, params.profile_ridge)
+        self.published = published
+
+    def predictions(self) -> Vector:
+        """Predict the rating of every item that was published; this ends the user's view."""
+        assert self.published is not None and self.profile is not None
+        return predict(self.published, self.profile.factors, self.params.rating_range)
+
+
+class JoiningUser(EndingUser):
     """Joins with its support, then answers every iteration with something made of its gradients."""
 
     def __init__(self, setting: Setting, tape: Tape, inputs: UserInput) -> None:
@@ -57,6 +95,7 @@ class JoiningUser(FactorizingUser):
     def check_factors(self, iteration: int, factors: npt.NDArray[np.float32]) -> Matrix:
         """The received v_j as the user computes with them, or `Rejected`."""
         require(iteration > self.iteration and iteration < self.params.iterations, Reason.WRONG_ITERATION)
+        require(self.published is None, Reason.WRONG_ITERATION)
         require(len(factors) == len(self.inputs.items), Reason.WRONG_LENGTH)
         require(everywhere(np.abs(factors) <= factor_limit(self.params)), Reason.OUT_OF_RANGE)
         return factors.astype(np.float64)
@@ -80,11 +119,16 @@ class JoiningUser(FactorizingUser):
         return Label(what, iteration, self.inputs.items, floors)
 
     def finish(self, sender: str, message: Message) -> Effects:
+        """Take what comes after the last iteration: what is published, then the end."""
+        if isinstance(message, Publication):
+            self.take_publication(sender, message)
+            return []
         require(sender == RECOMMENDER, Reason.UNKNOWN_SENDER)
         last = expect(message, Finish)
         require(last.iteration == self.params.iterations, Reason.WRONG_ITERATION)
+        require(self.published is not None, Reason.WRONG_KIND)
         self.iteration = last.iteration
-        return [Done()]
+        return [Done(self.predictions())]
 
 
 class JoiningRecommender(FactorizingRecommender):
@@ -114,6 +158,9 @@ class JoiningRecommender(FactorizingRecommender):
         if isinstance(event, Gone) and self.iteration == SETUP and event.user not in self.supports:
             raise Aborted(Reason.PARTY_DIED, f"{user_name(event.user)}, before it had joined")
         return []
+
+    def awaited(self) -> Sequence[str]:
+        return users_without(self.params.n_users, self.supports) if self.iteration == SETUP else ()
 
     def joined(self) -> Effects:
         """Count the raters and begin, once everyone has joined."""
@@ -146,7 +193,12 @@ class JoiningRecommender(FactorizingRecommender):
         if self.iteration < self.params.iterations:
             return self.open_iteration()
         last = Finish(self.iteration)
-        return [*(Send(party, last) for party in self.everyone()), Done(self.item_factors)]
+        return [*self.publish(), *(Send(party, last) for party in self.everyone()), Done(self.item_factors)]
+
+    def publish(self) -> list[Send]:
+        """Send v_j(T) to every user: of all items, or of those that the user rated."""
+        supports = {user: self.supports[user] for user in map(user_index, self.everyone()) if user >= 0}
+        return publication(self.params, self.outgoing_factors(), supports)
 
     def everyone(self) -> list[str]:
         return [user_name(user) for user in self.supports]

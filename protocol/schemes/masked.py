@@ -15,7 +15,7 @@ a known share or a constant η is visible, exactly, to an audit.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -42,6 +42,7 @@ from protocol.messages import (
     MaskedTotal,
     Message,
     OpenSum,
+    Publication,
     Welcome,
     WelcomeInFull,
 )
@@ -126,6 +127,8 @@ class Masked(Scheme):
         Leak("user", "ItemFactorsInFull", "factors", "the item factors, and so the noisy sums, of its items"),
         Leak("user", "ItemFactorsInFull", "masks", "its own masks"),
         Leak("user", "ItemFactorsInFull", "envelopes", "the iteration noise envelopes of its items"),
+        Leak("user", "Publication", "iteration", "that no iteration follows"),
+        Leak("user", "Publication", "factors", "the item factors of all items, made of the noisy sums"),
         Leak("user", "Finish", "iteration", "that the run ended"),
     )
     permits: ClassVar[dict[str, str]] = {"recommender": "aggregate", "third_party": "nothing", "user": "aggregate"}
@@ -142,8 +145,9 @@ class Masked(Scheme):
         Agreed,
         MaskedTotal,
         Finish,
+        Publication,
     )
-    flags = frozenset({"epsilon", "wire", "ring_bits", "factor_bits"})
+    flags = frozenset({"epsilon", "wire", "ring_bits", "factor_bits", "publish"})
     goes_on_without = True
     can_wait = frozenset({"Welcome", "WelcomeInFull"})
     options: ClassVar[dict[str, Any]] = {
@@ -189,7 +193,7 @@ class MaskedUser(JoiningUser):
         self.objective_share: RingArray | None = None  # enc(η share), made once
 
     def receive(self, sender: str, message: Message) -> Effects:
-        if isinstance(message, Finish):
+        if isinstance(message, (Publication, Finish)):
             return self.finish(sender, message)
         require(sender == RECOMMENDER, Reason.UNKNOWN_SENDER)
         if isinstance(message, (Welcome, WelcomeInFull)):
@@ -273,6 +277,9 @@ class MaskedRecommender(JoiningRecommender):
         if isinstance(event, Gone):
             self.gone.add(event.user)
         return super().tick(event)
+
+    def awaited(self) -> Sequence[str]:
+        return super().awaited() or (THIRD_PARTY,)
 
     def receive(self, sender: str, message: Message) -> Effects:
         if isinstance(message, Join):
@@ -409,6 +416,9 @@ class ThirdParty(Role):
         require(self.holder.opening is None, Reason.WRONG_KIND)
         require(message.iteration == self.params.iterations == self.iteration, Reason.WRONG_ITERATION)
         return [Done()]
+
+    def awaited(self) -> Sequence[str]:
+        return list(map(user_name, self.holder.missing())) or (RECOMMENDER,)
 
     def tick(self, event: Event) -> Effects:
         waiting = self.holder.opening is not None and self.holder.closing is None

@@ -2,7 +2,7 @@
 
 A frame's number counts what went before it on the same way, and takes 1, 2, 3 or 5 bytes; so each way has its count:
 
-    recommender -> user          Hello, what is dealt at the beginning, then one for each invitation, Finish
+    recommender -> user          Hello, what is dealt at first, then one for each invitation, Publication, Finish
     user -> recommender          Hello, Join, then one for each coming and going
     user -> third party          Hello, one for each commitment, then one for each invitation, answered in time or late
     recommender <-> third party  Hello, one for each attempt at a commitment, then two for each iteration
@@ -96,7 +96,8 @@ class MaskedFormula:
         return vectors if self.compact else [*vectors, sizes.ring(n), sizes.floats(n)]
 
     def ending(self) -> Iterator[Flow]:
-        last = self.params.iterations
+        last, published = self.params.iterations, self.sizes.published(self.course.supports)
+        yield self._tell("Publication", last, self.course.finished, uint_size(last), published)
         yield self._tell("Finish", last, self.course.finished, uint_size(last))
         yield Flow(last, *TOWARDS, "Finish", 1, frame_size(self.between, uint_size(last)))
         yield Flow(SETUP, *DOWN, "Hello", self.ever_told, HELLO_FRAME)

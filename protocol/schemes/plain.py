@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -10,10 +10,22 @@ import numpy as np
 from protocol.course import Course
 from protocol.errors import Reason
 from protocol.framing import HELLO_FRAME, Flow, Sizes, bin_size, frame_size, uint_size
-from protocol.messages import SETUP, Finish, Gradient, Hello, ItemFactors, Join, Message
+from protocol.messages import SETUP, Finish, Gradient, Hello, ItemFactors, Join, Message, Publication
 from protocol.params import Params
 from protocol.reals import RealArray
-from protocol.roles import RECOMMENDER, Effects, Role, Send, UserInput, expect, require, role_of, user_index, user_name
+from protocol.roles import (
+    RECOMMENDER,
+    Effects,
+    Role,
+    Send,
+    UserInput,
+    expect,
+    require,
+    role_of,
+    user_index,
+    user_name,
+    users_without,
+)
 from protocol.schemes.base import Leak, Scheme, Setting
 from protocol.schemes.factorizing import JoiningRecommender, JoiningUser
 from protocol.tape import Tape
@@ -33,17 +45,20 @@ class Plain(Scheme):
         Leak("user", "ItemFactors", "iteration", "the number of the iteration"),
         Leak("user", "ItemFactors", "floors", "always empty here"),
         Leak("user", "ItemFactors", "factors", "the item factors of the user's own items"),
+        Leak("user", "Publication", "iteration", "that no iteration follows"),
+        Leak("user", "Publication", "factors", "the item factors of all items"),
         Leak("user", "Finish", "iteration", "that the run ended"),
     )
     permits: ClassVar[dict[str, str]] = {"recommender": "exact-individual", "user": "exact-individual"}
-    messages = (Hello, Join, ItemFactors, Gradient, Finish)
+    messages = (Hello, Join, ItemFactors, Gradient, Finish, Publication)
     servers = (RECOMMENDER,)
-    flags = frozenset({"factor_bits"})
+    flags = frozenset({"factor_bits", "publish"})
     options: ClassVar[dict[str, Any]] = {
         "learning_rate": 2.0**-5,
         "user_regularisation": 0.001,
         "item_regularisation": 0.001,
         "clip": None,
+        "profile_ridge": None,
     }
 
     def make_role(self, party: str, setting: Setting, tape: Tape, inputs: UserInput | None) -> Role:
@@ -73,12 +88,14 @@ def two_party_formula(params: Params, course: Course, answer: str, welcome: str 
         yield Flow(t, *down, "ItemFactors", turn.invited, frame_size(first + t, number, bin_size(0), sizes.factors(n)))
         yield Flow(t, *up, answer, turn.contributors, frame_size(2 + t, number, sizes.floats(n)))
     last = params.iterations
-    yield Flow(last, *down, "Finish", course.finished, frame_size(first + last, uint_size(last)))
+    published = frame_size(first + last, uint_size(last), sizes.published(n))
+    yield Flow(last, *down, "Publication", course.finished, published)
+    yield Flow(last, *down, "Finish", course.finished, frame_size(first + last + 1, uint_size(last)))
 
 
 class PlainUser(JoiningUser):
     def receive(self, sender: str, message: Message) -> Effects:
-        if isinstance(message, Finish):
+        if isinstance(message, (Publication, Finish)):
             return self.finish(sender, message)
         offer = expect(message, ItemFactors)
         require(sender == RECOMMENDER, Reason.UNKNOWN_SENDER)
@@ -101,6 +118,9 @@ class PlainRecommender(JoiningRecommender):
             Send(user_name(user), ItemFactors(self.iteration, no_floors, factors[items]))
             for user, items in self.supports.items()
         ]
+
+    def awaited(self) -> Sequence[str]:
+        return super().awaited() or users_without(self.params.n_users, self._gradients)
 
     def receive(self, sender: str, message: Message) -> Effects:
         if isinstance(message, Join):

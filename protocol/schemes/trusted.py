@@ -4,27 +4,27 @@ tell them.
     user -> recommender    RatingsHandover   its items and its ratings, as they are
     recommender            trains U and V by T plain steps, keeps U fixed from then on and forgets V;
                            then T item steps from a fresh random V(0), the same η_j in every one of them
-    recommender -> user    Published         the user's own u_i, and the noisy v_j of its items
+    recommender -> user    Publication       the noisy v_j; the user fits its own u_i to them at home
 
 The noisy steps never begin with the trained V: that would publish what no noise covers. From a fresh V(0) and with a
 fixed U, v_j(T) is an invertible affine map of 2 Σ_i u_i r_ij − η_j, whatever T is, so that the noise of one release
 covers all T steps. Errors are not clipped here: a clipped error would make the slope of that map depend on the ratings.
+U stays with the recommender: no noise covers it, and one rating moves the u_i of everybody.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 from scipy.sparse import csr_matrix
 
 from protocol.course import Course
 from protocol.errors import Aborted, Reason
 from protocol.factors import Matrix, Vector, first_factors, step_items
-from protocol.framing import HELLO_FRAME, Flow, Sizes, frame_size
-from protocol.messages import SETUP, Hello, Message, Published, RatingsHandover
+from protocol.framing import HELLO_FRAME, Flow, Sizes, frame_size, uint_size
+from protocol.messages import SETUP, Hello, Message, Publication, RatingsHandover
 from protocol.noise import laplace
 from protocol.params import Params
 from protocol.ring import everywhere
@@ -33,7 +33,6 @@ from protocol.roles import (
     Done,
     Effects,
     FactorizingRecommender,
-    FactorizingUser,
     Role,
     Send,
     UserInput,
@@ -41,13 +40,11 @@ from protocol.roles import (
     require,
     role_of,
     user_index,
-    user_name,
+    users_without,
 )
 from protocol.schemes.base import DELTA, Leak, Scheme, Setting, Shape
-from protocol.schemes.factorizing import FACTOR_LIMIT
+from protocol.schemes.factorizing import EndingUser, as_sent, factor_limit, publication
 from protocol.tape import Tape
-
-LONGEST_PROFILE = 1.001  # |u_i| ≤ 1 up to rounding, so no coordinate is larger
 
 
 class Trusted(Scheme):
@@ -63,17 +60,18 @@ class Trusted(Scheme):
     leakage = (
         Leak("recommender", "RatingsHandover", "items", "which items each user rated"),
         Leak("recommender", "RatingsHandover", "values", "every rating, as it is"),
-        Leak("user", "Published", "user_factors", "its own profile, made of its own and of everybody's ratings"),
-        Leak("user", "Published", "factors", "the published, noisy item factors of its own items"),
+        Leak("user", "Publication", "iteration", "that the run ended"),
+        Leak("user", "Publication", "factors", "the published, noisy item factors of all items"),
     )
     permits: ClassVar[dict[str, str]] = {"recommender": "exact-individual", "user": "aggregate"}
-    messages = (Hello, RatingsHandover, Published)
+    messages = (Hello, RatingsHandover, Publication)
     servers = (RECOMMENDER,)
-    flags = frozenset({"epsilon"})
+    flags = frozenset({"epsilon", "factor_bits", "publish"})
     options: ClassVar[dict[str, Any]] = {
         "learning_rate": 2.0**-5,
         "user_regularisation": 0.001,
         "item_regularisation": 0.001,
+        "profile_ridge": None,
     }
 
     def make_params(self, shape: Shape, **settings: Any) -> tuple[Params, list[str]]:
@@ -94,34 +92,27 @@ class Trusted(Scheme):
         yield Flow(SETUP, *up, "Hello", course.users, HELLO_FRAME)
         yield Flow(SETUP, *up, "RatingsHandover", course.users, frame_size(1, sizes.items(n), sizes.reals(n)))
         yield Flow(SETUP, *down, "Hello", course.users, HELLO_FRAME)
-        yield Flow(SETUP, *down, "Published", course.users, frame_size(1, sizes.floats(1), sizes.floats(n)))
+        last = params.iterations
+        yield Flow(last, *down, "Publication", course.users, frame_size(1, uint_size(last), sizes.published(n)))
 
     def account(self, params: Params, recommender_tape: Tape, shape: Shape) -> dict[str, Any]:
         words = "not bounded: one release has the claimed ε for fixed user factors; these were trained on the ratings"
         return {"epsilon": None, "delta": DELTA, "method": words}
 
 
-class TrustingUser(FactorizingUser):
+class TrustingUser(EndingUser):
     def __init__(self, setting: Setting, inputs: UserInput) -> None:
         self.params = setting.params
         self.inputs = inputs
-        self.user_factors = np.zeros(self.params.dim)  # not known before the end
-        self.published: npt.NDArray[np.float32] | None = None
+        self.user_factors = np.zeros(self.params.dim)  # never known here: the recommender keeps it
 
     def start(self) -> Effects:
         return [Send(RECOMMENDER, RatingsHandover(self.inputs.items, self.inputs.ratings))]
 
     def receive(self, sender: str, message: Message) -> Effects:
-        published = expect(message, Published)
-        require(sender == RECOMMENDER, Reason.UNKNOWN_SENDER)
-        require(len(published.user_factors) == 1, Reason.WRONG_LENGTH)
-        require(len(published.factors) == len(self.inputs.items), Reason.WRONG_LENGTH)
-        require(everywhere(np.abs(published.user_factors) <= LONGEST_PROFILE), Reason.OUT_OF_RANGE)
-        require(everywhere(np.abs(published.factors) <= FACTOR_LIMIT), Reason.OUT_OF_RANGE)
-        self.user_factors = published.user_factors[0].astype(np.float64)
-        self.published = published.factors
+        self.take_publication(sender, message)
         self.iteration = self.params.iterations
-        return [Done()]
+        return [Done(self.predictions())]
 
 
 class TrustedRecommender(FactorizingRecommender):
@@ -132,6 +123,9 @@ class TrustedRecommender(FactorizingRecommender):
         self.tape = tape
         self.item_factors = fresh_item_factors(self.params, tape)
         self.handed: dict[int, UserInput] = {}
+
+    def awaited(self) -> Sequence[str]:
+        return users_without(self.params.n_users, self.handed)
 
     def receive(self, sender: str, message: Message) -> Effects:
         handed = expect(message, RatingsHandover)
@@ -150,16 +144,12 @@ class TrustedRecommender(FactorizingRecommender):
     def _publish(self) -> Effects:
         self.handed = dict(sorted(self.handed.items()))  # float sums must not depend on who came first
         book = RatingBook(self.handed, self.params.n_items)
-        user_factors, _ = train(book, self.params, self.tape)
-        self.item_factors = noisy_item_factors(book, user_factors, self.params, self.tape)
+        self.profiles, _ = train(book, self.params, self.tape)
+        self.item_factors = noisy_item_factors(book, self.profiles, self.params, self.tape)
         self.iteration = self.params.iterations
         self.last_invited = self.last_contributors = tuple(self.handed)
-        profiles, factors = user_factors.astype(np.float32), self.item_factors.astype(np.float32)
-        sends = [
-            Send(user_name(user), Published(profiles[user : user + 1], factors[own.items]))
-            for user, own in self.handed.items()
-        ]
-        return [*sends, Done(self.item_factors)]
+        supports = {user: own.items for user, own in self.handed.items()}
+        return [*publication(self.params, as_sent(self.item_factors, self.params), supports), Done(self.item_factors)]
 
 
 # --- what the recommender computes ---------------------------------------------------------------------------------
@@ -233,7 +223,7 @@ def _step(book: RatingBook, items: Matrix, sums: Matrix, params: Params, when: s
     moved = step_items(
         items[rated], sums[rated], book.n_raters[rated], params.learning_rate, params.item_regularisation
     )
-    if not everywhere(np.abs(moved) <= FACTOR_LIMIT):
+    if not everywhere(np.abs(moved) <= factor_limit(params)):
         raise Aborted(Reason.DIVERGED, when)
     stepped = items.copy()
     stepped[rated] = moved

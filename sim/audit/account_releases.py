@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from protocol.errors import Aborted
 from protocol.factors import Matrix
-from protocol.messages import MaskedTotal, SealedTotal
+from protocol.messages import ItemFactors, ItemFactorsInFull, ItemFactorsWithPieces, MaskedTotal, SealedTotal
 from protocol.ring import Ids
 from protocol.roles import RECOMMENDER, Effects, Role, Send, user_index
 from protocol.schemes.dynamic_recommender import DynamicRecommender
@@ -19,6 +19,8 @@ from protocol.tape import derive, exponential
 from sim.audit.exhibits import Exhibits, Seen
 from sim.audit.rerun import inputs_of
 from sim.evidence import Case
+
+_OFFERS = (ItemFactors, ItemFactorsInFull, ItemFactorsWithPieces)  # of an iteration; a publication has no floors
 
 Floats = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]
@@ -79,7 +81,7 @@ class Reading:
     def _note(self, effects: Effects) -> None:
         """What the recommender tells users of their floors."""
         for effect in effects:
-            if isinstance(effect, Send) and user_index(effect.to) >= 0 and hasattr(effect.message, "factors"):
+            if isinstance(effect, Send) and isinstance(effect.message, _OFFERS):
                 self._told[user_index(effect.to)] = 1 / effect.message.floors.astype(np.float64)
 
     def _release(self, role: MaskedRecommender, given: Seen) -> Release:

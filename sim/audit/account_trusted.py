@@ -17,9 +17,9 @@ from scipy.sparse import csr_matrix
 
 from protocol.errors import Aborted
 from protocol.factors import Matrix
-from protocol.messages import Published, RatingsHandover
+from protocol.messages import RatingsHandover
 from protocol.params import Params
-from protocol.roles import RECOMMENDER, Send, UserInput, user_index
+from protocol.roles import RECOMMENDER, UserInput, user_index
 from protocol.schemes.trusted import RatingBook, TrustedRecommender, fresh_item_factors
 from protocol.tape import Tape
 from sim.audit.exhibits import Exhibits
@@ -29,36 +29,32 @@ Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Publication:
+class Published:
     """What the recommender of a run was given, and what it published."""
 
     params: Params
     tape: Tape
     handed: dict[int, UserInput]  # in the order of users
     item_factors: Matrix
-    user_factors: Matrix  # as it told them to the users, in float32
+    user_factors: Matrix  # which it keeps
 
 
-def read_publication(case: Case) -> Publication | None:
+def read_publication(case: Case) -> Published | None:
     """The role once more, from the recommender's view; None where it never came to publish."""
     exhibits = Exhibits(case, (RECOMMENDER,))
     card, tape = case.card, exhibits.brought(RECOMMENDER).tape
     role = card.scheme.make_role(RECOMMENDER, card.setting, tape, None)
     assert isinstance(role, TrustedRecommender)
-    profiles = np.zeros((card.params.n_users, card.params.dim))
-    handed, done = {}, False
+    handed = {}
     for seen in exhibits.received(RECOMMENDER, RatingsHandover.__name__):
         handed[user_index(seen.sender)] = UserInput(seen.message.items, seen.message.values)
         try:
-            effects = role.receive(seen.sender, seen.message)
+            role.receive(seen.sender, seen.message)
         except Aborted:
             return None
-        for effect in effects:
-            if isinstance(effect, Send) and isinstance(effect.message, Published):
-                profiles[user_index(effect.to)], done = effect.message.user_factors[0], True
-    if not done:
+    if role.profiles is None:
         return None
-    return Publication(card.params, tape, dict(sorted(handed.items())), role.item_factors, profiles)
+    return Published(card.params, tape, dict(sorted(handed.items())), role.item_factors, role.profiles)
 
 
 class NoiseMap:

@@ -26,6 +26,7 @@ from sim.audit.account_ledger import Ledger
 from sim.audit.account_noise import LAPLACE_MEDIAN, NORMAL_MEDIAN, NoiseTest
 from sim.audit.account_releases import Reading, Release
 from sim.audit.account_trusted import NoiseMap, read_publication
+from sim.audit.account_user import to_a_committer, to_a_user
 from sim.audit.exhibits import Exhibits
 from sim.audit.findings import Finding
 from sim.evidence import Case
@@ -86,8 +87,13 @@ def _account_envelopes(reading: Reading, case: Case, head: dict[str, Any]) -> Ac
     if ledger is None or not ledger.n_releases.any():
         return {**head, "method": "no sum was released, so nothing is accounted"}, []
     document = {**head, "method": _method(ledger), **_figures(ledger), "noise": test.result()}
-    if isinstance(role, DynamicRecommender):
+    commits = isinstance(role, DynamicRecommender)
+    whole = commits or all((ratio == 1).all() for ratio in ratios)
+    document["to_a_user"] = to_a_user(params, document, whole)
+    if commits:
         document["dilution"] = dilution_of(np.concatenate(ratios))
+        envelopes = reading.eta_envelopes(ledger.items).astype(np.float64)
+        document["to_a_user"]["committed"] = to_a_committer(ledger, envelopes, document["composed"]["tight"])
     return document, findings_of_envelopes(document, thin, _rater_of(ledger.table(), role))
 
 
@@ -161,7 +167,8 @@ def _account_direct(case: Case, head: dict[str, Any]) -> Accounted:
     assert isinstance(params, DirectParams)
     if math.isinf(params.epsilon):
         return no_claim(head, case.card.scheme.name)
-    releases, test = _test_uploads(case)
+    uploads, test = _test_uploads(case)
+    releases = max(uploads, default=0)
     if not releases:
         return {**head, "method": "nothing was uploaded, so nothing is accounted"}, []
     rho = "with a ρ that its user drew and nobody else knows, through the privacy loss distribution"
@@ -178,6 +185,7 @@ def _account_direct(case: Case, head: dict[str, Any]) -> Accounted:
         "tight": tight_laplace(params.epsilon, params.dim, releases, DELTA) if params.rho else without_rho,
     }
     document = {**head, "method": words, "composed": composed, "noise": test.result()}
+    document["to_a_user"] = to_a_user(params, document, whole=min(uploads) == releases)
     finding = Finding(
         "composition",
         _uploaded(releases, composed["tight"], params.epsilon),
@@ -199,8 +207,8 @@ def _uploaded(releases: int, tight: float | None, claim: float) -> str:
     return f"Every rating is in {releases} uploads: together ε {tight:.3g} at δ = {DELTA:g}, not {claim:g}."
 
 
-def _test_uploads(case: Case) -> tuple[int, NoiseTest]:
-    """(how many uploads the busiest user made, whether the first of them carry ρ); the guess is the mean so far."""
+def _test_uploads(case: Case) -> tuple[list[int], NoiseTest]:
+    """(how many uploads each user made, whether the first of them carry ρ); the guess is the mean so far."""
     exhibits, params = Exhibits(case, (RECOMMENDER,)), case.card.params
     size = LAPLACE_MEDIAN * params.noise_scale
     test, sums, counts = NoiseTest(params.n_users), dict[int, Matrix](), dict[int, int]()
@@ -216,7 +224,7 @@ def _test_uploads(case: Case) -> tuple[int, NoiseTest]:
             whose = np.full(len(values), user)
             test.add("uploads", whose, np.abs(values - sums[user] / (counts[user] - 1)) / size)
         sums[user] = sums.get(user, 0) + values
-    return max(counts.values(), default=0), test
+    return list(counts.values()), test
 
 
 def _account_trusted(case: Case, head: dict[str, Any]) -> Accounted:

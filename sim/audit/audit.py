@@ -5,28 +5,48 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from protocol.errors import BadInput
+from actors.blame import in_brief
+from protocol.errors import BadInput, Rejected
 from protocol.messages import MaskedPart
 from protocol.roles import THIRD_PARTY
 from protocol.schemes import SCHEMES
 from protocol.schemes.collecting import CollectingParams
 from protocol.view import Broken
-from sim.audit import account_noise, accounting, empirical, indistinguishable, inventory, sensitivity, statistics
+from sim.audit import (
+    account_noise,
+    accounting,
+    data_pair,
+    empirical,
+    indistinguishable,
+    inventory,
+    sensitivity,
+    statistics,
+)
 from sim.audit import coalitions as choosing
+from sim.audit.about import about_user, known_of_users, name_victims
 from sim.audit.algebra import solve as algebra
 from sim.audit.attacks import attack, scoring
+from sim.audit.canary_cache import cached_canary
+from sim.audit.claim import published_claim
 from sim.audit.exhibits import Exhibits
 from sim.audit.findings import Finding, verdict
+from sim.audit.kept import Kept, key_of, load, save
+from sim.audit.undecoded import audit_undecoded
 from sim.audit.verdict import verdict_rows
 from sim.evidence import Case, at_rest, open_case
+from sim.naming import Names, read_names
+from sim.progress import Tell
+from sim.unloaded import is_loaded
 
 QUESTIONS = ("inventory", "algebra", "attacks", "accounting", "empirical", "statistics")
+OF_COALITIONS = ("algebra", "attacks")  # what a further coalition is asked
 WITHOUT_USERS = {"inventory", "accounting", "empirical"}
 REPETITIONS = 8_000
+FLIPS_IN_PASSING = 20  # of users' roles, for their sensitivity
 MOST_NUMBERS = 2_000_000  # in whole vectors that the algebra follows: a minute or two
 # how likely a correct run is called beyond its claims, at most: exact answers never err, each test has a level
 FALSE_ALARMS = {
@@ -41,20 +61,31 @@ OnQuestion = Callable[[str], None]
 
 @dataclass(slots=True)
 class Docket:
-    """What has been found out so far."""
+    """What is asked, and what has been found out so far."""
 
     case: Case
     extra: list[choosing.Coalition]
     colluders: int
     repetitions: int
-    solved: list[algebra.Solved] = field(default_factory=list)
-    findings: list[Finding] = field(default_factory=list)
-    unanswered: dict[str, str] = field(default_factory=dict)  # question -> why
-    idle: dict[str, str] = field(default_factory=dict)  # question -> why it had nothing to ask about
+    kept: Kept
+    new_coalitions: list[choosing.Coalition]  # of `extra`: those that were not asked about before
+    fresh: bool = False
+    part: int | None = None  # of a large run in passing: as many iterations; of 1, the servers' views alone
+    question: str = ""
+    tell: Tell = lambda done, total: None
 
     def add(self, found: tuple[Any, list[Finding]]) -> Any:
-        self.findings += found[1]
+        self.kept.findings.setdefault(self.question, []).extend(found[1])
         return found[0]
+
+    @property
+    def default(self) -> set[choosing.Coalition]:
+        """Coalitions that are asked about by themselves."""
+        return {one.members for one in self.solved if not one.extra} or set(_default(self.case))
+
+    @property
+    def solved(self) -> list[algebra.Solved]:
+        return self.kept.solved
 
 
 def audit(
@@ -64,39 +95,77 @@ def audit(
     only: Sequence[str] = (),
     colluders: int = choosing.COLLUDERS,
     repetitions: int = REPETITIONS,
+    about: str | None = None,
+    fresh: bool = False,
+    part: int | None = None,
     on_question: OnQuestion = lambda question: None,
+    tell: Tell = lambda done, total: None,
 ) -> dict[str, Any]:
-    """What `keyhole audit --json` prints. `only`: some of the questions; the verdict is then on those."""
+    """What `keyhole audit --json` prints. `only`: some of the questions; the verdict is then on those.
+
+    Answers that were kept in the folder are taken from there, unless `fresh`; `about` is a user, by any name. `part`:
+    in a moment, and so of the first iterations alone, and of 1 from the servers' views alone; that is not kept.
+    """
     unknown = set(only) - set(QUESTIONS)
     if unknown:
         raise BadInput(f"{', '.join(sorted(unknown))} is no question of the audit: ask {', '.join(QUESTIONS)}.")
-    case = open_case(folder)
-    extra = [choosing.parse(case, text) for text in coalitions]
-    docket = Docket(case, extra, colluders, repetitions)
-    answers: dict[str, Any] = {}
-    seconds: dict[str, float] = {}
+    case = open_case(folder, unloaded=True)
+    if not is_loaded(case.card):
+        with at_rest(folder):
+            return audit_undecoded(case, only or QUESTIONS)
+    names = read_names(folder)
+    extra = [choosing.parse(case, text, names) for text in coalitions]
+    whom = None if about is None else names.party(about, case.party_set, folder)
+    wanted = [question for question in QUESTIONS if not only or question in only]
     with at_rest(folder):
-        _check_views(case, only or QUESTIONS)
-        for question in QUESTIONS:
-            if not only or question in only:
-                on_question(question)
-                started = time.perf_counter()
-                answers[question] = _answer(docket, question)
-                seconds[question] = round(time.perf_counter() - started, 3)
-    return _document(docket, answers, seconds)
+        _check_views(case, wanted)
+        key = {} if part else key_of(case, colluders, repetitions)
+        ours = type(case.card.scheme) in SCHEMES.values()  # else its code may be another by now
+        kept = load(case, key) if ours and not fresh and not part else Kept()
+        known = {one.members for one in kept.solved} or set(_default(case))
+        new = [members for members in dict.fromkeys(extra) if members not in known and members not in kept.extra]
+        docket = Docket(case, extra, colluders, repetitions, kept, new, fresh, part, tell=tell)
+        asked = _ask(docket, wanted, on_question)
+        if asked and not part:
+            everything = [question for question in QUESTIONS if question in kept.seconds]
+            kept.extra += [members for members in new if members not in docket.default]
+            save(case, key, _document(docket, everything, kept.extra, names), kept)
+    document = _document(docket, wanted, extra, names)
+    document["part"] = _describe_part(part)
+    document["reused"] = [question for question in wanted if question not in asked]
+    if whom is not None:
+        document["about"] = about_user(document, whom, names)
+    return document
+
+
+def _ask(docket: Docket, wanted: Sequence[str], on_question: OnQuestion) -> list[str]:
+    """Every question that has no answer yet, or that new coalitions are to be asked about; which these were."""
+    kept, asked = docket.kept, []
+    for question in wanted:
+        if question in kept.seconds and not (question in OF_COALITIONS and docket.new_coalitions):
+            continue
+        on_question(question)
+        docket.question, started = question, time.perf_counter()
+        kept.answers[question] = _answer(docket, question)
+        kept.seconds[question] = round(time.perf_counter() - started, 3)
+        asked.append(question)
+    return asked
 
 
 def _answer(docket: Docket, question: str) -> Any:
     """A scheme of one's own may do what a question cannot follow: that is said, and the other questions are asked."""
     if type(docket.case.card.scheme) in SCHEMES.values():
-        return _ASK[question](docket)
+        try:
+            return _ASK[question](docket)
+        except Rejected as refusal:  # views that were forged so that each fits its chain
+            raise Broken(f"a frame that stands in a view as received is refused by its role ({refusal})") from refusal
     try:
         return _ASK[question](docket)
     except Broken:
         raise
     except Exception as fault:
-        words = str(fault) if isinstance(fault, BadInput) else f"{type(fault).__name__}: {fault}"
-        docket.unanswered[question] = " ".join(words.split())
+        words = str(fault) if isinstance(fault, BadInput) else in_brief(fault)
+        docket.kept.unanswered[question] = " ".join(words.split())
         return None
 
 
@@ -119,44 +188,92 @@ def _check_views(case: Case, questions: Sequence[str]) -> None:
         )
 
 
-def _document(docket: Docket, answers: dict[str, Any], seconds: dict[str, float]) -> dict[str, Any]:
-    scheme = docket.case.card.scheme
-    asked = [question for question in seconds if question not in {**docket.unanswered, **docket.idle}]
+def _document(
+    docket: Docket, questions: Sequence[str], extra: Sequence[choosing.Coalition], names: Names
+) -> dict[str, Any]:
+    """Of these questions and, beyond the default ones, these coalitions alone, whatever else is known by now."""
+    case, kept = docket.case, docket.kept
+    scheme, answers = case.card.scheme, {question: kept.answers[question] for question in questions}
+    unanswered = {question: why for question, why in kept.unanswered.items() if question in answers}
+    idle = {question: why for question, why in kept.idle.items() if question in answers}
+    left_out = set(kept.extra) - set(extra)
+    solved = [one for one in kept.solved if one.members not in left_out] if "algebra" in answers else []
     rank = {"break": 0, "weak": 1, "info": 2}
-    found = sorted(docket.findings, key=lambda finding: (rank[finding.severity], finding.id, finding.coalition))
+    found = [
+        (finding, question)
+        for question in questions
+        for finding in kept.findings.get(question, ())
+        if question not in OF_COALITIONS or finding.coalition not in left_out
+    ]
+    found.sort(key=lambda pair: (rank[pair[0].severity], pair[0].id, pair[0].coalition))
+    findings = [finding for finding, _ in found]
+    missing = [question for question in QUESTIONS if question not in answers or question in {**unanswered, **idle}]
+    rows = answers.get("algebra")
     return {
-        "run": str(docket.case.folder),
+        "run": str(case.folder),
         "scheme": scheme.name,
-        "verdict": verdict(found, scheme.known_weaknesses),
-        "parties": verdict_rows(docket.case, docket.solved, answers.get("inventory"), docket.findings),
-        "findings": [{**dataclasses.asdict(finding), "coalition": list(finding.coalition)} for finding in found],
+        "verdict": verdict(findings, scheme.known_weaknesses),
+        "published_claim": published_claim(
+            case, answers.get("accounting"), answers.get("empirical"), findings, missing
+        ),
+        "parties": verdict_rows(case, solved, answers.get("inventory"), findings),
+        "findings": [
+            {**dataclasses.asdict(finding), "coalition": list(finding.coalition), "question": question}
+            | {"victims": name_victims(finding, solved, names)}
+            for finding, question in found
+        ],
         "inventory": answers.get("inventory"),
-        "coalitions": answers.get("algebra"),
+        "coalitions": rows and [row for row in rows if tuple(row["members"]) not in left_out],
+        "attacks": answers.get("attacks"),
         "accounting": answers.get("accounting"),
         "empirical": answers.get("empirical"),
         "statistics": answers.get("statistics"),
         "known_weaknesses": list(scheme.known_weaknesses),
-        "questions": seconds,
-        "unanswered": docket.unanswered,
-        "nothing_to_ask": docket.idle,
-        "false_alarm": sum(FALSE_ALARMS.get(question, 0.0) for question in asked),
+        "questions": {question: kept.seconds[question] for question in questions},
+        "unanswered": unanswered,
+        "nothing_to_ask": idle,
+        "false_alarm": sum(FALSE_ALARMS.get(question, 0.0) for question in answers if question not in missing),
     }
 
 
 # --- the questions ---------------------------------------------------------------------------------------------------
 
 
+def _describe_part(part: int | None) -> str | None:
+    """Say of which part of a run a quick answer is; None: of all of it."""
+    if part is None:
+        return None
+    views = "the servers' views alone and " if part == 1 else ""
+    return f"{views}the first {f'{part} iterations' if part > 1 else 'iteration'}"
+
+
 def _ask_algebra(docket: Docket) -> list[dict[str, Any]] | None:
-    numbers = numbers_of(docket.case)
+    kept, before = docket.kept, docket.solved
+    numbers = 0 if docket.part else numbers_of(docket.case)
+    if docket.part:
+        kept.solved = (
+            algebra.solve_servers(docket.case, until=1)
+            if docket.part == 1
+            else algebra.solve(docket.case, (), docket.colluders, docket.tell, docket.part)
+        )
+        docket.add((None, algebra.findings(docket.case, kept.solved)))
+        return [algebra.row(one) for one in kept.solved]
     if numbers > MOST_NUMBERS:
-        docket.unanswered["algebra"] = (
+        kept.unanswered["algebra"] = (
             f"Users of this run sent {numbers} numbers, and the algebra follows {MOST_NUMBERS} at most: run it with "
             "fewer users or items to have it answered."
         )
         return None
-    docket.solved = algebra.solve(docket.case, docket.extra, docket.colluders)
-    docket.findings += algebra.findings(docket.case, docket.solved)
-    return [algebra.row(one) for one in docket.solved]
+    if before:
+        library = algebra.library_of(docket.case)
+        new = [algebra.solve_one(docket.case, library, members, extra=True) for members in docket.new_coalitions]
+    else:
+        kept.drop("attacks")  # they are by the coalitions that are chosen here
+        new = algebra.solve(docket.case, [*kept.extra, *docket.new_coalitions], docket.colluders, docket.tell)
+    kept.solved = [*before, *new]
+    docket.add((None, algebra.findings(docket.case, new)))
+    names = read_names(docket.case.folder)
+    return [algebra.row(one) | known_of_users(one, names) for one in kept.solved]
 
 
 def numbers_of(case: Case) -> int:
@@ -170,33 +287,42 @@ def numbers_of(case: Case) -> int:
 
 
 def _ask_inventory(docket: Docket) -> Any:
-    return docket.add(inventory.take(docket.case))
+    servers = docket.case.card.scheme.servers
+    return docket.add(inventory.take(docket.case, servers if docket.part == 1 else None))
+
+
+def _default(case: Case) -> list[choosing.Coalition]:
+    """The coalitions that need no algebra to be chosen."""
+    servers = case.card.scheme.servers
+    return [*((server,) for server in servers), choosing.ordered(case, servers)]
 
 
 def _ask_attacks(docket: Docket) -> Any:
     """By every coalition of the algebra; without it, by the default ones that need no algebra to be chosen."""
-    servers = docket.case.card.scheme.servers
-    default = [*((server,) for server in servers), choosing.ordered(docket.case, servers), *docket.extra]
-    found = attack(docket.case, list(dict.fromkeys([one.members for one in docket.solved] or default)))
-    docket.add((None, found))
+    kept, known = docket.kept, "attacks" in docket.kept.seconds
+    default = [*_default(docket.case), *kept.extra]
+    everyone = list(dict.fromkeys([*([one.members for one in docket.solved] or default), *docket.new_coalitions]))
+    new = [members for members in everyone if not known or members in docket.new_coalitions]
+    docket.add((None, attack(docket.case, everyone, new)))
+    found = kept.findings.get("attacks", [])
     if not found:
-        docket.idle["attacks"] = "No attack that is known applies to this scheme."
+        kept.idle["attacks"] = "No attack that is known applies to this scheme."
     return [{"id": finding.id, "coalition": list(finding.coalition)} for finding in found]
 
 
 def _ask_accounting(docket: Docket) -> Any:
     document = docket.add(accounting.account(docket.case))
-    moved = docket.add(sensitivity.sensitivity(docket.case))
+    moved = docket.add(sensitivity.sensitivity(docket.case, FLIPS_IN_PASSING if docket.part else None))
     if "composed" not in document and not moved:
-        docket.idle["accounting"] = str(document.get("method", "Nothing is claimed."))
-    return {**document, "sensitivity": moved}
+        docket.kept.idle["accounting"] = str(document.get("method", "Nothing is claimed."))
+    pair = None if docket.part else docket.add(data_pair.data_pair(docket.case))
+    return {**document, "sensitivity": moved, "data_pair": pair}
 
 
 def _ask_empirical(docket: Docket) -> Any:
-    case = docket.case
-    document = docket.add(empirical.measure(case, case.card.scheme, repetitions=docket.repetitions))
+    document = docket.add(cached_canary(docket.case, docket.repetitions, docket.fresh, docket.tell))
     if not document["rows"]:
-        docket.idle["empirical"] = document["note"]
+        docket.kept.idle["empirical"] = document["note"]
     return document
 
 
@@ -204,7 +330,7 @@ def _ask_statistics(docket: Docket) -> Any:
     uniform = docket.add(statistics.uniformity(docket.case))
     compared = docket.add(indistinguishable.compare(docket.case))
     if not uniform["tests"] and not compared["comparisons"]:
-        docket.idle["statistics"] = " ".join(dict.fromkeys([*uniform["notes"], *compared["notes"]]))
+        docket.kept.idle["statistics"] = " ".join(dict.fromkeys([*uniform["notes"], *compared["notes"]]))
     return {"uniformity": uniform, "ideal_against_real": compared}
 
 

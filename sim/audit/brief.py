@@ -8,22 +8,28 @@ from typing import Any
 from protocol.errors import BadInput
 from protocol.view import Broken
 from sim.audit.audit import audit, numbers_of
-from sim.evidence import open_case
+from sim.evidence import Case, open_case
 
-MOST_NUMBERS = 60_000  # ratings times iterations: a second or two
+MOST_NUMBERS = 40_000  # ratings times iterations: a second or two
 MOST_IN_VECTORS = 200_000  # that users send, where they send whole vectors: a few seconds
-QUICK = ("inventory", "algebra")
+QUICK = ("inventory", "algebra", "accounting")
+OF_SERVERS = ("inventory", "accounting")  # what their views alone can answer
 
 
 def brief(summary: dict[str, Any]) -> dict[str, Any] | str:
-    """The document of the two quick questions, or a sentence that says why there is none."""
-    run = summary["run"]
-    too_large = f"This run is too large to be audited in passing: keyhole audit {run}"
-    if summary["ratings"]["train"] * summary["iterations"] > MOST_NUMBERS:
-        return too_large
+    """The document of the quick questions, of a part of a large run; or a sentence that says why there is none."""
+    run = Path(summary["run"])
     try:
-        if numbers_of(open_case(Path(run))) > MOST_IN_VECTORS:
-            return too_large
-        return audit(Path(run), only=QUICK)
+        case = open_case(run)
+        whole = all(case.path(party).is_file() for party in case.parties)
+        return audit(run, only=QUICK if whole else OF_SERVERS, part=part_of(case, summary))
     except (BadInput, Broken) as reason:
         return f"Not audited: {reason}"
+
+
+def part_of(case: Case, summary: dict[str, Any]) -> int | None:
+    """How many iterations can be asked about in a moment; None: all of them."""
+    fitting: int = max(1, MOST_NUMBERS // max(1, summary["ratings"]["train"]))
+    if fitting < summary["iterations"]:
+        return fitting
+    return 1 if numbers_of(case) > MOST_IN_VECTORS else None

@@ -10,19 +10,20 @@ from protocol.errors import BadInput
 from protocol.roles import user_index, user_name
 from sim.audit.algebra.knowledge import Library
 from sim.evidence import Case
+from sim.naming import Names, read_names
 
 COLLUDERS = 3  # users in a default coalition, unless another number is asked for
 
 Coalition = tuple[str, ...]
 
 
-def parse(case: Case, text: str) -> Coalition:
-    """`recommender+user:3+user:9`; `BadInput` for a party that this run does not have."""
-    members = [name.strip() for name in text.split("+")]
-    for name in members:
-        if name not in case.party_set:
-            known = ", ".join([*case.card.scheme.servers, f"user:0 … user:{case.card.params.n_users - 1}"])
-            raise BadInput(f"{text!r} is no coalition of this run: {name!r} is none of its parties ({known}).")
+def parse(case: Case, text: str, names: Names | None = None) -> Coalition:
+    """`recommender+user:3+user-a`; `BadInput` for a party that this run does not have."""
+    names = names or read_names(case.folder)
+    try:
+        members = [names.party(name.strip(), case.party_set, case.folder) for name in text.split("+")]
+    except BadInput as refusal:
+        raise BadInput(f"{text!r} is no coalition of this run: {refusal}") from None
     return ordered(case, members)
 
 

@@ -2,29 +2,68 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from protocol.errors import BadInput
-from sim.folder import jsonable
+from protocol.schemes import Scheme
+from protocol.view import Broken
+from sim.plain import json_text, jsonable
 
 BEYOND = 3  # the exit code of --strict
+STRICT_CLAIMS = "--strict-claims"  # what --strict=claims is read as: an option has a value or none
 
 
-def show_brief(summary: dict[str, Any]) -> bool:
-    """At the end of a run: the verdict of the questions that take a moment; False: a sentence instead."""
+class Auditing(TyperCommand):
+    """Takes `--strict` with and without a value."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        for text in args:
+            if text.startswith("--strict=") and text != "--strict=claims":
+                raise typer.BadParameter(f"'{text}': use --strict or --strict=claims.", ctx)
+        return super().parse_args(ctx, [STRICT_CLAIMS if text == "--strict=claims" else text for text in args])
+
+
+Answers = tuple[dict[str, Any] | str, dict[str, Any] | None]
+
+
+def ask_briefly(summary: dict[str, Any]) -> Answers:
+    """Ask what takes a moment: (the quick audit, or why there is none; the bytes, unless they cannot be read)."""
+    if not summary["completed"]:
+        return "The run did not complete.", None
     from sim.audit.brief import brief
+    from sim.bandwidth import bandwidth
+
+    answers = brief(summary)
+    try:
+        counted = bandwidth(Path(summary["run"]))
+    except (BadInput, Broken):  # the data has changed meanwhile, say; the command itself says what is wrong
+        counted = None
+    return answers if isinstance(answers, str) else jsonable(answers), counted
+
+
+def show_run(
+    summary: dict[str, Any],
+    scheme: Scheme,
+    verbose: bool,
+    audited: dict[str, Any] | str,
+    counted: dict[str, Any] | None,
+) -> None:
+    """Show the first screen of a run, or why it was aborted."""
+    from sim import screen, show
     from sim.audit.show import show_verdict
 
-    document = brief(summary)
-    if isinstance(document, str):
-        print(document)
-        return False
-    show_verdict(jsonable(document))
-    return True
+    if not summary["completed"]:
+        show.show_abort(summary, scheme)
+        return
+    screen.show_screen(summary, scheme, audited, counted)
+    if verbose:
+        show.show_summary(summary, scheme)
+        if isinstance(audited, dict):
+            show_verdict(audited)
 
 
 def audit(
@@ -32,7 +71,15 @@ def audit(
     coalition: Annotated[
         list[str] | None, typer.Option(metavar="A+B", help="Such as recommender+user:3, besides the default ones.")
     ] = None,
-    strict: Annotated[bool, typer.Option("--strict", help="Exit 3 if something goes beyond the claims.")] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Exit 3 if a leak is not declared; =claims: or if the claim is refuted.")
+    ] = False,
+    strict_claims: Annotated[bool, typer.Option(STRICT_CLAIMS, hidden=True)] = False,
+    about: Annotated[
+        str | None, typer.Option(metavar="USER", help="What each coalition knows of this user, by any name.")
+    ] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Take no answer from the folder or the cache.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Say nothing while it asks.")] = False,
     only: Annotated[
         list[str] | None,
         typer.Option(
@@ -61,16 +108,28 @@ def audit(
     from sim.audit.audit import audit as ask  # not needed by any other command, and slow to import
     from sim.audit.show import Asking, show_audit
 
-    with Asking(enabled=not json_) as asking:
+    with Asking(enabled=not quiet) as asking:
         document = ask(
-            run, coalition or (), only=only or (), colluders=colluders, repetitions=repetitions, on_question=asking
+            run,
+            coalition or (),
+            only=only or (),
+            colluders=colluders,
+            repetitions=repetitions,
+            about=about,
+            fresh=fresh,
+            on_question=asking,
+            tell=asking.tell,
         )
     if json_:
-        print(json.dumps(jsonable(document), indent=1, allow_nan=False, ensure_ascii=False))
+        print(json_text(document))
     else:
         show_audit(jsonable(document), all_)
-    if strict and document["verdict"] == "beyond-claims":
+    strict = strict or strict_claims
+    refuted = strict_claims and document["published_claim"]["status"] == "refuted"
+    if strict and (document["verdict"] == "beyond-claims" or refuted):
         raise typer.Exit(BEYOND)
+    if strict and document["verdict"] is None:
+        raise BadInput("There is no verdict, as the scheme is not loaded: add --trust-scheme if you trust its code.")
     if strict and document["unanswered"]:
         unasked = ", ".join(document["unanswered"])
         raise BadInput(f"Nothing was found, but this could not be asked: {unasked}; ask the rest alone with --only.")

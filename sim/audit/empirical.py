@@ -24,6 +24,7 @@ from sim.audit.empirical_rows import CONFIDENCE, Row, findings_of, make_row
 from sim.audit.empirical_siblings import Asked, measure_sibling
 from sim.audit.findings import Finding
 from sim.evidence import Case
+from sim.progress import Tell
 
 __all__ = ["CONFIDENCE", "arms_of", "findings_of", "measure", "measure_arms"]
 
@@ -45,6 +46,7 @@ def measure(
     seed: bytes | None = None,
     workers: int | None = None,
     confidence: float = CONFIDENCE,
+    tell: Tell = lambda done, total: None,
 ) -> tuple[dict[str, Any], list[Finding]]:
     """The `empirical` part of an audit, and its findings; ε, options and seed are those of the run if it has them."""
     if repetitions < LEAST_REPETITIONS:
@@ -57,10 +59,11 @@ def measure(
     began = time.perf_counter()
     try:
         if scheme.factorizes:
-            rows = measure_arms(scheme, arms_of(scheme, params, claim), params, repetitions, seed, workers, confidence)
+            arms = arms_of(scheme, params, claim)
+            rows = measure_arms(scheme, arms, params, repetitions, seed, workers, confidence, tell)
             problem = _problem(rows)
         else:
-            asked = Asked(scheme, params, claim, repetitions, seed, workers, confidence)
+            asked = Asked(scheme, params, claim, repetitions, seed, workers, confidence, tell)
             rows, problem = measure_sibling(asked)
     except CannotBeMeasured as refusal:
         return _nothing(str(refusal))
@@ -80,6 +83,7 @@ def measure_arms(
     seed: bytes,
     workers: int | None = None,
     confidence: float = CONFIDENCE,
+    tell: Tell = lambda done, total: None,
 ) -> list[Row]:
     """Every statistic of these arms, each arm at its ε, with its bound."""
     played = [(arm, arm.problem(scheme, epsilon, params)) for arm, epsilon in arms]
@@ -89,7 +93,7 @@ def measure_arms(
     ]
     found = [
         (arm, problem, observed, statistic)
-        for (arm, problem), observed in zip(played, repeat(work, workers), strict=True)
+        for (arm, problem), observed in zip(played, repeat(work, workers, tell), strict=True)
         for statistic in arm.statistics(problem, observed)
     ]
     each = 1 - (1 - confidence) / len(found)  # all rows hold together with the confidence that is stated

@@ -23,6 +23,7 @@ import numpy.typing as npt
 from protocol.params import Params
 from protocol.roles import RECOMMENDER
 from protocol.schemes.base import Scheme
+from sim.audit import empirical_batch
 from sim.audit.canary import Problem, make_problem
 from sim.audit.empirical_repeat import Observed
 from sim.audit.empirical_statistics import (
@@ -42,8 +43,10 @@ Kind = Literal["noise", "envelope", "shares", "others", "mask", "counts", "unifo
 
 STILL = 2.0**-20  # a learning rate at which nothing moves, and a sum can still be read from v in float64
 _CARRIED = ("wire", "factor_bits")  # settings of a run that its canary takes over, besides the scheme's own options
-# these follow from the size of a run, and a canary has its own
-_SIZED = frozenset({"ring_bits", "clip", "dropout_allowance", "min_contributors", "committers", "learning_rate"})
+# these follow from the size of a run, and a canary has its own; a profile is fitted at home, where nobody looks on
+_SIZED = frozenset(
+    {"ring_bits", "clip", "dropout_allowance", "min_contributors", "committers", "learning_rate", "profile_ridge"}
+)
 
 
 @dataclass(frozen=True)
@@ -143,6 +146,6 @@ SUMS = (
     RELEASE,
     Arm("whole", 1, 0.5, of_one_release),
     Arm("difference", 2, 0.25, of_two_releases),
-    Arm("constant", 8, 0.25, of_constant_noise, silent=("rho",), learning_rate=STILL),
+    Arm("constant", 8, 0.25, of_constant_noise, silent=("rho",), learning_rate=empirical_batch.STILL),
 )
 PUBLICATION = Arm("publication", 1, 1.0, of_a_publication, learning_rate=STILL)

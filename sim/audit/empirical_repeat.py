@@ -4,8 +4,6 @@ everything but one rating and the noise.
 
 from __future__ import annotations
 
-import concurrent.futures
-import multiprocessing
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -30,6 +28,9 @@ from protocol.roles import RECOMMENDER
 from protocol.schemes.factorizing import JoiningRecommender, JoiningUser
 from protocol.tape import derive, exponential
 from sim.audit.canary import WITNESS, CannotBeMeasured, Play, Problem, Stage
+from sim.audit.empirical_batch import Batch, can_batch, play_batch
+from sim.progress import Tell
+from sim.workers import worker_pool
 
 CHUNK = 250  # repetitions that one process plays at a time
 WORTH_A_PROCESS = 4_000  # repetitions below which starting others takes longer than it saves
@@ -71,10 +72,10 @@ class Observed:
         return len(self.greatest)
 
 
-def dealt_envelopes(messages: Sequence[Message], iterations: int) -> tuple[list[float], list[float]]:
-    """(H(t) of ρ in every iteration, H of η) as a rater is dealt them: keys, or the numbers themselves."""
-    rho: list[float] = []
-    eta: list[float] = []
+def dealt_envelopes(messages: Sequence[Message], iterations: int) -> tuple[list[Floats], list[Floats]]:
+    """(H(t) of ρ in every iteration, H of η) as a rater is dealt them, item by item: keys, or the numbers."""
+    rho: list[Floats] = []
+    eta: list[Floats] = []
     for message in messages:
         if isinstance(message, Welcome):
             rho = [_first(exponential(message.item_keys, 1, "rho", t)) for t in range(iterations)]
@@ -90,8 +91,9 @@ def dealt_envelopes(messages: Sequence[Message], iterations: int) -> tuple[list[
     return rho, eta
 
 
-def _first(rows: npt.NDArray[np.float32]) -> float:
-    return float(rows[0, 0])
+def _first(rows: npt.NDArray[np.float32]) -> Floats:
+    """The one coordinate that there is."""
+    return rows[:, 0].astype(np.float64)
 
 
 Row = dict[str, list[float]]  # columns of `Observed` by name, of one repetition; those that are missing are empty
@@ -113,8 +115,8 @@ def play_once(stage: Stage, seed: bytes, repetition: int, greatest: bool) -> Row
         "user_factors": first,
         "item_factors": factors,
         "uploads": [stage.number(values) for values in play.uploads],
-        "rho_envelopes": rho,
-        "eta_envelopes": eta,
+        "rho_envelopes": [float(row[0]) for row in rho],
+        "eta_envelopes": [float(row[0]) for row in eta],
         "witness_normals": normals,
     }
 
@@ -141,6 +143,17 @@ def play_chunk(problem: Problem, seed: bytes, first: int, count: int) -> Observe
     began = time.process_time()
     stage = Stage(problem, derive(seed, "run"))
     try:
+        if can_batch(problem) and plays_sums(stage):
+            batch = Batch(problem, derive(seed, "run"), first, count)
+            held = play_batch(batch, seed, first, dealt_envelopes)
+            empty = np.zeros((count, 0))
+            return Observed(
+                greatest=batch.greatest,
+                receiver=batch.receiver,
+                masked=batch.masked,
+                seconds=time.process_time() - began,
+                **{name: held.get(name, empty) for name in _COLUMNS},
+            )
         quiet = None if plays_sums(stage) else _quiet_stage(problem, derive(seed, "run"))
         rows = [
             play_once(stage, seed, repetition, repetition % 2 == 1)
@@ -170,31 +183,41 @@ def _quiet_stage(problem: Problem, run_id: bytes) -> Stage:
 Work = tuple[Problem, bytes, int]  # a problem, the seed of its tapes, how many repetitions
 
 
-def repeat(work: Sequence[Work], workers: int | None = None) -> list[Observed]:
+def _silent(done: int, total: int) -> None:
+    pass
+
+
+def repeat(work: Sequence[Work], workers: int | None = None, tell: Tell = _silent) -> list[Observed]:
     """Of each problem so many repetitions, half with either rating; the same for any number of workers."""
-    return [_joined(parts) for parts in spread(play_chunk, [cut(*one) for one in work], workers)]
+    slow = sum(repetitions for problem, _, repetitions in work if not can_batch(problem))
+    workers = workers if slow >= WORTH_A_PROCESS else 1
+    return [_joined(parts) for parts in spread(play_chunk, [cut(*one) for one in work], workers, tell)]
 
 
 def spread(
     play: Callable[[Posed, bytes, int, int], Part],
     work: Sequence[Sequence[tuple[Posed, bytes, int, int]]],
     workers: int | None,
+    tell: Tell = _silent,
 ) -> list[list[Part]]:
-    """`play` for every chunk of every problem, by several processes where that saves time.
-
-    Worker processes start afresh, so that none inherits threads or sockets.
-    """
+    """`play` for every chunk of every problem, by several processes where that saves time."""
+    total, done = sum(map(len, work)), 0
     workers = (os.cpu_count() or 1) if workers is None else workers
     if workers <= 1 or sum(count for chunks in work for _, _, _, count in chunks) < WORTH_A_PROCESS:
-        return [[play(*chunk) for chunk in chunks] for chunks in work]
-    context = multiprocessing.get_context("spawn")
-    with concurrent.futures.ProcessPoolExecutor(workers, mp_context=context) as pool:
+        made: list[list[Part]] = []
+        for chunks in work:
+            made.append([])
+            for chunk in chunks:
+                made[-1].append(play(*chunk))
+                done += 1
+                tell(done, total)
+        return made
+    with worker_pool(workers) as pool:
         futures = [[pool.submit(play, *chunk) for chunk in chunks] for chunks in work]
-        try:
-            return [[future.result() for future in those] for those in futures]
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+        for _ in pool.completed(future for those in futures for future in those):
+            done += 1
+            tell(done, total)
+        return [[future.result() for future in those] for those in futures]
 
 
 def cut(problem: Posed, seed: bytes, repetitions: int) -> list[tuple[Posed, bytes, int, int]]:

@@ -30,6 +30,7 @@ from sim.audit.empirical_entries import VECTOR, beside_known, log_ratio, receive
 from sim.audit.empirical_repeat import cut, spread
 from sim.audit.empirical_rows import Found, Row, make_row
 from sim.audit.empirical_totals import ITEMS, USERS, Neighbours, Ratios, joined, neighbours_of, play_chunk
+from sim.progress import Tell
 
 ENTRIES = 20  # for each repetition that was asked for: entries cost hardly anything
 PAIRS = (("least", "greatest"), ("missing", "greatest"), ("missing", "least"))
@@ -54,6 +55,7 @@ class Asked:
     seed: bytes
     workers: int | None
     confidence: float
+    tell: Tell = lambda done, total: None
 
 
 @dataclass(frozen=True)
@@ -128,7 +130,7 @@ def of_totals(asked: Asked) -> Iterator[Found]:
     for arm, problem, part in played:
         seed = derive(asked.seed, "canary", arm.name, repr(problem.params.epsilon))
         work.append(cut(problem, seed, round(part * asked.repetitions)))
-    whole, each = (joined(chunks) for chunks in spread(play_chunk, work, asked.workers))
+    whole, each = (joined(chunks) for chunks in spread(play_chunk, work, asked.workers, asked.tell))
     all_sums = whole.overall + whole.items + whole.covariance
     yield Named("release"), release, whole, _together(release.params, all_sums)
     for statistic in of_parts(parts, each):

@@ -18,9 +18,7 @@ from protocol.roles import UserInput
 from protocol.tape import Tape
 from protocol.view import EVENT, INPUT, RECEIVED, Broken, Record, read_records
 from sim.evidence import Case, is_input_of, is_well_formed
-from sim.folder import view_file
-
-_BUFFER = 1 << 20
+from sim.folder import open_view
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,7 +51,7 @@ class Exhibits:
         """Checked against the hash chain; `Broken` where the file is not what the party wrote."""
         if party not in self.members:
             raise Bug(f"the view of {party} is not one of {'+'.join(self.members)}")
-        with view_file(self.case.folder, party).open("rb", _BUFFER) as stream:
+        with open_view(self.case.folder, party) as stream:
             for record in _named(read_records(stream), self.case.file(party)):
                 if not is_well_formed(record):
                     raise Broken(f"record {record.number} of {party} does not have the fields of its type")
@@ -64,7 +62,7 @@ class Exhibits:
     def brought(self, party: str) -> Brought:
         for record in self.records(party):
             if record.type == INPUT:
-                return read_input(party, record)
+                return read_input(self.case, party, record)
         raise Broken(f"the view of {party} does not say what it brought")
 
     def received(self, party: str, *kinds: str) -> Iterator[Seen]:
@@ -90,9 +88,9 @@ def _named(records: Iterator[Record], file: str) -> Iterator[Record]:
         raise type(fault)(f"{file}: {fault}") from None
 
 
-def read_input(party: str, record: Record) -> Brought:
+def read_input(case: Case, party: str, record: Record) -> Brought:
     inputs = record.fields[0]
-    if not is_input_of(party, inputs):
+    if not is_input_of(party, inputs, case.card.params):
         raise Broken(f"record {record.number} of {party} is not what such a party brings")
     own = None
     if "items" in inputs:

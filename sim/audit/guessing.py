@@ -6,6 +6,7 @@ real view helps is decided against views that were simulated: all else equal, th
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ SIMULATIONS = 32  # ideal views that the real one is compared with
 MOST_COORDINATES = 6
 POWER = 0.9
 
+_FLAT = 1e-12  # of its mean square: less variance than this is rounding
 _PRIOR = 5.0  # how many guesses at the overall mean an item's own mean is worth
 
 Reals = npt.NDArray[np.float64]
@@ -63,15 +65,65 @@ def simulated(ring: Ring, rounds: tuple[RingArray, ...], rng: np.random.Generato
 
 def scores(pairs: Pairs, secret: npt.NDArray[np.bool_], extra: Reals | None, folds: Ints) -> Reals:
     """Of each pair, by a classifier that never saw its user; `folds` by pair."""
+    columns = pairs.permitted if extra is None else np.column_stack([pairs.permitted, extra])
+    columns = columns - columns.mean(axis=0)  # so that nothing large cancels below
+    places = [np.flatnonzero(folds == fold) for fold in range(FOLDS)]
+    parts = [_Sums.of(columns[at], secret[at]) for at in places]
     result = np.zeros(len(secret))
-    for fold in range(FOLDS):
-        learn, guess = folds != fold, folds == fold
-        if not guess.any() or not learn.any():
+    for fold, guess in enumerate(places):
+        learn = np.flatnonzero(folds != fold)
+        if not len(guess) or not len(learn):
             continue
         means = _item_means(pairs.item, secret, folds, fold)
-        table = np.column_stack([means, pairs.permitted] if extra is None else [means, pairs.permitted, extra])
-        result[guess] = _ridge(table[learn], secret[learn], table[guess])
+        known = functools.reduce(_Sums.add, (part for other, part in enumerate(parts) if other != fold))
+        known = known.beside(means[learn], columns[learn], secret[learn])
+        table = np.column_stack([columns[guess], means[guess]])
+        result[guess] = known.ridge(table)
     return result
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Sums:
+    """What a ridge regression needs of the pairs that it learns from: sums over them, which folds add up to."""
+
+    count: int
+    first: Reals  # Σ x
+    second: Reals  # Σ x xᵀ
+    secret: float  # Σ y
+    mixed: Reals  # Σ x y
+
+    @classmethod
+    def of(cls, columns: Reals, secret: npt.NDArray[np.bool_]) -> _Sums:
+        return cls(len(secret), columns.sum(axis=0), columns.T @ columns, float(secret.sum()), columns.T @ secret)
+
+    def add(self, other: _Sums) -> _Sums:
+        return _Sums(
+            self.count + other.count,
+            self.first + other.first,
+            self.second + other.second,
+            self.secret + other.secret,
+            self.mixed + other.mixed,
+        )
+
+    def beside(self, last: Reals, columns: Reals, secret: npt.NDArray[np.bool_]) -> _Sums:
+        """The same with one column more, behind the others."""
+        across = columns.T @ last
+        second = np.block([[self.second, across[:, None]], [across[None, :], np.array([[last @ last]])]])
+        first, mixed = np.append(self.first, last.sum()), np.append(self.mixed, last @ secret)
+        return _Sums(self.count, first, second, self.secret, mixed)
+
+    def ridge(self, unknown: Reals) -> Reals:
+        """Guesses for further rows; columns are standardised by what was learned from."""
+        mean, share = self.first / self.count, self.secret / self.count
+        scatter = self.second - self.count * np.outer(mean, mean)
+        variance = np.diag(scatter) / self.count
+        flat = variance <= _FLAT * (np.diag(self.second) / self.count)  # a column that is the same everywhere
+        spread = np.sqrt(np.where(flat, 1.0, variance))
+        scatter[flat, :] = scatter[:, flat] = 0.0
+        aims = np.where(flat, 0.0, self.mixed - self.first * share) / spread
+        penalty = len(mean) * np.eye(len(mean))
+        weights = np.linalg.solve(scatter / np.outer(spread, spread) + penalty, aims)
+        return np.asarray((unknown - mean) / spread @ weights)
 
 
 def _item_means(item: Ints, secret: npt.NDArray[np.bool_], folds: Ints, guess: int) -> Reals:
@@ -88,15 +140,6 @@ def _item_means(item: Ints, secret: npt.NDArray[np.bool_], folds: Ints, guess: i
         true = np.bincount(item[known], secret[known], minlength=size)[item[here]]
         means[here] = (true + _PRIOR * overall) / (counts + _PRIOR) - overall
     return means
-
-
-def _ridge(known: Reals, secret: npt.NDArray[np.bool_], unknown: Reals) -> Reals:
-    mean, spread = known.mean(axis=0), known.std(axis=0)
-    spread[spread == 0] = 1.0
-    x, y = (known - mean) / spread, secret - secret.mean()
-    penalty = x.shape[1] * np.eye(x.shape[1])
-    weights = np.linalg.solve(x.T @ x + penalty, x.T @ y)
-    return np.asarray((unknown - mean) / spread @ weights)
 
 
 class Curve:

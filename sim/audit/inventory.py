@@ -9,12 +9,14 @@ reason and the digest alone; `declared` is null).
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
 from protocol.codec import WIRE_VERSION
-from protocol.messages import EVENTS, Hello, Message
+from protocol.messages import EVENTS, Hello, Message, Publication
 from protocol.roles import user_index
+from protocol.schemes.base import Leak
 from protocol.view import EVENT, RECEIVED, REJECTED, Record
 from sim.audit.exhibits import Exhibits, read_message
 from sim.audit.findings import Finding
@@ -52,20 +54,22 @@ class _Entry:
             self.examples.append((file, record))
 
 
-def take(case: Case) -> tuple[list[dict[str, Any]], list[Finding]]:
+def take(case: Case, parties: Collection[str] | None = None) -> tuple[list[dict[str, Any]], list[Finding]]:
     """A row {"party", "kind", "field", "declared", "count", "plane", "parties", "words"} for each field.
 
-    Users are one party, "user"; `parties` is how many of them received the field. `plane` is "message", "session",
-    "event" or "rejected". A declared field that never came has count 0, or null where no view of that party is kept.
+    Users are one party, "user"; `parties` of a row is how many of them received the field. `plane` is "message",
+    "session", "event" or "rejected". A declared field that never came has count 0, or null where no view of that party
+    is kept. `parties`: whose views are read, if not all.
     """
     found: dict[Key, _Entry] = {}
     odd_hellos: dict[str, _Entry] = {}
+    read = case.kept if parties is None else case.kept & frozenset(parties)
     for party in case.parties:
-        if party in case.kept:
+        if party in read:
             _read(case, party, found, odd_hellos)
-    words = {("message", leak.receiver, leak.kind, leak.field): leak.words for leak in case.card.scheme.leakage}
+    words = {("message", leak.receiver, leak.kind, leak.field): _said(case, leak) for leak in case.card.scheme.leakage}
     rows = [_row(key, entry, words) for key, entry in found.items()]
-    rows += [_missing(case, key, words[key]) for key in words if key not in found]
+    rows += [_missing(read, key, words[key]) for key in words if key not in found]
     undeclared = [key for key in found if key[0] == "message" and key not in words]
     findings = [
         _finding(key[1], f"the field {key[3]} of {key[2]}, which the leakage policy does not declare", found[key])
@@ -74,6 +78,12 @@ def take(case: Case) -> tuple[list[dict[str, Any]], list[Finding]]:
     findings += [_finding(party, _ODD_HELLO, entry) for party, entry in odd_hellos.items()]
     order = {role: at for at, role in enumerate((*case.card.scheme.servers, USER))}
     return sorted(rows, key=lambda row: order.get(row["party"], len(order))), findings
+
+
+def _said(case: Case, leak: Leak) -> str:
+    """The scheme's own words; with `--publish rated` users are sent less."""
+    less = leak.kind == Publication.__name__ and case.card.params.publish == "rated"
+    return leak.words.replace("of all items", "of its items") if less else leak.words
 
 
 def _read(case: Case, party: str, found: dict[Key, _Entry], odd_hellos: dict[str, _Entry]) -> None:
@@ -133,10 +143,10 @@ def _row(key: Key, entry: _Entry, words: dict[Key, str]) -> dict[str, Any]:
     }
 
 
-def _missing(case: Case, key: Key, said: str) -> dict[str, Any]:
-    """Declared, and in no view: not received, or nobody of that role keeps a view."""
+def _missing(views: Collection[str], key: Key, said: str) -> dict[str, Any]:
+    """Declared, and in no view: not received, or no view of that role was read."""
     plane, party, kind, name = key
-    read = sum((USER if user_index(each) >= 0 else each) == party for each in case.kept)
+    read = sum((USER if user_index(each) >= 0 else each) == party for each in views)
     return {
         "party": party,
         "kind": kind,

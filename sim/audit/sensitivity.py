@@ -23,11 +23,12 @@ from scipy import stats
 from protocol.covariance.params import CovarianceParams
 from protocol.errors import Rejected
 from protocol.factors import Matrix
+from protocol.messages import Publication
 from protocol.params import Params
 from protocol.roles import RECOMMENDER, UserInput, user_index
 from protocol.schemes.factorizing import JoiningUser
 from protocol.schemes.trusted import RatingBook, Trusted, objective_noise, train
-from sim.audit.account_trusted import NoiseMap, Publication, read_publication
+from sim.audit.account_trusted import NoiseMap, Published, read_publication
 from sim.audit.exhibits import Exhibits
 from sim.audit.findings import Finding
 from sim.audit.sensitivity_sums import sums_moved
@@ -118,12 +119,12 @@ def _interval(figures: dict[str, Any]) -> str:
     return f"[{low:.3g}, {high:.3g}]"
 
 
-def _affordable(made: Publication) -> int:
+def _affordable(made: Published) -> int:
     work = sum(len(own.items) for own in made.handed.values()) * made.params.dim * made.params.iterations
     return int(min(RETRAININGS, max(5, MOST_WORK // work)))
 
 
-def moving_losses(made: Publication, sample: int, draw: np.random.Generator) -> dict[str, Floats]:
+def moving_losses(made: Published, sample: int, draw: np.random.Generator) -> dict[str, Floats]:
     """|log likelihood ratio| of each flip: of the published V, of the exact minimiser, and with U frozen."""
     params, tape = made.params, made.tape
     book = RatingBook(made.handed, params.n_items)
@@ -208,7 +209,7 @@ def _change(case: Case, party: str, draw: np.random.Generator) -> Floats | None:
         return None
     changes = []
     for seen in exhibits.received(party):
-        if not hasattr(seen.message, "factors"):
+        if isinstance(seen.message, Publication) or not hasattr(seen.message, "factors"):  # no iteration's
             continue
         try:
             factors = one.check_factors(seen.iteration, seen.message.factors)

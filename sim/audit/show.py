@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections import Counter
 from typing import Any
 
@@ -12,69 +11,130 @@ from rich.padding import Padding
 from rich.table import Table
 
 from protocol.schemes.base import LEVELS
+from sim.audit.claim import HOLDS, NOT_TESTED, REFUTED
 from sim.audit.findings import goes_beyond
-from sim.show import err, figure, number, out, plain_table
+from sim.progress import PERCENT, Progress
+from sim.show import figure, number, out, plain_table
 
+_UNITS = {"empirical": PERCENT, "algebra": "users"}  # in which questions are counted
 _STYLES = {"break": "bold red", "weak": "yellow", "info": "green"}
 
 
 class Asking:
-    """Which question is being asked, on a terminal alone."""
+    """Which question is being asked, and how much of it is answered."""
 
     def __init__(self, enabled: bool) -> None:
-        self._status = err.status("reading") if enabled and sys.stderr.isatty() else None
+        self._progress = Progress("reading the views", quiet=not enabled)
 
     def __enter__(self) -> Asking:
-        if self._status:
-            self._status.start()
+        self._progress.__enter__()
         return self
 
     def __exit__(self, *failure: object) -> None:
-        if self._status:
-            self._status.stop()
+        self._progress.__exit__(*failure)
 
     def __call__(self, question: str) -> None:
-        if self._status:
-            self._status.update(f"asking: {question}")
+        self._progress.begin(f"asking: {question}", unit=_UNITS.get(question, ""))
+
+    def tell(self, done: int, total: int) -> None:
+        self._progress.to(done, total)
 
 
 def show_audit(document: dict[str, Any], everything: bool) -> None:
     """`everything`: harmless findings too, and the evidence."""
+    if document["verdict"] is None:
+        _show_undecoded(document)
+        return
     show_verdict(document)
+    if "about" in document:
+        show_about(document["about"])
     _show_findings(document, everything)
     if document["accounting"]:
         _show_accounting(document["accounting"])
     if document["empirical"]:
         _show_empirical(document["empirical"], everything)
-    asked = ", ".join(f"{question} {seconds:.1f}" for question, seconds in document["questions"].items())
-    total = sum(document["questions"].values())
+    reused = document.get("reused", [])
+    new = {question: seconds for question, seconds in document["questions"].items() if question not in reused}
+    asked = ", ".join(f"{question} {seconds:.1f}" for question, seconds in new.items())
+    total = sum(new.values())
     percent = f"{100 * document['false_alarm']:.1g} %"
     level = f"A correct run fails with a probability of {percent} at most."
-    parts = [f"Asked in {total:.1f} s ({asked}).", *([level] if document["false_alarm"] else [])]
+    parts = [f"Asked in {total:.1f} s ({asked})."] if new else []
+    parts += [f"Taken from {document['run']}/audit.json: {', '.join(reused)}."] if reused else []
+    parts += [level] if document["false_alarm"] else []
     out.print(" ".join([*parts, "Everything, with its evidence: --all or --json."]), markup=False)
+
+
+def _show_undecoded(document: dict[str, Any]) -> None:
+    """Of a scheme that is not loaded."""
+    out.print(f"[bold]{escape(document['scheme'])}[/] was [bold red]not audited[/]: there is no verdict.")
+    for question, why in document["unanswered"].items():
+        out.print(f"{question}: {why}", markup=False)
+    columns = ("receiver", "frames", "as told by", "number", "bytes")
+    table = plain_table("Frames by kind and size; their fields are not known", *columns)
+    told = {"message": "receiver", "sent": "sender", "rejected": "receiver: refused"}
+    for row in document["inventory"] or ():
+        cells = (row["party"], row["kind"], told[row["plane"]], f"{row['count']:,}", f"{row['bytes']:,}")
+        table.add_row(*map(escape, cells))
+    out.print(table)
 
 
 def show_verdict(document: dict[str, Any]) -> None:
     """What is understood in ten seconds."""
+    show_claim(document)
     known, found = document["known_weaknesses"], document["findings"]
     ids = dict.fromkeys(finding["id"] for finding in found if goes_beyond(finding["severity"], finding["id"], known))
     weak = dict.fromkeys(finding["id"] for finding in found if finding["severity"] == "weak" and finding["id"] in known)
-    scheme = f"[bold]{escape(document['scheme'])}[/]"
+    scheme = escape(document["scheme"])
     if ids:
-        out.print(f"{scheme} goes [bold red]beyond its claims[/]: {escape(', '.join(ids))}.")
+        out.print(f"This run leaked [bold red]beyond[/] what {scheme} declares: {escape(', '.join(ids))}.")
     else:
-        were = "weakness that it declares was" if len(weak) == 1 else "weaknesses that it declares were"
-        shown = f"{len(weak)} {were} found" if weak else "No weakness was found"
+        were = f"{len(weak)} declared weakness{'es' if len(weak) != 1 else ''}"
+        shown = f"{were} found" if weak else "no weakness was found"
         idle = {**document["unanswered"], **document["nothing_to_ask"]}
         asked = escape(", ".join(name for name in document["questions"] if name not in idle))
         far = ", as far as it could be asked" if document["unanswered"] else ""
-        out.print(f"{scheme} stays [bold green]within its claims[/]{far}. {shown} (asked: {asked}).")
+        style = "green" if document["published_claim"]["status"] != REFUTED else "yellow"
+        text = f"[{style}]This run leaked nothing beyond what {scheme} declares[/]{far}"
+        out.print(f"{text} ({shown}; asked: {asked}).")
+    if document.get("part"):
+        out.print(f"This was asked of a part of this large run: {document['part']}.", markup=False)
     for question, why in document["nothing_to_ask"].items():
         out.print(f"Nothing to ask: {question}. {escape(why)}")
     for question, why in document["unanswered"].items():
         out.print(f"[bold red]Not answered[/]: {question}. {escape(why)}")
     if document["parties"]:
         out.print(party_table(document["parties"]))
+
+
+_CLAIMS = {  # status -> style, and the verb
+    HOLDS: ("bold green", "holds"),
+    REFUTED: ("bold yellow", "is refuted"),
+    NOT_TESTED: ("bold", "was not tested"),
+}
+
+
+def show_claim(document: dict[str, Any]) -> None:
+    """Say whether the published claim holds, which is another question than whether this run leaked more."""
+    claim = document["published_claim"]
+    style, verb = _CLAIMS[claim["status"]]
+    what = f" {escape(claim['claim'])}" if claim["claim"] else ""
+    what = f",{what}," if "," in what else what
+    out.print(f"The published claim{what} [{style}]{verb}[/]: {escape(claim['why'])}")
+
+
+def show_about(about: dict[str, Any]) -> None:
+    """What each coalition knows of one user."""
+    who = about["user"] if about["user"] == about["party"] else f"{about['user']} ({about['party']})"
+    if about["rows"] is None:
+        out.print(f"What is known of {who} was not asked: it is the algebra that says so.", markup=False)
+        return
+    table = plain_table(f"What each coalition knows of {who}", "who", "knows")
+    for row in about["rows"]:
+        style = {"exact": "bold red", "noisy": "yellow"}.get(row["knows"], "")
+        words = f"[{style}]{escape(row['words'])}[/]" if style else escape(row["words"])
+        table.add_row(escape(name_of(row)), words)
+    out.print(table)
 
 
 def party_table(rows: list[dict[str, Any]]) -> Table:
@@ -157,6 +217,7 @@ def _show_accounting(accounting: dict[str, Any]) -> None:
         return
     if "one_release" not in accounting:
         _show_composed(accounting)
+        _show_to_a_user(accounting)
         return
     table = plain_table(
         f"ε of a rating's value, claimed {figure(claimed)} per release (at δ = {accounting['delta']:g})",
@@ -169,13 +230,33 @@ def _show_accounting(accounting: dict[str, Any]) -> None:
     lines = {"with the envelopes, one release": accounting["one_release"]["even"]}
     lines["with the envelopes, all releases"] = accounting["all_releases"]["even"]
     for count, figures in accounting["colluders"].items():
-        if figures is not None:
-            of = figures["one_release"]
+        if figures is not None and (of := figures["one_release"]) is not None:
             lines[f"and {count} colluding, one release ({of['items']} items where somebody is left)"] = of
     for words, row in lines.items():
         if row is not None:
             table.add_row(words, *(figure(row[key]) for key in ("median", "p99", "worst")))
     out.print(table)
+    _show_to_a_user(accounting)
+
+
+def _show_to_a_user(accounting: dict[str, Any]) -> None:
+    """One line: what other users hold of the same rating."""
+    found = accounting.get("to_a_user")
+    if found is None:
+        return
+    rated = found["rated"]["all_releases"]
+    if isinstance(rated, dict):
+        rated = f"{figure(rated['median'])} of the median item, {figure(rated['worst'])} of the worst"
+    else:
+        rated = f"{figure(rated)} at most"
+    others = "nothing, by --publish rated" if found["published"] == "rated" else f"{figure(found['not_rated'])} at most"
+    if found.get("committed"):
+        others += f" ({figure(found['committed']['median'])} where it committed to the noise, median item)"
+    out.print(
+        f"To another user, all releases: ε {rated}, if it rated the item too; from the published factors of an item "
+        f"that it did not rate: {others}.",
+        markup=False,
+    )
 
 
 _COMPOSED = {  # figures of `composed` that a person should see
@@ -206,6 +287,8 @@ def _show_empirical(empirical: dict[str, Any], everything: bool) -> None:
         f"ε measured on a canary: lower bounds at 95 % (each row alone) and at {together} (all rows together) "
         f"({runs} repetitions, {empirical['repetitions_per_second']:.0f} per second)"
     )
+    if empirical.get("cached"):
+        title += ", played before for this scheme and ε and taken from this account's cache"
     table = plain_table(title, "who", "from", "ε ≥, alone", "ε ≥, jointly", "claimed", "could show")
     for row in empirical["rows"]:
         if not everything and row["arm"] != "release" and not row["exceeds"]:

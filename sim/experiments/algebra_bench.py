@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import resource
 import tempfile
 import time
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +14,7 @@ from sim.data import find
 from sim.evidence import open_case
 from sim.replay import replay
 from sim.run import run
+from sim.workers import worker_pool
 
 DATA, STAND_IN = "ml-100k", "synthetic:943x1682:.063"
 ITERATIONS, EPSILON, SEED = 20, 1.0, 1
@@ -64,8 +63,8 @@ def bench_algebra(data: str | None = None, iterations: int = ITERATIONS) -> dict
 
 def _alone(work: Any, out: Path) -> tuple[float, int]:
     """In a process of its own, so that its memory is its own."""
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-        seconds, memory = pool.submit(work, out).result()
+    with worker_pool(1) as pool:
+        seconds, memory = next(pool.completed([pool.submit(work, out)]))
     return float(seconds), int(memory)
 
 

@@ -1,4 +1,4 @@
-"""`keyhole bench audit`: how fast a canary is played, beside the same run through frames."""
+"""`keyhole bench audit`: how fast a canary is played, beside the same run through frames; what an audit costs."""
 
 from __future__ import annotations
 
@@ -14,14 +14,21 @@ from protocol.tape import derive
 from sim.audit.canary import Problem, Stage
 from sim.audit.empirical_arms import RELEASE
 from sim.audit.empirical_repeat import play_once
+from sim.experiments.audit_times import DATA, audit_times
 from sim.inprocess import InProcess
 
 SCHEME, EPSILON, SEED = "masked", 1.0, bytes(32)
 SAMPLES, REPETITIONS = 20, 100  # of each side in turn
 
 
-def bench_audit(scheme: str = SCHEME, samples: int = SAMPLES, repetitions: int = REPETITIONS) -> dict[str, Any]:
-    """CPU seconds of one repetition with messages as objects, over one with the parties, frames and codec of a run."""
+def bench_audit(
+    scheme: str = SCHEME, samples: int = SAMPLES, repetitions: int = REPETITIONS, data: str = DATA
+) -> dict[str, Any]:
+    """CPU seconds of one repetition with messages as objects, over one with the parties, frames and codec of a run.
+
+    Beside it, of a run on `data`: CPU seconds of the first audit, of the second and of the page.
+    """
+    times = audit_times(data)
     problem = RELEASE.problem(find_scheme(scheme), EPSILON, None)
     stage = Stage(problem, derive(SEED, "run"))
     own, framed = [], []
@@ -39,7 +46,8 @@ def bench_audit(scheme: str = SCHEME, samples: int = SAMPLES, repetitions: int =
     return {
         "config": {
             "data": "a canary",
-            "note": f"{1 / median:.0f} repetitions per second and process; {1 / floor_median:.0f} through frames.",
+            "note": f"{1 / median:.0f} repetitions per second and process; {1 / floor_median:.0f} through frames. "
+            f"CPU seconds on {data}: {', '.join(f'{words} {seconds:.1f}' for words, seconds in times.items())}.",
             "scheme": scheme,
             "users": problem.params.n_users,
             "items": 1,
@@ -51,6 +59,8 @@ def bench_audit(scheme: str = SCHEME, samples: int = SAMPLES, repetitions: int =
             "floor": "the same through parties, frames and codec",
             "unit": "CPU seconds per repetition",
             "repetitions_per_second": 1 / median,
+            "audited": data,
+            "audit_seconds": times,
         },
         "samples": own,
         "median": median,

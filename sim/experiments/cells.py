@@ -1,4 +1,8 @@
-"""One cell of a grid: a whole run in this process, and its errors. Predictions are clipped to the rating range."""
+"""One cell of a grid: a whole run in this process, and its errors. Predictions are clipped to the rating range.
+
+As in a summary, figures are those of the profile that each user fitted at home to the published factors. Beside them
+stand the same figures with the printed λ (`as_published`) and with u_i of the last iteration (`iterate`).
+"""
 
 from __future__ import annotations
 
@@ -12,9 +16,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from actors.measures import Reading
 from protocol.params import require
-from protocol.roles import FactorizingUser, user_name
+from protocol.roles import RECOMMENDER, FactorizingRecommender, FactorizingUser, user_name
 from protocol.schemes import find_scheme
+from protocol.schemes.factorizing import as_sent
 from sim.baseline import plain_accuracy
 from sim.config import RunConfig
 from sim.inprocess import InProcess
@@ -22,6 +28,9 @@ from sim.plan import Plan, make_plan
 
 THRESHOLDS = (0.5, 1.0, 2.0)
 GRID = tuple(step / 10 for step in range(41))  # 0 … 4: no clipped error is larger on a five-star scale
+
+AS_PUBLISHED, ITERATE = BESIDE = ("as_published", "iterate")  # readings that stand beside the device's own
+LINE_FORMAT = 2  # in the first one, whose lines do not say so, the figures were those of the iterate
 
 Floats = npt.NDArray[np.float64]
 
@@ -42,7 +51,7 @@ class Cell:
         plain = dataclasses.asdict(self)
         if self.epsilon is not None and math.isinf(self.epsilon):
             plain["epsilon"] = "inf"
-        return plain
+        return {"format": LINE_FORMAT, **plain}
 
     def key(self) -> str:
         return key_of(self.describe())
@@ -62,7 +71,7 @@ def takes_epsilon(scheme: str) -> bool:
 
 
 def run_cell(cell: Cell) -> dict[str, Any]:
-    """The line of this cell. An aborted run has one too: it would abort again."""
+    """Make the line of this cell. An aborted run has one too: it would abort again."""
     started = time.perf_counter()
     plan = make_plan(cell.config())
     churn = plan.churn()
@@ -70,7 +79,7 @@ def run_cell(cell: Cell) -> dict[str, Any]:
     outcome = driver.run()
     measured: dict[str, Any] = {}
     if outcome.abort is None and outcome.item_factors is not None:
-        measured = _measure(plan, _user_factors(driver, plan.shape.n_users), outcome.item_factors)
+        measured = _measure(plan, driver, outcome.item_factors)
     return {
         "cell": cell.describe(),
         "seconds": round(time.perf_counter() - started, 3),
@@ -80,14 +89,30 @@ def run_cell(cell: Cell) -> dict[str, Any]:
     }
 
 
-def _user_factors(driver: InProcess, n_users: int) -> Floats:
-    roles = [driver.parties[user_name(user)].role for user in range(n_users)]
-    assert all(isinstance(role, FactorizingUser) for role in roles)
-    return np.array([role.user_factors for role in roles if isinstance(role, FactorizingUser)])
+def _measure(plan: Plan, driver: InProcess, items: Floats) -> dict[str, Any]:
+    """Measure the device's own profiles, and beside them the two other readings."""
+    params = plan.card.params
+    roles = [driver.parties[user_name(user)].role for user in range(params.n_users)]
+    users = [role for role in roles if isinstance(role, FactorizingUser)]
+    profiles = [role.profile for role in users if role.profile is not None]
+    recommender = driver.parties[RECOMMENDER].role
+    trained = recommender.profiles if isinstance(recommender, FactorizingRecommender) else None
+    last = np.array([role.user_factors for role in users]) if trained is None else trained
+    sent = as_sent(items, params).astype(np.float64)
+    plain = plain_accuracy(params, plan.data, plan.run_seed, plan.churn())
+    assert plain.as_published is not None and plain.iterate is not None
+    if len(profiles) < len(users):  # a scheme that publishes nothing has no other reading
+        return {**_reading(plan, last, items, plain.iterate), AS_PUBLISHED: None, ITERATE: None}
+    return {
+        **_reading(plan, np.array([profile.factors for profile in profiles]), sent, plain),
+        AS_PUBLISHED: _reading(plan, np.array([profile.as_printed for profile in profiles]), sent, plain.as_published),
+        ITERATE: _reading(plan, last, items, plain.iterate),
+    }
 
 
-def _measure(plan: Plan, users: Floats, items: Floats) -> dict[str, Any]:
-    low, high = plan.card.params.rating_min, plan.card.params.rating_max
+def _reading(plan: Plan, users: Floats, items: Floats, plain: Reading) -> dict[str, Any]:
+    """Measure one row of factors for each user, beside the unprotected run that is read in the same way."""
+    low, high = plan.card.params.rating_range
 
     def errors(held_out: bool) -> Floats:
         parts = [np.zeros(0)]
@@ -97,7 +122,6 @@ def _measure(plan: Plan, users: Floats, items: Floats) -> dict[str, Any]:
         return np.concatenate(parts)
 
     train, test = errors(held_out=False), errors(held_out=True)
-    plain = plain_accuracy(plan.card.params, plan.data, plan.run_seed, plan.churn())
     assert plain.train_mae is not None
     return {
         "train_mae": float(train.mean()),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Callable
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.markup import escape
 
 from protocol.errors import BadInput
 from protocol.params import require
@@ -18,15 +18,19 @@ from sim import show, show_compare
 from sim.config import parse_range
 from sim.experiments import collection_table, covariance_table, noise_cost
 from sim.experiments.bench import BENCHES, run_bench
-from sim.experiments.cells import Cell
+from sim.experiments.cells import AS_PUBLISHED, ITERATE, Cell
 from sim.experiments.compare import Comparison, parse_settings
 from sim.experiments.compare import compare as run_comparison
 from sim.experiments.evaluate import evaluate as run_grid
 from sim.experiments.evaluate import grid, means
-from sim.folder import jsonable
+from sim.plain import json_text
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else there.")]
 TABLES = ("noise-cost", "collection", *covariance_table.TABLES)
+READINGS_NOTE = (
+    "u_i, solved: as each user fits it at home to the published V, with the λ that suits its own ratings; λ = .001: "
+    "with that of the paper; iterate: as the last iteration left it. Over plain: plain is read in the same way."
+)
 NONE_COMPLETED = 5  # the exit code of a comparison without a single figure
 
 
@@ -188,22 +192,31 @@ def _carry_out(cells: list[Cell], out: Path, jobs: int | None, table: str | None
 
 
 def _show_means(rows: list[dict[str, Any]]) -> None:
-    columns = ("scheme", "ε", "dim", "T", "seeds", "train MAE", "over plain", "P(|e| ≤ .5, 1, 2)", "test RMSE")
+    columns = ("run", "u_i", "train MAE", "over plain", "P(|e| ≤ .5, 1, 2)", "test RMSE")
     made = show.plain_table("Means over the seeds (predictions clipped to the range)", *columns)
     for row in rows:
-        within = " ".join(show.number(row["within"].get(threshold)) for threshold in ("0.5", "1", "2"))
-        seeds = f"{row['seeds']} ({row['aborted']} aborted)" if row["aborted"] else str(row["seeds"])
-        sizes = [str(row["dim"]), str(row["iterations"]), seeds]
-        errors = [show.number(row["train_mae"]), show.number(row["mae_increase"]), within]
-        made.add_row(row["scheme"], show.figure(row["epsilon"]), *sizes, *errors, show.number(row["test_rmse"]))
+        epsilon = "" if row["epsilon"] is None else f", ε = {show.figure(row['epsilon'])}"
+        aborted = f" ({row['aborted']} aborted)" if row["aborted"] else ""
+        run = (
+            f"{row['scheme']}{epsilon}",
+            f"dim {row['dim']}, T {row['iterations']}",
+            f"seeds: {row['seeds']}{aborted}",
+        )
+        readings = (("solved", row), ("λ = .001", row[AS_PUBLISHED]), ("iterate", row[ITERATE]))
+        for words, (name, found) in zip(run, readings, strict=True):
+            within = " ".join(show.number(found["within"].get(threshold)) for threshold in ("0.5", "1", "2"))
+            errors = [show.number(found["train_mae"]), show.number(found["mae_increase"]), within]
+            made.add_row(escape(words), name, *errors, show.number(found["test_rmse"]))
+        made.add_section()
     show.out.print(made)
+    show.out.print(READINGS_NOTE)
 
 
 def compare(
     data: Annotated[str, typer.Option(help="A name from keyhole datasets, or a path.")] = "demo",
     schemes: Annotated[str | None, typer.Option(metavar="A,B", help="Names from keyhole schemes. (all)")] = None,
     epsilon: Annotated[float | None, typer.Option(help="For every scheme that takes one. (its own default)")] = None,
-    iterations: Annotated[int | None, typer.Option(help="Of factorizations. (20 on demo, 100 elsewhere)")] = None,
+    iterations: Annotated[int | None, typer.Option(help="Of factorizations. (100; 60 on demo)")] = None,
     dim: Annotated[int | None, typer.Option(help="Of factorizations. (10)")] = None,
     users: Annotated[int | None, typer.Option(help="Only the first N users of the data. (all)")] = None,
     rating_range: Annotated[str | None, typer.Option(metavar="LOW:HIGH", help="Of a file's ratings. (1:5)")] = None,
@@ -257,4 +270,4 @@ def _listed(flag: str, text: str, kind: Callable[[str], Any]) -> list[Any]:
 
 
 def _print_json(document: Any) -> None:
-    print(json.dumps(jsonable(document), indent=1, allow_nan=False, ensure_ascii=False))
+    print(json_text(document))

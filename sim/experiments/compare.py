@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from actors.own import load_schemes
 from protocol.codec import field_kinds
 from protocol.errors import Aborted, BadInput, Reason
 from protocol.params import check_sizes, require
@@ -25,9 +26,9 @@ from protocol.seating import all_parties
 from protocol.tape import derive
 from sim.config import RunConfig, resolve
 from sim.data import Dealt, Ratings, load, split
-from sim.experiments.floors import errors, floors
-from sim.folder import jsonable
+from sim.floors import errors, floors
 from sim.ledger import UNDELIVERED, read_ledger
+from sim.plain import jsonable
 from sim.plan import run_seed_of
 from sim.run import run
 
@@ -35,7 +36,9 @@ EPSILON_NOTE = (
     "Every ε is the scheme's own published parameter and means what stands beside it: figures with different units are "
     "not comparable."
 )
-FIGURES = ("test_rmse", "test_mae", "plain_test_rmse", "seconds")  # a mean over the seeds, and the range
+FIGURES = (  # a mean over the seeds, and the range; `iterate`: with u_i of the last iteration, where there is one
+    "test_rmse", "test_mae", "plain_test_rmse", "iterate_test_rmse", "plain_iterate_test_rmse", "seconds",
+)  # fmt: skip
 _PACE = "the number of the iteration"  # known to everyone who takes part
 _MOST_SEEDS = 1000
 
@@ -101,6 +104,7 @@ class Comparison:
         require(epsilon is None or epsilon > 0, f"--epsilon must be above 0 (or inf for no noise), not {epsilon}.")
         require(1 <= self.seeds <= _MOST_SEEDS, f"--seeds must be between 1 and {_MOST_SEEDS}, not {self.seeds}.")
         check_sizes(1, 1, *(1 if size is None else size for size in (self.dim, self.iterations)))
+        load_schemes(self.schemes)
         chosen = {name: find_scheme(name) for name in self.schemes or SCHEMES}
         for name in self.options:
             words = f"--set {name}:… is for a scheme that is not compared: it can be for {', '.join(chosen)}."
@@ -201,6 +205,8 @@ def _run(config: RunConfig, scheme: Scheme) -> Row:
         "test_rmse": accuracy["test_rmse"],
         "test_mae": accuracy["test_mae"],
         "plain_test_rmse": accuracy["plain"]["test_rmse"],
+        "iterate_test_rmse": (accuracy["iterate"] or {}).get("test_rmse"),
+        "plain_iterate_test_rmse": (accuracy["plain"]["iterate"] or {}).get("test_rmse"),
         "claimed_epsilon": privacy["claimed_epsilon"],
         "unit": privacy["unit"],
         "accounted": with_unit(privacy["accounted"], privacy["unit"]),

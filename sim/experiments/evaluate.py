@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import concurrent.futures
+import contextlib
 import itertools
 import json
-import multiprocessing
 import os
 import statistics
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TextIO, TypeVar
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from actors.own import load_schemes
 from protocol.errors import BadInput
 from sim import show
-from sim.experiments.cells import Cell, key_of, run_cell, takes_epsilon
+from sim.experiments.cells import BESIDE, Cell, key_of, run_cell, takes_epsilon
+from sim.workers import worker_pool
 
 Line = dict[str, Any]
 AnyCell = TypeVar("AnyCell", bound="Keyed")
@@ -37,6 +38,7 @@ def grid(
     test_fraction: float,
 ) -> list[Cell]:
     """Every combination, seeds 1, 2, …; a scheme without ε has one cell where the others have one per ε."""
+    load_schemes(schemes)
     cells = []
     for scheme in schemes:
         own: Sequence[float | None] = epsilons if takes_epsilon(scheme) else [None]
@@ -77,7 +79,7 @@ def complete(
     known = read_lines(out)
     missing = [cell for cell in cells if cell.key() not in known]
     out.parent.mkdir(parents=True, exist_ok=True)
-    with out.open("a", encoding="utf-8") as file, _Progress(len(cells), quiet) as advance:
+    with _appending(out) as file, _Progress(len(cells), quiet) as advance:
         for _ in range(len(cells) - len(missing)):
             advance()
         for line in _run_all(missing, work, jobs or os.cpu_count() or 1):
@@ -86,6 +88,21 @@ def complete(
             known[key_of(line["cell"])] = line
             advance()
     return [known[cell.key()] for cell in cells]
+
+
+@contextlib.contextmanager
+def _appending(path: Path) -> Iterator[TextIO]:
+    """Open a file to write at its end, before anything is computed for it; one without a line is not left behind."""
+    try:
+        file = path.open("a", encoding="utf-8")
+    except OSError as error:
+        raise BadInput(f"Cannot write {path}: {error.strerror}; name another --out.") from error
+    try:
+        with file:
+            yield file
+    finally:
+        if path.is_file() and not path.stat().st_size:
+            path.unlink()
 
 
 def read_lines(path: Path) -> dict[str, dict[str, Any]]:
@@ -111,18 +128,12 @@ def read_lines(path: Path) -> dict[str, dict[str, Any]]:
 
 
 def _run_all(cells: Sequence[AnyCell], work: Callable[[AnyCell], Line], jobs: int) -> Iterator[Line]:
-    """As they finish. Worker processes start afresh, so that none inherits threads or sockets."""
+    """As they finish."""
     if jobs <= 1 or len(cells) <= 1:
         yield from map(work, cells)
         return
-    context = multiprocessing.get_context("spawn")
-    with concurrent.futures.ProcessPoolExecutor(min(jobs, len(cells)), mp_context=context) as pool:
-        try:
-            for future in concurrent.futures.as_completed([pool.submit(work, cell) for cell in cells]):
-                yield future.result()
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+    with worker_pool(min(jobs, len(cells))) as pool:
+        yield from pool.completed(pool.submit(work, cell) for cell in cells)
 
 
 class _Progress:
@@ -147,7 +158,7 @@ class _Progress:
 
 
 def means(lines: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Over the seeds of each configuration; None where a figure is missing, and how many runs were aborted."""
+    """Over the seeds of each configuration and reading; None where a figure is missing, and how many were aborted."""
     groups: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for line in lines:
         groups[key_of({name: value for name, value in line["cell"].items() if name != "seed"})].append(line)
@@ -155,14 +166,20 @@ def means(lines: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     for key, group in groups.items():
         finished = [line for line in group if line["abort"] is None]
         row: dict[str, Any] = {**json.loads(key), "seeds": len(group), "aborted": len(group) - len(finished)}
-        for name in AVERAGED:
-            row[name] = _mean([line[name] for line in finished])
-        row["within"] = {
-            threshold: _mean([line["within"][threshold] for line in finished])
-            for threshold in (finished[0]["within"] if finished else {})
-        }
+        row |= _averaged(finished)
+        for reading in BESIDE:
+            row[reading] = _averaged([line[reading] for line in finished if line[reading] is not None])
         rows.append(row)
     return rows
+
+
+def _averaged(readings: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {name: _mean([reading[name] for reading in readings]) for name in AVERAGED}
+    found["within"] = {
+        threshold: _mean([reading["within"][threshold] for reading in readings])
+        for threshold in (readings[0]["within"] if readings else {})
+    }
+    return found
 
 
 def _mean(values: list[float | None]) -> float | None:

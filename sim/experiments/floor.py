@@ -6,7 +6,6 @@ import dataclasses
 import json
 import os
 import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterable
@@ -15,8 +14,9 @@ from typing import Any
 import msgpack
 
 from actors.floor import KINDS, Layout
+from actors.nursery import python_running
 from actors.transport import make_key_pair
-from protocol.errors import Bug
+from protocol.errors import Aborted, Bug, Reason
 from protocol.framing import HELLO_FRAME
 
 Frames = list[list[int]]  # for every iteration the bytes of a frame of each of `KINDS`
@@ -35,18 +35,18 @@ class Floor:
 def run_floor(users: int, users_per_process: int, frames: Frames) -> Floor:
     """Fresh processes move these frames, once."""
     layout = _layout(users, users_per_process, frames)
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    environment |= {"OPENBLAS_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1"}  # as the actors have it
+    environment = os.environ | {"OPENBLAS_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1"}  # as the actors have it
     packed = msgpack.packb(dataclasses.asdict(layout))
-    command = [sys.executable, "-m", "actors.floor"]
+    command, patience = python_running("actors.floor"), _SECONDS + len(frames)
     began = time.monotonic()
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, start_new_session=True
     ) as process:
         try:
-            output, _ = process.communicate(packed, timeout=_SECONDS + len(frames))
+            output, _ = process.communicate(packed, timeout=patience)
         except subprocess.TimeoutExpired:
-            output = b""
+            words = f"the processes of the floor have not moved their {len(frames)} iterations in {patience:.0f} s"
+            raise Aborted(Reason.STALLED, words) from None
         finally:
             process.kill()  # the others end with it
     if not output:

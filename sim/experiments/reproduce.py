@@ -17,19 +17,19 @@ from protocol.params import require
 from sim import data
 from sim.experiments.evaluate import complete, read_lines
 from sim.experiments.reproduce_bytes import BytesCell, formula, run_bytes_cell
-from sim.experiments.reproduce_cells import FigureCell, run_figure_cell
+from sim.experiments.reproduce_cells import READINGS, FigureCell, run_figure_cell
 from sim.experiments.reproduce_claims import CLAIMED, MEASURED, NEAR, claims_of
-from sim.experiments.reproduce_curves import Results, Row, measured_claim, rows_of, without_noise
-from sim.experiments.reproduce_plan import BYTES, FIGURES, MOVIELENS, Figure, cells_of, comparable, said, size_of
+from sim.experiments.reproduce_curves import Compared, Results, Row, rows_of, without_noise
+from sim.experiments.reproduce_plan import BYTES, FIGURES, MOVIELENS, Figure, Size, cells_of, comparable, said, size_of
 from sim.experiments.reproduce_words import bytes_caption, bytes_sentence, caption, sentence
-from sim.folder import jsonable
+from sim.plain import csv_cell, jsonable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
 
 LINES = "cells.jsonl"
 COLUMNS = ("figure", "data", "panel", "series", "x_name", "x", "quantity", "y", "min", "max", "seeds", "source",
-           "relation", "note")  # fmt: skip
+           "relation", "note", "reading")  # fmt: skip
 AnyCell = FigureCell | BytesCell
 Line = dict[str, Any]
 
@@ -120,24 +120,37 @@ def _make(figure: Figure, quick: bool, by_key: dict[str, Line]) -> Made:
 
     size, results = size_of(figure.data, quick), Results(lines)
     rows = rows_of(figure, size, results)
-    claims = [(claim, measured_claim(claim, size, results)) for claim in claims_of(figure)]
+    claims = [Compared.of(claim, size, results) for claim in claims_of(figure)]
+    alone = {reading: without_noise(size, results, reading) for reading in READINGS}
     document |= {
         "data": figure.data,
         "generated": figure.generated,
         "caption": caption(figure, quick),
-        "sentence": sentence(figure, size, claims, rows, without_noise(size, results)),
-        "claims": [
-            {
-                "scenario": claim.scenario, "epsilon": claim.epsilon, "iterations": claim.iterations,
-                "quantity": "mean increase", "relation": claim.relation, "claimed": claim.value, "measured": measured,
-                "agrees": claim.holds(measured) if measured is not None and comparable(size, claim.scenario) else None,
-                "tolerance": NEAR, "words": claim.words,
-            }
-            for claim, measured in claims
-        ] or [{"words": row.note, "panel": row.panel} for row in rows if row.source == CLAIMED],
-    }  # fmt: skip
+        "sentence": sentence(figure, size, claims, rows, alone),
+        "claims": [_claim_document(found, size) for found in claims]
+        or [{"words": row.note, "panel": row.panel} for row in rows if row.source == CLAIMED],
+    }
     written = [_record(figure, row) for row in rows]
     return Made(figure, draw(figure, rows, said(figure, quick)), written, document)
+
+
+def _claim_document(found: Compared, size: Size) -> dict[str, Any]:
+    """A claim and ours: `measured` is of the iterate, as everything without a word on it."""
+    claim = found.claim
+
+    def agrees(measured: float | None, tells: bool = True) -> bool | None:
+        return claim.holds(measured) if measured is not None and tells and comparable(size, claim.scenario) else None
+
+    return {
+        "scenario": claim.scenario, "epsilon": claim.epsilon, "iterations": claim.iterations,
+        "quantity": "mean increase", "relation": claim.relation, "claimed": claim.value,
+        "measured": found.iterate, "agrees": agrees(found.iterate),
+        "measured_solved": found.solved, "agrees_solved": agrees(found.solved, found.tells),
+        "measured_solved_over_iterate": found.solved_over_iterate,
+        "agrees_solved_over_iterate": agrees(found.solved_over_iterate, found.tells_over_iterate),
+        "unlearned_solved": found.unlearned, "unlearned_solved_over_iterate": found.unlearned_over_iterate,
+        "tolerance": NEAR, "words": claim.words,
+    }  # fmt: skip
 
 
 def _record(figure: Figure, row: Row) -> tuple[Any, ...]:
@@ -159,7 +172,7 @@ def _make_bytes(figure: Figure, quick: bool, lines: list[Line], document: dict[s
             ),
         ):  # fmt: skip
             of_user = ("items of a user", found["items_per_user"], "bytes of one iteration")
-            figures = (value, value, value, seeds, source, relation, row["why"])
+            figures = (value, value, value, seeds, source, relation, row["why"], "")
             rows.append((figure.name, "generated data", row["what"], series, *of_user, *figures))
     document |= {
         "data": lines[0]["cell"]["data"],
@@ -188,7 +201,7 @@ def _write(made: Made, out: Path) -> None:
 
 
 def _cell_of(value: Any) -> Any:
-    return "" if value is None else round(value, 6) if isinstance(value, float) else value
+    return "" if value is None else round(value, 6) if isinstance(value, float) else csv_cell(value)
 
 
 def _replace(path: Path, text: str) -> None:

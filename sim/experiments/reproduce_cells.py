@@ -1,4 +1,9 @@
-"""One cell of a figure: a scenario, carried out once; at its checkpoints the errors are measured."""
+"""One cell of a figure: a scenario, carried out once; at its checkpoints the errors are measured, in two readings.
+
+The paper publishes V and does not say which u_i its figures use. `iterate` is the u_i that the last iteration left;
+`solved` is the u_i that minimises the paper's own objective for the V that users are sent (`sim/solving.py`). A user
+with fewer ratings than dimensions can be solved for any V: so the baseline is measured before its first iteration too.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +17,17 @@ from typing import Any
 
 import numpy as np
 
+from protocol.schemes.factorizing import as_sent
 from protocol.tape import derive
 from sim.baseline import Baseline, Matrix
 from sim.data import Ratings, load, split
 from sim.experiments.cells import GRID, key_of
 from sim.experiments.reproduce_engine import ENGINE, Crowd, Noise, Problem, learn, publish, stream, unit_rows
 from sim.plan import run_seed_of
+from sim.solving import solve_profiles
 
 PLAIN, TRUSTED, MASKED, DYNAMIC = "plain", "trusted", "masked", "dynamic"
+ITERATE, SOLVED = READINGS = ("iterate", "solved")
 Point = dict[str, Any]
 
 
@@ -32,7 +40,7 @@ class FigureCell:
     users: int | None  # only the first so many
     epsilons: tuple[float, ...]  # more than one in S1 alone: they share the training
     dim: int
-    checkpoints: tuple[int, ...]  # iterations after which errors are measured, in increasing order
+    checkpoints: tuple[int, ...]  # iterations after which errors are measured, in increasing order; 0: before the first
     seed: int
     test_fraction: float = 0.0
     online: int | None = None
@@ -84,6 +92,8 @@ def _learned(cell: FigureCell, problem: Problem) -> Iterator[Point]:
         active: Any = Crowd(n_users, cell.online, cell.join, cell.leave, cell.seed).draw
     else:
         active = _everybody
+    if 0 in cell.checkpoints:
+        yield _measure(problem, model, epsilon, 0)
     for step in learn(model, cell.steps, noise, active):
         if step in cell.checkpoints:
             yield _measure(problem, model, epsilon, step)
@@ -109,10 +119,19 @@ def _trusted(cell: FigureCell, problem: Problem) -> Iterator[Point]:
 
 
 def _measure(problem: Problem, model: Baseline, epsilon: float, step: int) -> Point:
-    train, test = np.abs(model.errors(problem.data.train)), np.abs(model.errors(problem.data.held_out))
+    sent = as_sent(model.item_factors, model.params).astype(np.float64)
+    solved = Baseline(model.params, solve_profiles(sent, problem.data.train), sent, problem.data.train)
     return {
         "epsilon": "inf" if math.isinf(epsilon) else epsilon,
         "iteration": step,
+        **_errors(problem, model),  # of the iterate
+        SOLVED: _errors(problem, solved),
+    }
+
+
+def _errors(problem: Problem, model: Baseline) -> Point:
+    train, test = np.abs(model.errors(problem.data.train)), np.abs(model.errors(problem.data.held_out))
+    return {
         "train_mae": float(train.mean()),
         "test_mae": float(test.mean()) if len(test) else None,
         "cdf": _shares(train),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import statistics
 import sys
@@ -16,7 +15,7 @@ import typer
 
 from protocol.params import require
 from sim import show
-from sim.folder import jsonable
+from sim.plain import json_text
 
 if TYPE_CHECKING:
     from sim.experiments.reproduce import AnyCell, Line
@@ -48,7 +47,7 @@ def reproduce(
 
     document = make(figure, out, quick=quick, jobs=jobs, quiet=json_, on_start=tell)
     if json_:
-        print(json.dumps(jsonable(document), indent=1, allow_nan=False, ensure_ascii=False))
+        print(json_text(document))
     else:
         _show(document)
 
@@ -84,7 +83,7 @@ def estimate(missing: Sequence[AnyCell], known: dict[str, Line], jobs: int, quic
 
 def _kind(described: dict[str, Any]) -> tuple[Any, ...]:
     """Cells of one kind take about as long for an iteration."""
-    return described["scenario"], described["data"], described["users"]
+    return described["scenario"], described["data"], described["users"], described["engine"]
 
 
 def _known_rates(known: dict[str, Line]) -> dict[tuple[Any, ...], float]:

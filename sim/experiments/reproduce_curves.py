@@ -10,12 +10,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from sim.experiments.cells import GRID
-from sim.experiments.reproduce_cells import DYNAMIC, MASKED, PLAIN, TRUSTED
+from sim.experiments.reproduce_cells import DYNAMIC, ITERATE, MASKED, PLAIN, READINGS, SOLVED, TRUSTED
 from sim.experiments.reproduce_claims import CLAIMED, JOINING, LEAVING, MEASURED, Claim, claims_of
 from sim.experiments.reproduce_plan import CDF, CHURN, JOIN, LEAVE, SCENARIOS, Figure, Size
 
 ERROR, SHARE, GAIN = "|r − u·v| (stars)", "share of the training ratings", "mean increase (stars)"
 HELD_OUT_GAIN = "mean increase on held-out ratings (stars)"
+GAIN_OVER_ITERATE = "mean increase over the baseline's last iterate (stars)"
+UNLEARNED_GAIN = "mean increase with a V that has learned nothing (stars)"
+READING_WORDS = {ITERATE: "u_i of the last iteration", SOLVED: "u_i solved for V"}
 EPSILON, ITERATIONS = "ε", "iterations"
 JOINED, LEFT = "joining probability", "leaving probability"
 
@@ -36,6 +39,7 @@ class Row:
     source: str = MEASURED
     relation: str = "="
     note: str = ""
+    reading: str = ""  # none of a claim: the paper does not say
 
 
 def shown(epsilon: float) -> str:
@@ -62,36 +66,73 @@ class Results:
             join, leave = JOIN if join is None else join, LEAVE if leave is None else leave
         return self._points[(scenario, epsilon, step, join, leave, test_fraction)]
 
-    def increases(self, baseline: int, scenario: str, epsilon: float, step: int, **where: Any) -> list[float]:
-        """Over the unprotected baseline of the same seed, at its last iteration."""
+    def increases(
+        self, baseline: int, scenario: str, epsilon: float, step: int, reading: str = ITERATE, over: str = "",
+        **where: Any,
+    ) -> list[float]:  # fmt: skip
+        """Over the unprotected baseline of the same seed, at its last iteration; read alike unless `over` says how."""
         name = "test_mae" if where.get("test_fraction") else "train_mae"
         plain = self.points(PLAIN, math.inf, baseline, test_fraction=where.get("test_fraction", 0.0))
         found = self.points(scenario, epsilon, step, **where)
-        return [found[seed][name] - plain[seed][name] for seed in sorted(found)]
+        return [_read(found[seed], reading)[name] - _read(plain[seed], over or reading)[name] for seed in sorted(found)]
+
+
+def _read(point: dict[str, Any], reading: str) -> dict[str, Any]:
+    return point if reading == ITERATE else point[reading]
+
+
+def panel_of(panel: str, reading: str) -> str:
+    """Name the panel of a reading; that of the iterate has no addition."""
+    return panel if reading == ITERATE else f"{panel}, {reading}"
 
 
 def rows_of(figure: Figure, size: Size, results: Results) -> list[Row]:
-    if figure.kind == CDF:
-        measured = _distribution(figure, size, results)
-    elif figure.kind == CHURN:
-        measured = _churn(size, results)
-    else:
-        measured = _increase(size, results)
+    measured: list[Row] = []
+    for reading in READINGS:
+        if figure.kind == CDF:
+            measured += _distribution(figure, size, results, reading)
+        elif figure.kind == CHURN:
+            measured += _churn(size, results, reading)
+        else:
+            measured += _increase(size, results, reading)
     return [*measured, *_claimed(figure)]
 
 
-def measured_claim(claim: Claim, size: Size, results: Results) -> float | None:
-    """Our figure for the same scenario and ε, at the end of the run; None if no such cell is in this size."""
-    step = size.steps(claim.scenario)[-1]
-    found = results.increases(size.checkpoints[-1], claim.scenario, claim.epsilon, step)
-    return statistics.fmean(found) if found else None
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """A claim, and ours for the same scenario and ε at the end of the run; None where no such cell is in this size."""
+
+    claim: Claim
+    iterate: float | None
+    solved: float | None  # over a baseline that is solved as well
+    solved_over_iterate: float | None
+    unlearned: float | None = None  # as `solved`, of the V before the first iteration
+    unlearned_over_iterate: float | None = None
+
+    @property
+    def tells(self) -> bool:
+        """Whether the claim could fail for `solved`: it could not if it holds for a V that has learned nothing."""
+        return self.unlearned is None or not self.claim.holds(self.unlearned)
+
+    @property
+    def tells_over_iterate(self) -> bool:
+        return self.unlearned_over_iterate is None or not self.claim.holds(self.unlearned_over_iterate)
+
+    @classmethod
+    def of(cls, claim: Claim, size: Size, results: Results) -> Compared:
+        at = (size.checkpoints[-1], claim.scenario, claim.epsilon, size.steps(claim.scenario)[-1])
+        pairs = ((ITERATE, ITERATE), (SOLVED, SOLVED), (SOLVED, ITERATE))
+        first = (size.checkpoints[-1], PLAIN, math.inf, 0, SOLVED)
+        found = [results.increases(*at, reading, over) for reading, over in pairs]
+        found += [results.increases(*first, over) for over in (SOLVED, ITERATE)]
+        return cls(claim, *(statistics.fmean(values) if values else None for values in found))
 
 
-def without_noise(size: Size, results: Results) -> dict[str, float]:
+def without_noise(size: Size, results: Results, reading: str = ITERATE) -> dict[str, float]:
     """The increase of S1 and S3 at ε = ∞: what the scenario costs by itself, after so many iterations."""
     made = {}
     for scenario in (TRUSTED, DYNAMIC):
-        found = results.increases(size.checkpoints[-1], scenario, math.inf, size.steps(scenario)[-1])
+        found = results.increases(size.checkpoints[-1], scenario, math.inf, size.steps(scenario)[-1], reading)
         made.update({scenario: statistics.fmean(found)} if found else {})
     return made
 
@@ -104,7 +145,7 @@ def _row(values: Sequence[float], **what: Any) -> list[Row]:
     return [Row(y=mean, low=min(values), high=max(values), seeds=len(values), **what)]
 
 
-def _distribution(figure: Figure, size: Size, results: Results) -> list[Row]:
+def _distribution(figure: Figure, size: Size, results: Results, reading: str) -> list[Row]:
     steps, epsilons = size.steps(figure.scenario), size.of(figure.scenario)
     base = (f"no protection, {size.checkpoints[-1]} iterations", PLAIN, math.inf, size.checkpoints[-1])
     by_epsilon = [(f"ε = {shown(epsilon)}", figure.scenario, epsilon, steps[-1]) for epsilon in epsilons]
@@ -117,46 +158,53 @@ def _distribution(figure: Figure, size: Size, results: Results) -> list[Row]:
         for name, scenario, epsilon, step in series:
             points = results.points(scenario, epsilon, step).values()
             for at, error in enumerate(GRID):
-                shares = [point["cdf"][at] for point in points]
-                rows += _row(shares, panel=panel, series=name, x_name=ERROR, x=error, quantity=SHARE)
+                shares = [_read(point, reading)["cdf"][at] for point in points]
+                place = {"panel": panel_of(panel, reading), "reading": reading}
+                rows += _row(shares, series=name, x_name=ERROR, x=error, quantity=SHARE, **place)
     return rows
 
 
-def _increase(size: Size, results: Results) -> list[Row]:
+def _increase(size: Size, results: Results, reading: str) -> list[Row]:
     baseline, rows = size.checkpoints[-1], []
     for scenario in (TRUSTED, MASKED, DYNAMIC):
         dynamic = scenario == DYNAMIC
-        steps, epsilons = size.steps(scenario), size.of(scenario)
-        side, name = ("(b)" if dynamic else "(a)"), SCENARIOS[scenario]
-        for epsilon in epsilons:
-            found = results.increases(baseline, scenario, epsilon, steps[-1])
-            rows += _row(found, panel=f"{side} by ε", series=name, x_name=EPSILON, x=epsilon, quantity=GAIN)
-            held = [] if dynamic or not size.held_out else results.increases(
-                baseline, scenario, epsilon, steps[-1], test_fraction=size.held_out
-            )  # fmt: skip
-            rows += _row(
-                held, panel=f"{side} by ε", series=f"{name}, held out", x_name=EPSILON, x=epsilon,
-                quantity=HELD_OUT_GAIN,
-            )  # fmt: skip
+        steps, name = size.steps(scenario), SCENARIOS[scenario]
+        side = "(b)" if dynamic else "(a)"
+        by_epsilon = {"panel": panel_of(f"{side} by ε", reading), "reading": reading, "x_name": EPSILON}
+        by_step = {"panel": panel_of(f"{side} by iterations", reading), "reading": reading, "x_name": ITERATIONS}
+        for epsilon in size.of(scenario):
+            at = (baseline, scenario, epsilon)
+            found = results.increases(*at, steps[-1], reading)
+            rows += _row(found, series=name, x=epsilon, quantity=GAIN, **by_epsilon)
+            if size.held_out and not dynamic:
+                held = results.increases(*at, steps[-1], reading, test_fraction=size.held_out)
+                rows += _row(held, series=f"{name}, held out", x=epsilon, quantity=HELD_OUT_GAIN, **by_epsilon)
+            if reading != ITERATE:
+                unlike = results.increases(*at, steps[-1], reading, ITERATE)
+                series = f"{name}, over the baseline's iterate"
+                rows += _row(unlike, series=series, x=epsilon, quantity=GAIN_OVER_ITERATE, **by_epsilon)
             for step in steps:
-                found = results.increases(baseline, scenario, epsilon, step)
-                series = f"{name}, ε = {shown(epsilon)}"
-                rows += _row(
-                    found, panel=f"{side} by iterations", series=series, x_name=ITERATIONS, x=step, quantity=GAIN
-                )
+                found = results.increases(*at, step, reading)
+                rows += _row(found, series=f"{name}, ε = {shown(epsilon)}", x=step, quantity=GAIN, **by_step)
+        if reading == SOLVED and scenario != TRUSTED:  # once in each panel
+            found = results.increases(baseline, PLAIN, math.inf, 0, reading)
+            place = by_epsilon | {"x_name": "whatever ε is"}
+            rows += _row(found, series="a V that has learned nothing", x=None, quantity=UNLEARNED_GAIN, **place)
     return rows
 
 
-def _churn(size: Size, results: Results) -> list[Row]:
+def _churn(size: Size, results: Results, reading: str) -> list[Row]:
     baseline, step, rows = size.checkpoints[-1], size.dynamic_checkpoints[-1], []
     for epsilon in size.churn_epsilons:
-        series = f"ε = {shown(epsilon)}"
+        at, what = (baseline, DYNAMIC, epsilon, step, reading), {"series": f"ε = {shown(epsilon)}", "quantity": GAIN}
         for join in size.joins:
-            found = results.increases(baseline, DYNAMIC, epsilon, step, join=join, leave=LEAVE)
-            rows += _row(found, panel="by joining", series=series, x_name=JOINED, x=join, quantity=GAIN)
+            found = results.increases(*at, join=join, leave=LEAVE)
+            place = {"panel": panel_of("by joining", reading), "reading": reading}
+            rows += _row(found, x_name=JOINED, x=join, **what, **place)
         for leave in size.leaves:
-            found = results.increases(baseline, DYNAMIC, epsilon, step, join=JOIN, leave=leave)
-            rows += _row(found, panel="by leaving", series=series, x_name=LEFT, x=leave, quantity=GAIN)
+            found = results.increases(*at, join=JOIN, leave=leave)
+            place = {"panel": panel_of("by leaving", reading), "reading": reading}
+            rows += _row(found, x_name=LEFT, x=leave, **what, **place)
     return rows
 
 

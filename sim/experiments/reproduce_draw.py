@@ -1,4 +1,4 @@
-"""The charts: ours as lines, what the paper's text claims as marks of its own."""
+"""The charts: ours as lines, a panel for each reading of u_i; what the paper's text claims as marks of its own."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sim import paper
+from sim.experiments.reproduce_cells import ITERATE, READINGS
 from sim.experiments.reproduce_claims import CLAIMED, claims_of
-from sim.experiments.reproduce_curves import HELD_OUT_GAIN, Row
+from sim.experiments.reproduce_curves import GAIN, READING_WORDS, UNLEARNED_GAIN, Row, panel_of
 from sim.experiments.reproduce_plan import CDF, CHURN, Figure
 from sim.report import chart
 
@@ -48,8 +49,13 @@ def _panel(rows: Sequence[Row], panel: str) -> dict[str, list[Row]]:
     return series
 
 
-def _panels(rows: Sequence[Row]) -> list[str]:
-    return list(dict.fromkeys(row.panel for row in rows if row.source != CLAIMED))
+def _panels(rows: Sequence[Row]) -> dict[str, str]:
+    """Which reading each panel shows."""
+    return {row.panel: row.reading for row in rows if row.source != CLAIMED}
+
+
+def _titled(title: str, reading: str) -> str:
+    return f"{title}: {READING_WORDS[reading]}"
 
 
 def _claim(axes: Axes, words: str) -> None:
@@ -67,10 +73,11 @@ def _below(axes: Axes) -> None:
 
 def _distribution(figure: Figure, rows: Sequence[Row]) -> Drawing:
     x, y = "absolute error |r − u·v| (stars)", "share of ratings with at most this error"
-    labels = [(panel, x, y) for panel in _panels(rows)]
+    panels = _panels(rows)
+    labels = [(_titled(panel.removesuffix(f", {reading}"), reading), x, y) for panel, reading in panels.items()]
     made, axes = chart.new_panels(labels)
-    made.set_size_inches(2 * chart.WIDE, 1.5 * chart.HIGH)
-    for one, (panel, _, _) in zip(axes, labels, strict=True):
+    made.set_size_inches(2 * chart.WIDE, 3 * chart.HIGH)
+    for one, panel in zip(axes, panels, strict=True):
         found = _panel(rows, panel)
         for number, name in enumerate(_legible(list(found), f"ε = {figure.marked:g}")):
             points, plain, marked = found[name], number == 0, name == f"ε = {figure.marked:g}"
@@ -119,31 +126,36 @@ def _ticks(axes: Axes, values: Iterable[float]) -> None:
 
 def _increase(rows: Sequence[Row]) -> Drawing:
     gain, epsilon = "mean increase of |r − u·v| (stars)", "ε per release, as published (log scale)"
-    labels = [
-        ("(a) S1 and S2, by ε", epsilon, gain),
-        ("(b) S3, by ε", epsilon, gain),
-        ("(a) S1 and S2, by iterations", "iterations (log scale)", gain),
-        ("(b) S3, by iterations", "iterations (log scale)", gain),
+    sides = ("(a) S1 and S2", "(b) S3")
+    by_epsilon = [(_titled(f"{side}, by ε", reading), epsilon, gain) for reading in READINGS for side in sides]
+    by_step = [
+        (_titled(f"{side}, by iterations", reading), "iterations (log scale)", gain)
+        for reading in READINGS
+        for side in sides
     ]
-    made, axes = chart.new_panels(labels)
-    made.set_size_inches(2 * chart.WIDE, 3.1 * chart.HIGH)
-    for place, side in enumerate(("(a)", "(b)")):
-        _by_epsilon(axes[place], rows, side)
-        _by_iterations(axes[place + 2], rows, side)
+    made, axes = chart.new_panels([*by_epsilon, *by_step])
+    made.set_size_inches(2 * chart.WIDE, 6.2 * chart.HIGH)
+    half = len(by_epsilon)
+    for place, (reading, side) in enumerate((reading, side) for reading in READINGS for side in ("(a)", "(b)")):
+        _by_epsilon(axes[place], rows, side, reading)
+        _by_iterations(axes[half + place], rows, side, reading)
     for one in axes:
         one.axhline(0, color=chart.MUTED, linewidth=1)
         _below(one)
     return made
 
 
-def _by_epsilon(axes: Axes, rows: Sequence[Row], side: str) -> None:
+def _by_epsilon(axes: Axes, rows: Sequence[Row], side: str, reading: str) -> None:
     ticks: list[float] = []
-    for number, (name, points) in enumerate(_panel(rows, f"{side} by ε").items()):
+    for number, (name, points) in enumerate(_panel(rows, panel_of(f"{side} by ε", reading)).items()):
+        if points[0].quantity == UNLEARNED_GAIN:
+            axes.axhline(float(points[0].y or 0), color=chart.INK, linestyle="-.", label=name)
+            continue
         finite = [row for row in points if row.x is not None and math.isfinite(row.x)]
         ticks += [row.x for row in finite if row.x is not None]
-        _line(axes, finite, name, number, ":" if points[0].quantity == HELD_OUT_GAIN else "-")
+        _line(axes, finite, name, number, "-" if points[0].quantity == GAIN else ":")
         for row in points:
-            if row not in finite and row.y is not None and row.quantity != HELD_OUT_GAIN:
+            if row not in finite and row.y is not None and row.quantity == GAIN:
                 axes.axhline(row.y, color=chart.MUTED, linestyle="--", label=f"{name} at ε = ∞ (no noise)")
     for row in rows:
         if row.source == CLAIMED and row.panel == f"{side} by ε" and row.x is not None and row.y is not None:
@@ -160,9 +172,9 @@ def _mark(axes: Axes, x: float, y: float, relation: str, scenario: str) -> None:
     axes.plot([x], [y], marker, color=CLAIM_COLOUR, markersize=9, label=name, zorder=5, markerfacecolor=fill)
 
 
-def _by_iterations(axes: Axes, rows: Sequence[Row], side: str) -> None:
+def _by_iterations(axes: Axes, rows: Sequence[Row], side: str, reading: str) -> None:
     """A few ε of all, or no curve could be told from another; the CSV has all of them."""
-    found = _panel(rows, f"{side} by iterations")
+    found = _panel(rows, panel_of(f"{side} by iterations", reading))
     names: dict[str, list[str]] = {}
     for name in found:
         names.setdefault(name.split(", ")[0], []).append(name)
@@ -181,17 +193,20 @@ def _some(names: list[str], most: int) -> list[str]:
 
 def _churn(rows: Sequence[Row]) -> Drawing:
     gain = "mean increase of |r − u·v| (stars)"
-    labels = [
-        ("by joining probability (leaving: .01)", "joining probability per iteration", gain),
-        ("by leaving probability (joining: .005)", "leaving probability per iteration", gain),
-    ]
+    sides = {
+        "by joining": ("by joining probability (leaving: .01)", "joining probability per iteration"),
+        "by leaving": ("by leaving probability (joining: .005)", "leaving probability per iteration"),
+    }
+    places = [(panel, reading) for reading in READINGS for panel in sides]
+    labels = [(_titled(sides[panel][0], reading), sides[panel][1], gain) for panel, reading in places]
     made, axes = chart.new_panels(labels)
-    for one, panel in zip(axes, ("by joining", "by leaving"), strict=True):
-        for number, (name, points) in enumerate(_panel(rows, panel).items()):
+    for one, (panel, reading) in zip(axes, places, strict=True):
+        for number, (name, points) in enumerate(_panel(rows, panel_of(panel, reading)).items()):
             _line(one, points, name, number)
         one.axhline(0, color=chart.MUTED, linewidth=1)  # a small change is to look small
         one.margins(y=0.15)
-        _claim(one, "The paper: " + next(row.note for row in rows if row.source == CLAIMED and row.panel == panel))
+        if reading == ITERATE:
+            _claim(one, "The paper: " + next(row.note for row in rows if row.source == CLAIMED and row.panel == panel))
         one.legend(frameon=False, fontsize=9, labelcolor=chart.INK)
     return made
 

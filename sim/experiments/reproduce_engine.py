@@ -25,7 +25,8 @@ from protocol.params import Params, make_params
 from sim.baseline import Baseline
 from sim.data import Column, Dealt, Ratings
 
-ENGINE = 1  # a change that changes a result makes this another number, and every finished cell is run again
+# a change that changes a result, or what is measured, makes this another number, and every finished cell is run again
+ENGINE = 2
 
 Ints = npt.NDArray[np.int64]
 Matrix = npt.NDArray[np.float64]

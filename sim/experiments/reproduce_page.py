@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup, escape
 
+from sim.experiments.reproduce_claims import MEASURED
 from sim.paper import SOURCE
 from sim.report import chart
 from sim.report.page import page
@@ -36,8 +37,8 @@ def _lead(quick: bool) -> str:
 def _section(one: Made) -> Section:
     document, key = one.document, one.figure.name
     rows, columns = [], ("series", "panel", "x", "y", "source")
-    for _, _, panel, series, x_name, x, _, y, _, _, _, source, relation, _ in one.rows:
-        at = "not stated" if x is None else f"{x_name} {x:g}"
+    for _, _, panel, series, x_name, x, _, y, _, _, _, source, relation, _, _ in one.rows:
+        at = f"{x_name} {x:g}" if x is not None else x_name if source == MEASURED else "not stated"
         value = "in words" if y is None else f"{'' if relation == '=' else relation + ' '}{_number(y)}"
         rows.append((series, panel, at, value, source.split(" (")[0]))
     listed = _thinned(rows)

@@ -203,13 +203,20 @@ def _cell(
         users=size.users,
         epsilons=epsilons,
         dim=DIM,
-        checkpoints=checkpoints[-1:] if test_fraction or scenario == PLAIN else checkpoints,
+        checkpoints=_measured_at(scenario, checkpoints, test_fraction),
         seed=seed,
         test_fraction=test_fraction,
         online=size.online if churns else None,
         join=join,
         leave=leave,
     )
+
+
+def _measured_at(scenario: str, checkpoints: tuple[int, ...], test_fraction: float) -> tuple[int, ...]:
+    """Only the end counts of held-out ratings and of the baseline, which is measured before it has learned, too."""
+    if scenario == PLAIN and not test_fraction:
+        return (0, checkpoints[-1])
+    return checkpoints[-1:] if test_fraction else checkpoints
 
 
 def said(figure: Figure, quick: bool) -> str:

@@ -10,18 +10,26 @@ import numpy as np
 from protocol.noise import noise_scale
 from sim import paper
 from sim.experiments.reproduce_bytes import WHATS
-from sim.experiments.reproduce_cells import DYNAMIC, ratings_of
-from sim.experiments.reproduce_claims import Claim
-from sim.experiments.reproduce_curves import JOINED, LEFT, Row, shown
+from sim.experiments.reproduce_cells import DYNAMIC, ITERATE, READINGS, SOLVED, ratings_of
+from sim.experiments.reproduce_curves import JOINED, LEFT, Compared, Row, shown
 from sim.experiments.reproduce_plan import CHURN, DIM, JOIN, LEAVE, SCENARIOS, Figure, Size, comparable, said
 from sim.show import size as bytes_shown
 
 FEW = 30  # raters
 FLAT, SMALL = 0.02, 0.005  # stars: a smaller change is no change with one seed, and with several
-Alone = dict[str, float]
+Alone = dict[str, dict[str, float]]
 ENGINE_WORDS = (
     "Made by whole-matrix steps with the rule and the law of noise of the roles and without messages: masks cancel "
     "exactly; a test checks its factors against those of the roles, given the same noise."
+)
+
+
+READINGS_NOTE = (
+    "The paper publishes V and does not say which u_i its figures use, so both are drawn: iterate is the u_i that the "
+    "last iteration left, solved the u_i that is the best for the V of that iteration (λ = .001), at home, without "
+    "any message. An increase is over a baseline that is read in the same way, unless it says otherwise. A user with "
+    "fewer ratings than dimensions fits its training ratings with any V, so that solved training errors say little "
+    "where most users have few: what a V that has learned nothing comes to stands beside them."
 )
 
 
@@ -31,32 +39,45 @@ def caption(figure: Figure, quick: bool) -> str:
         "Errors are of the training ratings, as in the paper; predictions are clipped to the rating range, which can "
         "only lessen an error."
     )
-    return f"{source}{said(figure, quick)}. {metric} {ENGINE_WORDS}"
+    return f"{source}{said(figure, quick)}. {metric} {READINGS_NOTE} {ENGINE_WORDS}"
 
 
-def sentence(
-    figure: Figure, size: Size, claims: list[tuple[Claim, float | None]], rows: list[Row], alone: Alone
-) -> str:
-    """`alone`: the increase without any noise, by scenario."""
+def sentence(figure: Figure, size: Size, claims: list[Compared], rows: list[Row], alone: Alone) -> str:
+    """`alone`: the increase without any noise, by reading and scenario."""
     if figure.kind == CHURN:
         return _of_churn(figure, size, rows)
-    compared = "; ".join(_compared(claim, measured, size, alone) for claim, measured in claims)
-    smallest = min(claim.epsilon for claim, _ in claims)
-    return f"{compared}: {_noise(figure, size, smallest, any(claim.scenario == DYNAMIC for claim, _ in claims))}."
+    compared = "; ".join(_compared(found, size, alone) for found in claims)
+    smallest = min(found.claim.epsilon for found in claims)
+    churns = any(found.claim.scenario == DYNAMIC for found in claims)
+    return f"{compared}: {_noise(figure, size, smallest, churns)}."
 
 
-def _compared(claim: Claim, measured: float | None, size: Size, alone: Alone) -> str:
+def _compared(found: Compared, size: Size, alone: Alone) -> str:
+    claim = found.claim
     says = f"{SCENARIOS[claim.scenario]}: the paper says {claim.short}"
-    if measured is None:
+    if found.iterate is None or found.solved is None or found.solved_over_iterate is None:
         return f"{says}, which was not run in this size"
-    here = f"{says}, here it is {measured:+.3f}"
-    if claim.scenario in alone:
-        here += f" ({alone[claim.scenario]:+.3f} without any noise)"
-    if not comparable(size, claim.scenario):
-        return f"{here}, not comparable because these runs are smaller"
-    return (
-        f"{here}, which {'agrees' if claim.holds(measured) else 'is higher' if measured > claim.value else 'is lower'}"
+    same = comparable(size, claim.scenario)
+
+    def here(measured: float, reading: str = "", tells: bool = True) -> str:
+        words = f"{measured:+.3f}"
+        if claim.scenario in alone.get(reading, {}):
+            words += f" ({alone[reading][claim.scenario]:+.3f} without any noise)"
+        if not same:
+            return words
+        if not tells:
+            return f"{words}, which says nothing, as the claim holds for a V that has learned nothing"
+        agrees = claim.holds(measured)
+        return f"{words}, which {'agrees' if agrees else 'is higher' if measured > claim.value else 'is lower'}"
+
+    words = (
+        f"{says}; here it is, for the iterate, {here(found.iterate, ITERATE)}; solved, "
+        f"{here(found.solved, SOLVED, found.tells)}; solved, over the baseline's iterate, "
+        f"{here(found.solved_over_iterate, tells=found.tells_over_iterate)}"
     )
+    if found.unlearned is not None:
+        words += f" (a V that has learned nothing, solved: {found.unlearned:+.3f})"
+    return words if same else f"{words}; not comparable because these runs are smaller"
 
 
 def _noise(figure: Figure, size: Size, epsilon: float, churns: bool) -> str:
@@ -83,8 +104,10 @@ def _noise(figure: Figure, size: Size, epsilon: float, churns: bool) -> str:
 
 def _of_churn(figure: Figure, size: Size, rows: list[Row]) -> str:
     parts = [
-        f"at ε = {shown(epsilon)} {_trend(rows, epsilon, JOINED)} and {_trend(rows, epsilon, LEFT)}"
+        f"at ε = {shown(epsilon)}, {reading}, {_trend(kept, epsilon, JOINED)} and {_trend(kept, epsilon, LEFT)}"
         for epsilon in size.churn_epsilons
+        for reading in READINGS
+        for kept in [[row for row in rows if row.reading == reading]]
     ]
     ratings = ratings_of(figure.data, size.users)
     least = ratings.n_users * JOIN / (JOIN + max(size.leaves))

@@ -5,12 +5,10 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import multiprocessing
 import statistics
 import tempfile
 import time
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +20,7 @@ from sim.data import find
 from sim.inprocess import InProcess
 from sim.plan import make_plan
 from sim.run import run
+from sim.workers import worker_pool
 
 ROUNDS, SEED, DENSITY = 3, 1, 0.0447  # the density of MovieLens-1M
 DATA, STAND_IN = "ml-100k", "synthetic:943x1682:.05"
@@ -81,8 +80,8 @@ def _data(users: int | None, items: int | None) -> tuple[str, str | None]:
 
 def _apart(measure: Callable[[], float]) -> tuple[float, int]:
     """(what it measures, the most memory that it took), in a fresh process: a peak never falls."""
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-        return pool.submit(_with_peak, measure).result()
+    with worker_pool(1) as pool:
+        return next(pool.completed([pool.submit(_with_peak, measure)]))
 
 
 def _with_peak(measure: Callable[[], float]) -> tuple[float, int]:

@@ -25,12 +25,11 @@ from protocol.tape import Tape, exponential
 from sim.audit.account_ledger import Ledger
 from sim.audit.account_releases import Reading
 from sim.audit.accounting import seeded
-from sim.config import read_config
 from sim.evidence import Case
 from sim.plan import make_plan
 from sim.report.material import Material
 
-POINTS = 14  # the tight figure takes up to half a second each
+POINTS = 9  # the tight figure takes up to half a second each
 
 IN_VIEW = "view"
 EXPECTED = "expected"
@@ -121,7 +120,7 @@ def _expected(case: Case) -> Curve | str:
     """No view was kept: the envelopes follow from the seed, and every item counts as released in all iterations."""
     params = case.card.params
     try:
-        plan = make_plan(read_config(case.folder / "run.toml"), case.nonce, case.card.simulation)
+        plan = make_plan(case.config, case.nonce, case.card.simulation)
     except BadInput as error:
         return f"The recommender kept no view, and the data that the run was made from is not at hand. {error}"
     tape = Tape(case.tape_seed(RECOMMENDER))

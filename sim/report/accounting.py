@@ -94,18 +94,22 @@ def _draw(made: Curve, claimed: float, delta: float) -> Markup:
     built, axes = chart.new_figure(f"{what}, logarithmic", f"ε at δ = {delta:g}, logarithmic", height=5.2)
     points = made.points
     at = [point.iterations for point in points]
-    lines: dict[str, tuple[Sequence[float | None], int, Any]] = {
-        "basic composition": ([point.basic for point in points], 0, "-"),
-        "advanced composition": ([point.advanced for point in points], 1, (0, (5, 3))),
-        f"tight, to {TO_WHOM[made.source]}": ([point.tight for point in points], 2, "-"),
-        "to the recommender, median item": ([point.median for point in points], 4, "-"),
-        "to the recommender, worst item": ([point.worst for point in points], 6, "-"),
-    }
-    for label, (values, place, style) in lines.items():
+    to_whom = chart.HUES["recommender" if made.source == UPLOADS else "third_party"]
+    recommender = chart.HUES["recommender"]
+    lines: dict[str, tuple[Sequence[float | None], str, Any]] = {
+        "basic composition": ([point.basic for point in points], chart.MUTED, "-"),
+        "advanced composition": ([point.advanced for point in points], chart.MUTED, (0, (5, 3))),
+        f"tight, to {TO_WHOM[made.source]}": ([point.tight for point in points], chart.colour(to_whom), "-"),
+        "to the recommender, median item": (
+            [point.median for point in points], chart.colour(recommender), (0, (5, 3)),
+        ),
+        "to the recommender, worst item": ([point.worst for point in points], chart.colour(recommender), "-"),
+    }  # fmt: skip
+    for label, (values, colour, style) in lines.items():
         if any(value is not None for value in values):
             heights = [value if value else math.nan for value in values]  # 0 has no place on this axis
             axes.plot(
-                at, heights, color=chart.colour(place), linestyle=style, linewidth=1.8, marker="o", markersize=3.2,
+                at, heights, color=colour, linestyle=style, linewidth=1.8, marker="o", markersize=3.2,
                 label=label,
             )  # fmt: skip
     axes.axhline(claimed, color=chart.INK, linewidth=1.4, linestyle=(0, (2, 2)), label="claimed, for one release")

@@ -8,6 +8,7 @@ from importlib import metadata
 from typing import Any
 
 from protocol.roles import THIRD_PARTY
+from sim import untrusted
 from sim.config import FLAG_DEFAULTS, RunConfig
 from sim.report.flags import flags_of
 from sim.report.material import Material
@@ -34,7 +35,7 @@ def section(material: Material) -> Section:
         digests=digests,
         platform=list(material.case.platform.items()),
         software=_software(),
-        config=(material.folder / "run.toml").read_text(encoding="utf-8"),
+        config=untrusted.read_bytes(material.folder, "run.toml", untrusted.MOST_TOML_BYTES).decode(),
     )
     return Section("again", "Configuration", html)
 
@@ -65,6 +66,8 @@ def commands(material: Material) -> list[tuple[str, str]]:
         found.append(("audit it, with every finding", f"keyhole audit {run} --all"))
     if material.summary["completed"]:
         found.append(("every byte, predicted and counted", f"keyhole bandwidth {run}"))
+    if material.summary["completed"] and material.params.publish == "all":
+        found.append(("what a user would be shown", f"keyhole recommend {run}"))
     return found
 
 

@@ -51,7 +51,7 @@ def run_card(run: Run) -> Markup:
     else:
         facts.append(("aborted", run["abort"]["sentence"]))
     facts.append(("verdict", _verdict(run.audited)))
-    mark = "bad" if not run["completed"] else _LEVELS[run.audited.verdict] if run.audited else ""
+    mark = "bad" if not run["completed"] else _LEVELS.get(run.audited.verdict, "") if run.audited else ""
     return card(heading, lead, facts=facts, notes=run["notes"], mark=mark)
 
 
@@ -103,7 +103,8 @@ def view_card(view: View) -> Markup:
 
 def audit_card(document: dict[str, Any]) -> Markup:
     beyond = document["verdict"] == "beyond-claims"
-    heading = f"{document['scheme']} {'goes beyond' if beyond else 'stays within'} its claims"
+    words = "goes beyond its claims" if beyond else "stays within its claims"
+    heading = f"{document['scheme']} {words if document['verdict'] else 'is not loaded, so its claims were not asked'}"
     measured = any(row["measured"] for row in document["parties"])
     columns = ("who", "saw", "can work out (exact algebra)", "permitted", *(["measured"] if measured else []))
     rows = [_party(row)[: len(columns)] for row in document["parties"]]
@@ -112,7 +113,7 @@ def audit_card(document: dict[str, Any]) -> Markup:
     if not rows:
         notes.append("Who can work out what was not asked: that is the question algebra.")
     lead = f"asked: {', '.join(document['questions'])}; {_found(document)}; {document['run']}"
-    mark = _LEVELS[document["verdict"]]
+    mark = _LEVELS.get(document["verdict"], "")
     return card(heading, lead, columns=columns if rows else (), rows=rows, notes=notes, mark=mark)
 
 

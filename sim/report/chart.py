@@ -14,29 +14,63 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup, escape
 
+from sim.plain import visible
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+Margins = tuple[float, float, float, float]  # left, bottom, right and top edge of the axes, as shares of the figure
+
 INK, MUTED, GRID = "#1c2430", "#5a6473", "#dde2ea"
 SERIES = ("#2f6db5", "#d9822b", "#2f9e77", "#b5447a", "#7a5cc7", "#8a7a22", "#c2453d", "#4aa3c7")
-LIGHT = {INK: "ink", MUTED: "muted", GRID: "grid", **{colour: f"c{n}" for n, colour in enumerate(SERIES)}}
+# on the page of a run a hue has one meaning: who sends, the truth that only the auditor has, or the run as a whole
+HUES = {"user": 0, "recommender": 1, "third_party": 3}
+TRUTH, RUN = 2, 4
+PARTS = (1.0, 0.72, 0.5, 0.33, 0.2)  # of a hue in its shades, which tell apart what has the same sender
 
-WIDE, HIGH = 5.6, 3.3  # inches: two of them beside each other on a wide screen, one on a narrow one
+
+def _mixed(colour_: str, part: float) -> str:
+    """Mix a colour with white."""
+    return "#" + "".join(f"{round(255 - part * (255 - int(colour_[at : at + 2], 16))):02x}" for at in (1, 3, 5))
+
+
+SHADES = {role: [_mixed(SERIES[hue], part) for part in PARTS] for role, hue in HUES.items()}
+LIGHT = {
+    **{INK: "ink", MUTED: "muted", GRID: "grid"},
+    **{colour: f"c{n}" for n, colour in enumerate(SERIES)},
+    **{shade: f"c{HUES[role]}-{n}" for role, shades in SHADES.items() for n, shade in enumerate(shades) if n},
+}
+
+WIDE, HIGH = 4.9, 3.1  # inches: two beside each other on a wide screen, and readable on a telephone
 
 
 def colour(number: int) -> str:
     return SERIES[number % len(SERIES)]
 
 
-def new_figure(x: str, y: str, *, width: float = WIDE, height: float = HIGH) -> tuple[Figure, Axes]:
-    """One pair of axes with a name and a unit on each."""
+def shade(role: str, number: int) -> str:
+    """Give the colour of what this role sends; of several, the first is the darkest."""
+    return SHADES[role][number % len(PARTS)] if role in SHADES else MUTED
+
+
+def name(text: str) -> str:
+    """A name from a file, as a label: without this a dollar would begin a formula."""
+    return visible(text).replace("$", r"\$")
+
+
+def new_figure(
+    x: str, y: str, *, width: float = WIDE, height: float = HIGH, margins: Margins | None = None
+) -> tuple[Figure, Axes]:
+    """One pair of axes with a name and a unit on each. With `margins` it need not be laid out, which takes as long."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure  # slow to import
 
     with rc_context(STYLE):
-        made = Figure(figsize=(width, height), layout="constrained")
+        made = Figure(figsize=(width, height), layout=None if margins else "constrained")
         axes = made.add_subplot()
+        if margins:
+            made.subplots_adjust(*margins)
         axes.set_xlabel(x)
         axes.set_ylabel(y)
         axes.grid(axis="y")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -11,11 +12,14 @@ import typer
 from protocol.errors import BadInput
 from protocol.params import require
 from sim.folder import read_run, replace_private
+from sim.plain import visible
 
 
 def report(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")],
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="The page. (report.html in the run folder)")] = None,
+    open_: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Say nothing while it asks.")] = False,
 ) -> None:
     """One HTML file that shows the run: who saw what, who can work out what, what it cost. It needs no network."""
     from sim.audit.show import Asking  # slow to import, and not needed by any other command
@@ -24,10 +28,20 @@ def report(
 
     read_run(run)  # is it one? That first
     path = page_path(run, out)
-    with Asking(enabled=True) as asking:
-        page = report_page(gather(run, on_question=asking))
+    with Asking(enabled=not quiet) as asking:
+        page = report_page(gather(run, on_question=asking, tell=asking.tell))
     write_page(path, page)
     print(path)
+    if open_:
+        open_page(path)
+
+
+def open_page(path: Path) -> None:
+    """Show the page in the person's browser, or say that there is none."""
+    import webbrowser
+
+    if not webbrowser.open(path.absolute().as_uri()):
+        print(f"keyhole: No browser could be started: open {visible(str(path))} in one.", file=sys.stderr)
 
 
 def page_path(run: Path, out: Path | None) -> Path:

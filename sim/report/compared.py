@@ -35,8 +35,9 @@ def compared_page(document: Document) -> str:
 def _table(document: Document) -> Section:
     several = len(document["seeds"]) > 1
     given = {"rows": document["rows"], "floors": document["floors"], "several": several}
-    shown = {"claimed": show_compare.claimed, "accounted": show_compare.accounted}
-    html = render("compared.html", **given, **shown, notes=[document["epsilon_note"], show_compare.COST_NOTE])
+    shown = {name: getattr(show_compare, name) for name in ("claimed", "accounted", "iterate")}
+    notes = [show_compare.READINGS_NOTE, document["epsilon_note"], show_compare.COST_NOTE]
+    html = render("compared.html", **given, **shown, notes=notes)
     return Section("schemes", "Schemes and floors", html)
 
 

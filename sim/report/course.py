@@ -55,7 +55,7 @@ def _why_none(material: Material) -> str:
 
 def _parts(material: Material, lines: Sequence[Document]) -> list[Markup]:
     """Charts, or a sentence in the place of one that cannot be drawn."""
-    return [_seconds(lines), _error(material, lines), _turnout(lines)]
+    return [_error(material, lines), _test_error(material), _seconds(lines), _turnout(lines)]
 
 
 def column(lines: Sequence[Document], name: str) -> list[float | None]:
@@ -98,7 +98,7 @@ def _seconds(lines: Sequence[Document]) -> Markup:
     scale, unit = (1e3, "milliseconds") if max(known) < 1 else (1.0, "seconds")
     scaled = [None if value is None else value * scale for value in values]
     made, axes = chart.new_figure("iteration", f"time of one iteration ({unit})")
-    _line(axes, steps, scaled, color=chart.colour(0))
+    _line(axes, steps, scaled, color=chart.colour(chart.RUN))
     axes.set_ylim(bottom=0)
     whole_numbers(axes)
     median, p95 = (float(np.quantile(known, q)) for q in (0.5, 0.95))
@@ -119,11 +119,13 @@ def _error(material: Material, lines: Sequence[Document]) -> Markup:
     unit = "stars" if (params.rating_min, params.rating_max) == FIVE_STARS else "points of a rating"
     made, axes = chart.new_figure("iteration", f"mean absolute error ({unit})", height=3.6)
     _line(
-        axes, steps, values, color=chart.colour(0), label=f"{material.summary['scheme']}, before the iteration's step"
+        axes, steps, values, color=chart.colour(chart.RUN),
+        label=f"{chart.name(material.summary['scheme'])}, before the iteration's step",
     )
     plain, final = (material.summary["accuracy"]["plain"]["train_mae"], material.summary["accuracy"]["train_mae"])
     if plain is not None:
         axes.axhline(plain, color=chart.INK, linewidth=1.4, linestyle=(0, (4, 2)), label="plain, its final model")
+    axes.set_ylim(bottom=0)  # or a small fall would look like a large one
     whole_numbers(axes)
     legend_below(made, axes, columns=1)
     end = (
@@ -134,6 +136,36 @@ def _error(material: Material, lines: Sequence[Document]) -> Markup:
     words = said(fact, end + beside, steps.words)
     rows, thinned = numbers(steps, [_shown(steps.mean(values), 4)])
     return picture(made, "course-error", title, said(words, thinned), ["iteration", f"train MAE, {unit}"], rows)
+
+
+def _test_error(material: Material) -> Markup:
+    """Draw the final model beside the same without protection and guesses in which nothing leaves the device."""
+    title, found = "Error on held-out ratings", material.summary["accuracy"]
+    mine = found["test_rmse"]
+    if mine is None:
+        return _missing(title, "It was not measured: no rating was held out, or there is no result.")
+    bars = [(material.summary["scheme"], mine, chart.colour(chart.RUN))]
+    if found["plain"]["test_rmse"] is not None:
+        bars.append(("without protection", found["plain"]["test_rmse"], chart.INK))
+    guesses = [floor for floor in found.get("on_device") or () if floor["test_rmse"] is not None]
+    bars += [(floor["title"], floor["test_rmse"], chart.MUTED) for floor in guesses]
+    made, axes = chart.new_figure("test RMSE; less is better", "prediction", height=1.3 + 0.36 * len(bars))
+    axes.grid(visible=False, axis="y")
+    axes.grid(axis="x")
+    axes.barh(range(len(bars)), [error for _, error, _ in bars], 0.66, color=[colour for *_, colour in bars])
+    for place, (_, error, _) in enumerate(bars):
+        axes.annotate(
+            number(error), (error, place), xytext=(5, 0), textcoords="offset points", va="center", fontsize=9.5,
+            color=chart.INK,
+        )  # fmt: skip
+    axes.set_yticks(range(len(bars)), [chart.name(name) for name, *_ in bars])
+    axes.invert_yaxis()
+    axes.set_xlim(0, 1.18 * max(error for _, error, _ in bars))
+    words = f"{number(mine)} on {material.summary['ratings']['test']:,} held-out ratings."
+    if guesses:
+        words += " Grey: guesses in which nothing leaves the device."
+    rows = [[name, number(error)] for name, error, _ in bars]
+    return picture(made, "course-test", title, words, ["prediction", "test RMSE"], rows)
 
 
 def _often(times: float) -> str:
@@ -148,11 +180,16 @@ def _turnout(lines: Sequence[Document]) -> Markup:
     steps = steps_of(len(values["online"]))
     made, axes = chart.new_figure("iteration", "users", height=3.6)
     labels = {"online": "online and invited", "contributors": "contributed", "dropouts": "dropped out"}
-    styles = {"online": (0, ()), "contributors": (0, (5, 3)), "dropouts": (0, ())}
-    for at, (name, label) in enumerate(labels.items()):
+    styles = {"online": (0, ()), "contributors": (0, (5, 3)), "dropouts": (0, (1, 1))}
+    colours = {
+        "online": chart.shade("user", 2),
+        "contributors": chart.shade("user", 0),
+        "dropouts": chart.INK,
+    }
+    for name, label in labels.items():
         heights = [float("nan") if value is None else value for value in steps.mean(values[name])]
         axes.stairs(
-            heights, steps.edges, baseline=None, color=chart.colour((0, 1, 6)[at]), linewidth=1.8, label=label,
+            heights, steps.edges, baseline=None, color=colours[name], linewidth=1.8, label=label,
             linestyle=styles[name],
         )  # fmt: skip
     axes.set_ylim(bottom=0)

@@ -10,14 +10,16 @@ from protocol.schemes.base import LEVELS
 from sim.audit.coalitions import Coalition
 from sim.audit.findings import Finding, goes_beyond
 from sim.audit.show import in_short
+from sim.report.explorer_about import known_of_each
 from sim.report.explorer_attacks import add_attacks
-from sim.report.explorer_sets import Answered, Document, Explored, explore
+from sim.report.explorer_sets import Answered, Document, Explored, explore, weight
 from sim.report.material import Material
 from sim.report.section import Section, render
 
 TITLE = "Who can work out what together"
 ROUNDING = 1e-6  # of a fraction of noise
 _NOISE = {"eta": "η", "rho": "ρ"}
+_NOT_CLAIMED = "that these do not collude"
 _SEVERITY = {"break": "bad", "weak": "weak", "info": "good"}
 
 
@@ -30,7 +32,7 @@ def section(material: Material) -> Section:
             return show(material, explored)
         except BadInput as reason:
             missing = str(reason)
-    return Section("explorer", TITLE, render("explorer.html", missing=missing))
+    return Section("explorer", TITLE, render("explorer.html", missing=missing), "Coalitions")
 
 
 def show(material: Material, explored: Explored) -> Section:
@@ -43,8 +45,9 @@ def show(material: Material, explored: Explored) -> Section:
         rows=[_row(one, explored, material.audit) for one in explored.sets.values()],
         attacked=sum(bool(one.attacks) for one in explored.sets.values()),
         command=f"keyhole audit {shlex.quote(str(material.folder))} --coalition ",
+        about=known_of_each(material.folder, material.audit, material.params.n_users),
     )
-    return Section("explorer", TITLE, html)
+    return Section("explorer", TITLE, html, "Coalitions")
 
 
 def _missing(document: Document) -> str:
@@ -70,10 +73,11 @@ def _row(one: Answered, explored: Explored, document: Document) -> dict[str, Any
         "tone": tone(row),
         "level": row["determines"],
         "short": in_short(row),
+        "least": " + ".join(one.least),
         "detail": row["works_out"],
         "facts": facts(row),
-        "claimed": row["claimed"],
-        "kept": kept(row),
+        "claimed": _NOT_CLAIMED if one.least and len(one.members) > 1 else row["claimed"],
+        "kept": ("", "") if one.least and len(one.members) > 1 else kept(row),
         "together": together(one.members, explored.sets),
         "attacks": None if one.attacks is None else [_attack(finding, document) for finding in one.attacks],
         "unattacked": one.unattacked,
@@ -110,11 +114,13 @@ def together(members: Coalition, sets: dict[Coalition, Answered]) -> str:
     """Do they learn more than each of them alone?"""
     if len(members) == 1:
         return "One party alone."
+    if sets[members].least:
+        return f"Not computed for this page: at least what {' + '.join(sets[members].least)} knows."
     alone = [sets[(name,)].row for name in members if (name,) in sets]
     if len(alone) < len(members):
         left_out = ", ".join(name for name in members if (name,) not in sets)
         return f"Not known: {left_out} alone was not asked about."
-    most = max(alone, key=lambda row: (LEVELS.index(row["determines"]), row["individuals"], row["sums"]))
+    most = max(alone, key=weight)
     best = f"{most['members'][0]} alone comes to {in_short(most)}"
     row = sets[members].row
     ours, theirs = LEVELS.index(row["determines"]), LEVELS.index(most["determines"])

@@ -16,7 +16,9 @@ from typing import Any
 import numpy as np
 
 from protocol.roles import user_index
+from protocol.schemes.base import LEVELS
 from sim.audit import truth
+from sim.audit.about import known_of_users
 from sim.audit.algebra.arena import VALUE
 from sim.audit.algebra.knowledge import Library
 from sim.audit.algebra.solve import findings, library_of, row, solve_one
@@ -25,10 +27,11 @@ from sim.audit.coalitions import COLLUDERS, Coalition, ordered, worst_users
 from sim.audit.findings import Finding
 from sim.audit.verdict import verdict_rows
 from sim.evidence import Case
+from sim.naming import read_names
 
 MOST_USERS = 4
-SECONDS = 12.0  # of computing, for what the audit has not answered yet
-TOO_LONG = 30.0  # that the audit's own algebra took: then nothing is added to it
+SECONDS = 2.0  # of computing, for what the audit has not answered yet
+MOST_TURNS = 2000  # users times iterations: of a larger run nothing is added to what the audit answered
 
 Document = dict[str, Any]
 
@@ -46,12 +49,15 @@ class Answered:
     """`row` has what the audit says of a set under `coalitions` and under `parties`."""
 
     row: Document
+    least: Coalition = ()  # it was not computed: `row` is that of this part of it, which it knows at least
     attacks: list[Finding] | None = None  # by this very set; None: `unattacked` says why
     unattacked: str = ""
 
+    own: Coalition = ()  # its members, where `row` is that of a part
+
     @property
     def members(self) -> Coalition:
-        return tuple(self.row["members"])
+        return self.own or tuple(self.row["members"])
 
 
 @dataclass(slots=True)
@@ -65,38 +71,70 @@ def explore(case: Case, document: Document, *, seconds: float = SECONDS) -> Expl
     """`document`: the audit of this run, whose answers stand; `BadInput` where a view is missing."""
     servers = case.card.scheme.servers
     known = {tuple(one["members"]): {**one, **party} for one, party in _pairs(document)}
-    took = document["questions"]["algebra"]
-    if took > TOO_LONG:
-        parties = [*servers, *_default_users(known)]
+    if case.card.params.n_users * case.card.params.iterations > MOST_TURNS:
+        parties = [*servers, *_users_asked_about(known)[-MOST_USERS:]]
         explored = Explored(_choices(case, document, parties, None), {})
         explored.notes.append(
-            f"The algebra of this run took {took:.0f} s for the audit, so its answers stand alone: sets that it did "
-            "not ask about are not computed for this page."
+            "The audit's answers stand here as they are. Of a set that it was not asked about stands what the most "
+            "knowing part of it knows: at least that it knows too. What is asked with the command stands here exactly "
+            "when the page is made again."
         )
     else:
         explored = _add_users(case, document, known, seconds)
     offered = {choice.party for choice in explored.choices}
     explored.sets |= {members: Answered(one) for members, one in known.items() if offered >= set(members)}
+    _fill(case, explored, known)
     place = {choice.party: at for at, choice in enumerate(explored.choices)}
     by_size = sorted(explored.sets, key=lambda members: (len(members), [place[name] for name in members]))
     explored.sets = {members: explored.sets[members] for members in by_size}
     return explored
 
 
+def _fill(case: Case, explored: Explored, known: dict[Coalition, Document]) -> None:
+    """Answer every other set that can be ticked by the most that a part of it knows: knowledge only grows."""
+    parties, answered = [choice.party for choice in explored.choices], list(explored.sets.values())
+    anyone = _any_user(case, known)
+    for number in range(1, len(parties) + 1):
+        for chosen in itertools.combinations(parties, number):
+            members = ordered(case, chosen)
+            parts = [(one.row, one.members) for one in answered if set(one.members) <= set(members)]
+            if anyone is not None and any(user_index(name) >= 0 for name in members):
+                parts.append((anyone, (f"a user such as {anyone['members'][0]}",)))
+            if members not in explored.sets and parts:
+                row_, part = max(parts, key=lambda one: (weight(one[0]), len(one[1])))
+                explored.sets[members] = Answered(row_, part, own=members)
+
+
+def _any_user(case: Case, known: dict[Coalition, Document]) -> Document | None:
+    """Find what every user alone knows: the least of the audit's rows that stand for all of them."""
+    alone = [one for members, one in known.items() if len(members) == 1 and user_index(members[0]) >= 0]
+    if sum(one["stands_for"] for one in alone) < case.card.params.n_users:
+        return None
+    return min(alone, key=weight)
+
+
+def weight(row: Document) -> tuple[int, int, int]:
+    """Make the knowledge of a set comparable."""
+    return LEVELS.index(row["determines"]), row["individuals"], row["sums"]
+
+
 def _pairs(document: Document) -> Iterator[tuple[Document, Document]]:
     return zip(document["coalitions"], document["parties"], strict=True)
 
 
-def _default_users(known: dict[Coalition, Document]) -> Coalition:
-    """Those of the audit's own coalitions."""
+def _users_asked_about(known: dict[Coalition, Document]) -> list[str]:
+    """List the users of the audit's coalitions; those whom somebody asked about besides come last."""
     together = [name for members in known if len(members) > 1 for name in members if user_index(name) >= 0]
-    return tuple(dict.fromkeys(together))
+    return list(dict.fromkeys(together))
 
 
 def _add_users(case: Case, document: Document, known: dict[Coalition, Document], seconds: float) -> Explored:
     started = time.process_time()
     library, servers = library_of(case), case.card.scheme.servers
     users, why = choose_users(case, library)
+    asked = [name for name in _users_asked_about(known) if name not in users]
+    why = {**why, **dict.fromkeys(asked, "was asked about with --coalition")}
+    users = [*asked, *users]
     parties, computed, last = list(servers), {}, 0.0
     for place, user in enumerate(users[:MOST_USERS]):
         spent = time.process_time() - started
@@ -127,7 +165,7 @@ def _sets_with(case: Case, parties: list[str], user: str) -> Iterator[Coalition]
 def _answered(case: Case, library: Library, members: Coalition) -> Answered:
     solved = solve_one(case, library, members)
     (party,) = verdict_rows(case, [solved], None, findings(case, [solved]))
-    return Answered({**row(solved), **party})
+    return Answered({**row(solved), **known_of_users(solved, read_names(case.folder)), **party})
 
 
 # --- which users -----------------------------------------------------------------------------------------------------

@@ -70,7 +70,7 @@ def _canary(empirical: Document | None) -> Behind | None:
     return Behind("The canary: ε measured from below", words, table(columns, rows, numeric=6))
 
 
-_ACCOUNTED = ("composed", "one_release", "all_releases", "ratings", "colluders", "sums", "dilution")
+_ACCOUNTED = ("composed", "one_release", "all_releases", "ratings", "colluders", "to_a_user", "sums", "dilution")
 
 
 def _accounting(accounting: Document | None) -> Behind | None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import functools
-import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,13 @@ from protocol.schemes import Scheme
 from sim import bandwidth as measuring
 from sim.audit.audit import QUESTIONS, REPETITIONS, WITHOUT_USERS, OnQuestion
 from sim.audit.audit import audit as ask
+from sim.audit.claim import unknown
+from sim.audit.kept import kept_document
 from sim.evidence import Case, open_case
-from sim.folder import jsonable, read_summary
+from sim.folder import read_summary
+from sim.ledger import read_iterations
+from sim.plain import jsonable
+from sim.progress import Tell
 
 Document = dict[str, Any]
 
@@ -29,6 +33,8 @@ class Material:
     case: Case  # the views, and what run.toml says they must be
     audit: Document  # what `keyhole audit --json` prints; `unanswered` has what this run cannot be asked, and why
 
+    shared: Document = field(init=False, default_factory=dict, compare=False, repr=False)  # by several sections
+
     @property
     def scheme(self) -> Scheme:
         return self.case.card.scheme
@@ -40,8 +46,7 @@ class Material:
     @functools.cached_property
     def lines(self) -> list[Document]:
         """iterations.jsonl: one for each iteration, −1 first."""
-        text = (self.folder / "iterations.jsonl").read_text(encoding="utf-8")
-        return [json.loads(line) for line in text.splitlines()]
+        return read_iterations(self.folder, self.params.n_users)
 
     @functools.cached_property
     def bandwidth(self) -> Document:
@@ -50,29 +55,41 @@ class Material:
 
 
 def gather(
-    folder: Path, *, repetitions: int = REPETITIONS, on_question: OnQuestion = lambda question: None
+    folder: Path,
+    *,
+    repetitions: int = REPETITIONS,
+    on_question: OnQuestion = lambda question: None,
+    tell: Tell = lambda done, total: None,
 ) -> Material:
-    """`repetitions` are those of the canary."""
+    """`repetitions` are those of the canary. What an audit has kept in the folder is not asked again."""
     summary = read_summary(folder)
     case = open_case(folder)
     if summary is None:
         raise BadInput(f"{folder} has no summary: end the run with keyhole resume {folder}, then report on it.")
-    document = _audit(case, repetitions, on_question)
-    return Material(folder, summary, case, jsonable(document))
+    read_iterations(folder, case.card.params.n_users)  # what is damaged is said before the audit
+    return Material(folder, summary, case, jsonable(_audit(case, repetitions, on_question, tell)))
 
 
-def _audit(case: Case, repetitions: int, on_question: OnQuestion) -> Document:
+def _audit(case: Case, repetitions: int, on_question: OnQuestion, tell: Tell) -> Document:
     """As far as the views that were kept allow it."""
     absent = [party for party in case.parties if not case.path(party).is_file()]
     no_server = set(absent) & set(case.card.scheme.servers)
     only = sorted(WITHOUT_USERS) if absent and not no_server else []
     why = f"It needs views that this run did not keep ({len(absent)} are missing): run with --views full."
     try:
-        answers = ask(case.folder, only=only, repetitions=repetitions, on_question=on_question)
+        answers = ask(
+            case.folder, _asked_before(case), only=only, repetitions=repetitions, on_question=on_question, tell=tell
+        )
     except BadInput as refusal:
         return _not_asked(case, str(refusal))
     answers["unanswered"] |= {question: why for question in QUESTIONS if only and question not in only}
     return answers
+
+
+def _asked_before(case: Case) -> list[str]:
+    """Coalitions that somebody asked the audit about, beyond those that it asks about by itself."""
+    before = kept_document(case.folder) or {}
+    return ["+".join(row["members"]) for row in before.get("coalitions") or ()]
 
 
 def _not_asked(case: Case, why: str) -> Document:
@@ -87,6 +104,7 @@ def _not_asked(case: Case, why: str) -> Document:
         "run": str(case.folder),
         "scheme": scheme.name,
         "known_weaknesses": list(scheme.known_weaknesses),
+        "published_claim": unknown(why),
         "unanswered": dict.fromkeys(QUESTIONS, why),
         "false_alarm": 0.0,
     }

@@ -2,25 +2,46 @@
 
 from __future__ import annotations
 
+import dataclasses
+import time
 from collections.abc import Callable, Iterable
 from importlib import metadata, resources
 
 from markupsafe import Markup
 
+from actors.blame import in_brief
 from protocol.schemes import SCHEMES
-from sim.report import accounting, again, course, explorer, findings, sequence, traffic, verdict
+from sim.report import (
+    accounting,
+    again,
+    course,
+    explorer,
+    findings,
+    parties,
+    received,
+    recommended,
+    sequence,
+    traffic,
+    verdict,
+    verdict_cards,
+)
 from sim.report.material import Material
 from sim.report.section import Section, render
+from sim.report.words import explained, glossary
 from sim.show import length
 
 SECTIONS: tuple[Callable[[Material], Section | None], ...] = (  # in this order on the page
     verdict.section,
+    received.section,
+    parties.section,
     sequence.section,
     explorer.section,
     traffic.section,
     course.section,
+    recommended.section,
     accounting.section,
     findings.section,
+    verdict_cards.section,
     again.section,
 )
 
@@ -33,7 +54,13 @@ def report_page(material: Material) -> str:
     sizes = f"{summary['users']:,} users, {summary['items']:,} items, {turns}"
     bare = ", without the iteration noise (--no-rho)" if material.case.config.no_rho else ""
     lead = f"{sizes}, seed {summary['seed']}. {material.scheme.title}{bare}"
-    return page(heading, lead, made)
+    explained_ = [dataclasses.replace(each, html=explained(each.html)) for each in made]
+    return page(heading, lead, [*explained_, glossary()], f"{_date(material)} · {material.folder}")
+
+
+def _date(material: Material) -> str:
+    """Tell the day on which the run was begun, as the clock of this machine has it."""
+    return time.strftime("%Y-%m-%d", time.localtime((material.folder / "run.toml").stat().st_mtime))
 
 
 def _made(section: Callable[[Material], Section | None], material: Material) -> Section | None:
@@ -44,18 +71,19 @@ def _made(section: Callable[[Material], Section | None], material: Material) -> 
         return section(material)
     except Exception as fault:
         name = section.__module__.rpartition(".")[2]
-        why = " ".join(f"{type(fault).__name__}: {fault}".split())
+        why = in_brief(fault)
         html = render("missing.html", title="This part could not be made", words=why)
         return Section(name, name.capitalize(), html)
 
 
-def page(heading: str, lead: str, sections: Iterable[Section]) -> str:
-    """Style and script of every part that has them, and the sections."""
+def page(heading: str, lead: str, sections: Iterable[Section], origin: str = "") -> str:
+    """Style and script of every part that has them, and the sections; `origin`: date and folder of a run."""
     version = metadata.version("keyhole")
     return str(
         render(
             "page.html",
-            title=f"{heading} · Keyhole",
+            title=" · ".join(["Keyhole", heading, *([origin] if origin else [])]),
+            origin=origin,
             heading=heading,
             lead=lead,
             sections=list(sections),

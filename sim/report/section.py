@@ -11,6 +11,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from sim import show
+from sim.plain import visible
 from sim.report import chart
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ class Section:
     id: str  # of its heading, in the table of contents
     title: str
     html: Markup
+    short: str = ""  # in the table of contents, where the title is too long for it
 
 
 @functools.cache
@@ -35,7 +37,7 @@ def environment() -> Environment:
 
 
 def render(template: str, **given: Any) -> Markup:
-    return Markup(environment().get_template(template).render(**given))  # templates escape
+    return Markup(visible(environment().get_template(template).render(**given)))  # templates escape
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, caption: str = "", numeric: int = 0) -> Markup:

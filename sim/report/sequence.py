@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from protocol.messages import SETUP
@@ -18,20 +19,43 @@ from sim.show import size
 ID, TITLE = "sequence", "Who sends what"
 
 
+@dataclass(frozen=True, slots=True)
+class Told:
+    diagrams: list[Diagram]
+    panels: list[Panel]
+    notes: list[str]
+    chosen: str  # the panel that is open at first
+
+
 def section(material: Material) -> Section:
+    told = tell(material)
+    if told is None:
+        words = "No bytes were told before the run ended, so there is nothing to draw."
+        return Section(ID, TITLE, render("sequence.html", drawings=[], panels=[], notes=[words], chosen=""), "Messages")
+    drawings = [_drawing(material, diagram) for diagram in told.diagrams]
+    html = render("sequence.html", drawings=drawings, panels=told.panels, notes=told.notes, chosen=told.chosen)
+    return Section(ID, TITLE, html, "Messages")
+
+
+def tell(material: Material) -> Told | None:
+    """Draw and say it; made once, as the top of the page shows the most telling part of it too."""
+    if ID not in material.shared:
+        material.shared[ID] = _tell(material)
+    found: Told | None = material.shared[ID]
+    return found
+
+
+def _tell(material: Material) -> Told | None:
     rows, notes = rows_of(material)
     if not rows:
-        words = "No bytes were told before the run ended, so there is nothing to draw."
-        return Section(ID, TITLE, render("sequence.html", drawings=[], panels=[], notes=[words], chosen=""))
+        return None
     chosen = typical_iteration(material, rows)
     iterations = {row["iteration"] for row in rows} if is_one_round(material, rows) else {SETUP}
     found = scan(material.case, iterations | ({chosen} if chosen is not None else set()))
     diagrams = make_diagrams(material, rows, found, chosen)
     panels = make_panels(material, diagrams, found)
-    drawings = [_drawing(material, diagram) for diagram in diagrams]
     told = [*([notes] if notes else []), *_notes(material, found)]
-    html = render("sequence.html", drawings=drawings, panels=panels, notes=told, chosen=_most_telling(diagrams, panels))
-    return Section(ID, TITLE, html)
+    return Told(diagrams, panels, told, _most_telling(diagrams, panels))
 
 
 def make_diagrams(material: Material, rows: Sequence[Row], found: Scan, chosen: int | None) -> list[Diagram]:
@@ -93,7 +117,7 @@ def _notes(material: Material, found: Scan) -> list[str]:
     words = [
         "One arrow stands for all messages of one kind from one role to another. The first of each stands behind "
         "everything that its sender had received and sent before. Choose an arrow or a party to see what "
-        "its receiver saw."
+        "its receiver saw. A colour says who sends."
     ]
     if not found.orders:
         words.append("No view was kept: the order is that in which the scheme lists its messages.")

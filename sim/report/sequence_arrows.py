@@ -115,8 +115,8 @@ def typical_iteration(material: Material, rows: Iterable[Row]) -> int | None:
 
 def is_one_round(material: Material, rows: Iterable[Row]) -> bool:
     """Nothing is repeated: the whole run fits into one drawing."""
-    ended = material.summary["completed"]
-    return not material.scheme.factorizes or (ended and all(row["iteration"] == SETUP for row in rows))
+    ended, turns = material.summary["completed"], range(material.params.iterations)
+    return not material.scheme.factorizes or (ended and all(row["iteration"] not in turns for row in rows))
 
 
 def connections(rows: Sequence[Row], lifelines: Sequence[str]) -> list[tuple[Row, ...]]:

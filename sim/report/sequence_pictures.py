@@ -16,6 +16,7 @@ from protocol.schemes.collecting import CollectingParams
 from protocol.schemes.masked import Masked
 from sim.audit.attacks.stories import RecommenderStory
 from sim.audit.exhibits import Exhibits, Seen
+from sim.report import chart
 from sim.report.material import Material
 from sim.report.sequence_arrows import Arrow, Edge, counted
 from sim.report.sequence_histograms import BINS, Series, draw
@@ -80,7 +81,7 @@ def _of_users(material: Material, arrow: Arrow, seen: list[Seen], truth: Truth) 
     (what, axis), *_ = [found[0] for found in behind if found is not None]
     true = np.concatenate([found[1].ravel() for found in behind if found is not None])
     first = _first_series(material, arrow, received, ring, axis)
-    second = Series(f"The true {what} behind them", true, axis, 2, _ONLY_HERE)
+    second = Series(f"The true {what} behind them", true, axis, chart.TRUTH, _ONLY_HERE)
     words.append(_how_hidden(material, arrow.edge[0], true) if ring else _how_far(received, true))
     return Pictures(draw(arrow.key, [first, second]), [*words, *_uniformity(material, arrow)])
 
@@ -187,11 +188,11 @@ def _true_sums(
     name, axis = _SUMS.get(what, (f"sums ({what})", f"sum of {what}"))
     true = np.concatenate(totals)
     noisy = _unmasked(material, edge, seen)
-    series = [] if noisy is None else [Series("Unmasked by the recommender", noisy, axis, 1)]
+    series = [] if noisy is None else [Series("Unmasked by the recommender", noisy, axis, chart.HUES[RECOMMENDER])]
     words = [_how_hidden(material, iteration, true)]
     if noisy is not None:
         words.append(f"Unmasked and true sums are drawn over the same bins. {_how_far(noisy, true)}")
-    return [*series, Series(f"The true {name}", true, axis, 2, _ONLY_HERE)], words
+    return [*series, Series(f"The true {name}", true, axis, chart.TRUTH, _ONLY_HERE)], words
 
 
 def _parts(message: Message, holder: str, scan: Scan) -> list[Seen]:
@@ -226,11 +227,12 @@ def _unmasked(material: Material, edge: Edge, seen: list[Seen]) -> Floats | None
 
 def _first_series(material: Material, arrow: Arrow, received: Floats, ring: bool, axis: str) -> Series:
     title = f"What the {arrow.edge[2].replace('_', ' ')} received"
+    hue = chart.HUES.get(arrow.edge[1], 0)  # who sent them
     if not ring:
-        return Series(title, received, axis or _RATING, 0)
+        return Series(title, received, axis or _RATING, hue)
     bits = material.params.ring_bits
     words = f"A uniform law puts {100 / BINS:.0f} % into each."
-    return Series(title, received, f"signed ring element (share of 2^{bits - 1})", 0, words, (-1.0, 1.0))
+    return Series(title, received, f"signed ring element (share of 2^{bits - 1})", hue, words, (-1.0, 1.0))
 
 
 def _how_hidden(material: Material, iteration: int, true: Floats) -> str:

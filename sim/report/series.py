@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -88,10 +88,13 @@ def leading(amounts: Mapping[str, Sequence[float]]) -> dict[str, list[float]]:
     return {**shown, OTHER: np.sum(rest, axis=0).tolist()}
 
 
-def colours(names: Iterable[str]) -> dict[str, str]:
-    """In the order of the names; `other`, and who comes when none is left, has the muted one."""
-    left = iter(chart.SERIES)
-    return {name: chart.MUTED if name == OTHER else next(left, chart.MUTED) for name in names}
+def colours(senders: Mapping[str, str]) -> dict[str, str]:
+    """For each name the hue of its sender, in shades where it has several; `other` has the muted one."""
+    found: dict[str, str] = {}
+    for name, sender in senders.items():
+        before = sum(senders[other] == sender for other in found if other != OTHER)
+        found[name] = chart.MUTED if name == OTHER else chart.shade(sender, before)
+    return found
 
 
 def draw_stack(
@@ -104,8 +107,9 @@ def draw_stack(
         tops.append((name, top))
     for name, height in reversed(tops):  # each hides the lower part of the one above it: half the points of areas
         axes.stairs(
-            height / scale, steps.edges, fill=True, color=painted.get(name, chart.MUTED), linewidth=0, label=name
-        )
+            height / scale, steps.edges, fill=True, color=painted.get(name, chart.MUTED), linewidth=0,
+            label=chart.name(name),
+        )  # fmt: skip
     axes.set_xlim(steps.edges[0], steps.edges[-1])
     return [float(value) for value in top]
 

@@ -45,13 +45,16 @@ class Counted:
 
 def section(material: Material) -> Section:
     counted = count(material)
-    painted = colours(edges_of(counted.rows))
+    edges = edges_of(counted.rows)
+    painted = colours(_senders(counted.rows, edge_of))
     sums = by_kind(counted.rows, counted.n)
     charts: list[Markup | None] = []
     if any(0 <= row["iteration"] < counted.n for row in counted.rows):
         kinds = functools.partial(kind_order, material.scheme)
-        charts.append(_stack(counted, "kind", lambda row: str(row["kind"]), kinds))
-        charts.append(_stack(counted, "edge", edge_of, list(painted).index, painted))
+        iterated = [row for row in counted.rows if 0 <= row["iteration"] < counted.n]
+        by_sender = colours(_senders(iterated, _kind_of))
+        charts.append(_stack(counted, "kind", _kind_of, kinds, by_sender))
+        charts.append(_stack(counted, "edge", edge_of, edges.index, painted))
     once = [row for row in sums if row["when"] != "iteration"]
     charts.append(draw_bars("traffic-once", "Wire bytes of the set-up and of the end", once, painted, counted.word))
     each = [row for row in sums if row["when"] == "iteration"]
@@ -70,12 +73,28 @@ def count(material: Material) -> Counted:
         told = [row for line in material.lines for row in line["rows"]]
         rows = [dict(zip(COLUMNS, (*row, None), strict=True)) for row in told if row[0] < n]
         return Counted(rows, n, None, str(error), word)
+    if document["total"]["predicted_bytes"] is None:
+        return Counted(document["rows"], n, None, str(document["prediction_note"]), word)
     return Counted(document["rows"], n, document, word=word)
 
 
 def edges_of(rows: Sequence[Row]) -> list[str]:
     """In the same order for every run of a scheme, so that an edge has one colour."""
     return sorted({edge_of(row) for row in rows})
+
+
+def _kind_of(row: Row) -> str:
+    return str(row["kind"])
+
+
+def _senders(rows: Sequence[Row], name: Callable[[Row], str]) -> dict[str, str]:
+    """For each name the role that sends most of it; the largest name first, so that it gets the darkest shade."""
+    sums: dict[str, dict[str, int]] = {}
+    for row in rows:
+        own = sums.setdefault(name(row), {})
+        own[row["sender"]] = own.get(row["sender"], 0) + row["wire_bytes"]
+    largest = sorted(sums, key=lambda label: (-sum(sums[label].values()), label))
+    return {label: max(sums[label], key=lambda role: sums[label][role]) for label in largest}
 
 
 def kind_order(scheme: Scheme, kind: str) -> int:
@@ -98,16 +117,16 @@ def _stack(
     by: str,
     name: Callable[[Row], str],
     order: Callable[[str], Any],
-    painted: Mapping[str, str] | None = None,
+    painted: Mapping[str, str],
 ) -> Markup:
-    """`painted`: a colour for each name; None: in their order."""
+    """`painted`: a colour for each name."""
     found = by_iteration(counted.rows, name, counted.n, "wire_bytes")
     stack = leading({label: found[label] for label in sorted(found, key=order)})
     steps = steps_of(counted.n)
     largest = max((sum(values) for values in zip(*stack.values(), strict=True)), default=0.0)
     scale, unit = unit_of(largest)
     made, axes = chart.new_figure("iteration", f"wire bytes ({unit})", height=4.2)
-    tops = draw_stack(axes, steps, stack, scale, painted or colours(stack))
+    tops = draw_stack(axes, steps, stack, scale, painted)
     columns: dict[str, Any] = {label: _rounded(steps.mean(values)) for label, values in stack.items()}
     columns[counted.word] = _rounded(tops)
     if counted.document is not None:
@@ -122,7 +141,8 @@ def _stack(
     legend_below(made, axes)
     rows, thinned = numbers(steps, list(columns.values()))
     words = said(
-        _main_part(stack, counted.n, by), steps.words, thinned, "The set-up and the end have a chart of their own."
+        _main_part(stack, counted.n, by), steps.words, thinned, "The set-up and the end have a chart of their own.",
+        "A hue says who sends.",
     )
     title = f"Wire bytes by iteration and {by}"
     return picture(made, f"traffic-{by}", title, words, ["iteration", *(f"{label}, bytes" for label in columns)], rows)

@@ -38,7 +38,7 @@ def draw_bars(key: str, title: str, sums: Sequence[Row], painted: Mapping[str, s
     )
     left = len(ordered) - len(shown)
     cut = f"The {left} smallest are only in the table." if left else ""
-    words = said(f"{size(whole)} together. {most}", cut, "Colours are edges.")
+    words = said(f"{size(whole)} together. {most}", cut, "A hue says who sends.")
     columns = ["message", "when", "edge", "messages", "payload, bytes", f"{word}, bytes", "predicted, bytes"]
     return picture(made, key, title, words, columns, [_cells(row) for row in ordered])
 
@@ -47,7 +47,7 @@ def _draw(axes: Axes, shown: Sequence[Row], scale: float, painted: Mapping[str, 
     for edge in dict.fromkeys(edge_of(row) for row in shown):
         mine = [(at, row["wire_bytes"] / scale) for at, row in enumerate(shown) if edge_of(row) == edge]
         places, lengths = zip(*mine, strict=True)
-        axes.barh(places, lengths, 0.7, color=painted.get(edge, chart.MUTED), label=edge)
+        axes.barh(places, lengths, 0.7, color=painted.get(edge, chart.MUTED), label=chart.name(edge))
     for at, row in enumerate(shown):
         axes.annotate(
             size(row["wire_bytes"]), (row["wire_bytes"] / scale, at), xytext=(5, 0), textcoords="offset points",
@@ -59,7 +59,7 @@ def _draw(axes: Axes, shown: Sequence[Row], scale: float, painted: Mapping[str, 
             *zip(*marks, strict=True), linestyle="none", marker="|", markersize=10, markeredgewidth=1.6,
             color=chart.INK, label="predicted",
         )  # fmt: skip
-    axes.set_yticks(range(len(shown)), [_name(row) for row in shown])
+    axes.set_yticks(range(len(shown)), [chart.name(_name(row)) for row in shown])
     axes.invert_yaxis()
     axes.set_xlim(0, axes.get_xlim()[1] * 1.12)  # room for the sizes
 

@@ -1,15 +1,13 @@
-"""Beside the verdict: how accurate the run was, what it cost in bytes, and how it went."""
+"""The figures behind the tiles: how accurate the run was, what it cost in bytes, and how it went."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any
 
-from protocol.errors import BadInput
 from sim import paper
-from sim.experiments.floors import errors, floors
-from sim.plan import Plan, make_plan
 from sim.report.material import Material
+from sim.report.section import Section, render
 from sim.show import number, size
 
 NOT_MEASURED = "not measured"
@@ -25,6 +23,11 @@ class Card:
     folded: list[str] = field(default_factory=list)  # the reasons, for who asks
 
 
+def section(material: Material) -> Section:
+    given = {"accuracy": accuracy(material), "traffic": traffic(material), "facts": facts(material)}
+    return Section("figures", "Figures of the run", render("figures.html", **given), "Figures")
+
+
 # --- accuracy --------------------------------------------------------------------------------------------------------
 
 
@@ -34,14 +37,15 @@ def accuracy(material: Material) -> Card:
     mine, beside = found["test_rmse"], "plain" if material.scheme.factorizes else "the same without protection"
     rows = [["this run", _figure(mine), ""]]
     rows.append([beside, _figure(found["plain"]["test_rmse"]), _against(mine, found["plain"]["test_rmse"])])
-    below, why = device_floors(material)
+    below = found.get("on_device") or []
     for floor in below:
         rows.append([f"{floor['title']} *", _figure(floor["test_rmse"]), _against(mine, floor["test_rmse"])])
     low, high = material.params.rating_min, material.params.rating_max
     held_out = material.summary["ratings"]["test"]
     caption = f"Test RMSE on {held_out:,} held-out ratings from {low:g} to {high:g}; less is better."
     train = f"Train MAE: {_figure(found['train_mae'])} ({beside}: {_figure(found['plain']['train_mae'])})."
-    notes = [train, why or "* Nothing leaves the device: a guess that needs no protocol."]
+    unknown = "What needs no protocol was not measured when this was run."
+    notes = [train, "* Nothing leaves the device: a guess that needs no protocol." if below else unknown]
     if not material.summary["completed"]:
         notes.append("The run did not complete, so there is no result to measure.")
     if not held_out:
@@ -51,26 +55,6 @@ def accuracy(material: Material) -> Card:
     elif mine is not None and below:
         notes.append(_beaten(name, mine, below))
     return Card("Accuracy (measured)", caption, ["", "test RMSE", "this run is"], rows, notes)
-
-
-def device_floors(material: Material) -> tuple[list[dict[str, Any]], str]:
-    """(what is predicted when nothing leaves the device, on this run's own split; why there is none)."""
-    try:
-        plan = plan_of(material)
-    except BadInput as refusal:
-        words = str(refusal).rstrip(".")
-        return [], f"What needs no protocol is not shown, because the ratings of this run cannot be read now: {words}."
-    found = floors(plan.data, plan.shape.rating_range)
-    return [{"name": floor.name, "title": floor.title, **errors(floor, plan.data)} for floor in found], ""
-
-
-def plan_of(material: Material) -> Plan:
-    """The run as it was planned: the same ratings, dealt in the same way. `BadInput` where the data is another."""
-    case = material.case
-    plan = make_plan(case.config, case.nonce, case.card.simulation)
-    if plan.card.run_id != case.card.run_id:
-        raise BadInput(f"{plan.config.data} is not what it was when this was run.")
-    return plan
 
 
 def _figure(value: float | None) -> str:

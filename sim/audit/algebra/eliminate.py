@@ -104,19 +104,25 @@ def _choose_pivots(
     dearness = np.bincount(rows_of(rows), dear[rows.indices], minlength=rows.shape[0])
     rank = np.lexsort((np.diff(rows.indptr)[of_row], dearness[of_row]))
     starts = np.searchsorted(of_row, np.arange(rows.shape[0] + 1))
-    taken_rows: set[int] = set()
+    rank = rank[odd[rank]]
+    if among is not None:
+        rank = rank[np.isin(of_row[rank], list(among))]
+    if (np.diff(starts) <= 1).all():  # no row disturbs another pivot than its own: the first of each column serves
+        chosen = rank[np.sort(np.unique(columns[rank], return_index=True)[1])]
+        return list(zip(of_row[chosen].tolist(), columns[chosen].tolist(), strict=True))
+    bounds, flat = starts.tolist(), columns.tolist()
+    decided: set[int] = set()  # rows that serve, or that have another pivot's column and never will
     used: set[int] = set()  # columns of a pivot, or in the row of one
     cleared: set[int] = set()  # columns of a pivot
     pivots = []
-    for entry in rank.tolist():
-        row, column = int(of_row[entry]), int(columns[entry])
-        if not odd[entry] or row in taken_rows or column in used or (among is not None and row not in among):
+    for row, column in zip(of_row[rank].tolist(), columns[rank].tolist(), strict=True):
+        if row in decided or column in used:
             continue
-        others = columns[starts[row] : starts[row + 1]].tolist()
+        others = flat[bounds[row] : bounds[row + 1]]
+        decided.add(row)
         if not cleared.isdisjoint(others):
             continue
         pivots.append((row, column))
-        taken_rows.add(row)
         cleared.add(column)
         used.update(others)
     return pivots

@@ -16,7 +16,7 @@ from scipy.sparse.csgraph import connected_components
 from protocol.schemes.base import LEVELS
 from sim.audit.algebra.arena import NOISE, UNIFORM, VALUE
 from sim.audit.algebra.eliminate import clear_with, left_kernel, rows_of
-from sim.audit.algebra.knowledge import Library, Mask, Table, count_owners
+from sim.audit.algebra.knowledge import LOW, Library, Mask, Table, as_pairs, count_owners
 from sim.audit.algebra.noise import least_noise
 
 MOST_ENTANGLED = 400  # rows with shared symbols for which the last question is asked, user by user
@@ -48,6 +48,10 @@ class Answer:
     undecided: int
     what: str  # the numbers that the users' rows are made of, such as gradient
     clear: tuple[str, ...]  # users whose numbers a member received without any form
+    totals: int  # items of which a weighted total of the sums is held, less the unknown first factors
+    isolated: dict[str, list[int]]  # user -> the items of which a number of theirs is isolated, alone in no sum
+    lonely: dict[str, list[int]]  # user -> the items to whose sums nobody else contributed
+    groups: dict[str, int]  # user -> how many others' numbers at least are summed with theirs, and they themselves
 
     @property
     def place(self) -> str:
@@ -68,7 +72,7 @@ def grade(library: Library, members: tuple[str, ...], thinned: bool = False, exp
     sole, sole_exact = sole_rows(noisy, table, library), sole_rows(exact, table, library)
     single_items, single_sums = _singles(noisy, sole, table)
     level, source = 0, noisy
-    if (noisy.owners >= 2).any() or any(one.model or (one.published and not library.follows) for one in heard):
+    if (noisy.owners >= 2).any() or any(one.model or (one.has_figures and not library.follows) for one in heard):
         level = 1
     if ((noisy.owners == 1) & ~sole).any():
         level = 2
@@ -77,12 +81,13 @@ def grade(library: Library, members: tuple[str, ...], thinned: bool = False, exp
     alone = (source.owners == 1) & ~(sole_exact if source is exact else sole)
     ask = explain and not thinned and level >= 2
     chosen = alone if level >= 2 else source.owners >= 2
+    isolated = _items(source, alone, table)
     return Answer(
         determines=LEVELS[level],
         smallest_group=1 if level >= 2 else _smallest(noisy.owners),
         single_contributor_sums=single_sums,
         single_items=single_items,
-        individuals=len({owner for owner, *_ in _numbers(source, alone, table)} | set(clear)),
+        individuals=len(set(isolated) | set(clear)),
         unexplained=len(_unexplained(library, members, noisy, table, sole) | set(clear)) if ask else 0,
         sums=int((noisy.owners >= 2).sum()),
         exact_sums=int((exact.owners >= 2).sum()),
@@ -93,7 +98,32 @@ def grade(library: Library, members: tuple[str, ...], thinned: bool = False, exp
         undecided=noisy.undecided + exact.undecided,
         what="/".join(table.words[word] for word in np.unique(table.what[value]).tolist()) or "number",
         clear=tuple(clear),
+        totals=0 if thinned else library.totals_under_first_factors(members),
+        isolated=isolated,
+        lonely={} if thinned else _items(noisy, sole, table),
+        groups={} if thinned else _groups(noisy, table),
     )
+
+
+def _items(found: Separated, chosen: Mask, table: Table) -> dict[str, list[int]]:
+    """The items of the users' numbers in these rows, by user."""
+    rows = found.rows
+    at = np.unique(rows.indices[chosen[rows_of(rows)] & (table.kind[rows.indices] == VALUE)])
+    pairs = np.unique(as_pairs(table.owner[at], table.item[at]))
+    owners, first = np.unique(pairs >> 32, return_index=True)
+    items = np.split((pairs & LOW) - 1, first)[1:]
+    return {table.owners[owner]: own.tolist() for owner, own in zip(owners.tolist(), items, strict=True)}
+
+
+def _groups(found: Separated, table: Table) -> dict[str, int]:
+    """The size of the smallest sum of several users that each user's numbers are in."""
+    rows = found.rows
+    size = found.owners[rows_of(rows)]
+    counted = (size >= 2) & (table.kind[rows.indices] == VALUE)
+    least = np.full(len(table.owners), np.iinfo(np.int64).max)
+    np.minimum.at(least, table.owner[rows.indices[counted]], size[counted])
+    there = np.flatnonzero(least < np.iinfo(np.int64).max)
+    return {table.owners[owner]: int(least[owner]) for owner in there.tolist()}
 
 
 def _unexplained(
@@ -196,18 +226,14 @@ def _with_own_pattern(rows: csr_array, table: Table) -> list[int]:
 
 def sole_rows(found: Separated, table: Table, library: Library) -> Mask:
     """Rows of one user that are about sums to which nobody else contributed: a weakness of its own, counted apart."""
-    rows = found.rows
-    sole = np.zeros(rows.shape[0], np.bool_)
-    lonely = library.lonely
-    if not lonely:
-        return sole
-    for row in np.flatnonzero(found.owners == 1).tolist():
-        symbols = rows.indices[rows.indptr[row] : rows.indptr[row + 1]]
-        symbols = symbols[table.kind[symbols] == VALUE]
-        sole[row] = all(
-            pair in lonely
-            for pair in zip(table.item[symbols].tolist(), table.iteration[symbols].tolist(), strict=True)
-        )
+    rows, single = found.rows, found.owners == 1
+    if not single.any() or not len(library.lonely):
+        return np.zeros(rows.shape[0], np.bool_)
+    of_row, columns = rows_of(rows), rows.indices
+    of_one = single[of_row] & (table.kind[columns] == VALUE)
+    of_row, columns = of_row[of_one], columns[of_one]
+    alone = np.isin(as_pairs(table.item[columns], table.iteration[columns]), library.lonely)
+    sole: Mask = single & (np.bincount(of_row, ~alone, minlength=rows.shape[0]) == 0)
     return sole
 
 

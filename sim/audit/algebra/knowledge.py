@@ -6,7 +6,10 @@ away: who is told v_j at two times knows what moved it in between,
     v_j(t+1) = ω v_j(t) − (γ/k_j) s_j(t),   ω = 1 − 2γμ   if the sum s_j(t) was released, else v_j(t+1) = v_j(t),
 
 so over a gap the combination Σ ω^(releases after it) s_j(·). ω is a real number and rows have ring coefficients:
-`omega.py` says what stands for it.
+`omega.py` says what stands for it. A first sighting says nothing of the sums before it that is exact: v_j(0) is drawn
+from the recommender's tape, so it is one equation with an unknown that stands in no other. That is what the published
+factors of an item are to those who did not rate it; such items are counted (`totals_under_first_factors`), because the
+length of v_j(0) is known (1), and a total that is much larger than it hides is as good as read.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from sim.audit.algebra.eliminate import reduce
 from sim.audit.algebra.omega import powers
 from sim.audit.algebra.rerun import Hearing
 
+LOW = (1 << 32) - 1  # the second of a pair, one more than it is
 MANY = 100_000  # rows among which those that follow from others are looked for first: it saves more than it costs
 
 Mask = npt.NDArray[np.bool_]
@@ -77,13 +81,13 @@ class Library:
         return frozenset(self.forms.words[word] for word in np.unique(self.forms.what[leaves[noise]]).tolist())
 
     @functools.cached_property
-    def lonely(self) -> set[tuple[int, int]]:
-        """(item, iteration) of the numbers that were opened with no other user's in the sum."""
+    def lonely(self) -> npt.NDArray[np.int64]:
+        """(item, iteration), as pairs, of the numbers that were opened with no other user's in the sum."""
         rows, leaves = self.released
         alone = np.repeat(self.contributors == 1, np.diff(rows.indptr))
         symbols = leaves[rows.indices[alone]]
         symbols = symbols[self.forms.kind[symbols] == VALUE]
-        return set(zip(self.forms.item[symbols].tolist(), self.forms.iteration[symbols].tolist(), strict=True))
+        return np.unique(as_pairs(self.forms.item[symbols], self.forms.iteration[symbols]))
 
     def contributors_of(self, release: int) -> list[str]:
         rows, leaves = self.released
@@ -179,21 +183,34 @@ class Library:
         needed: Nodes = heard[~whole[heard]]
         return needed
 
+    def _sightings(self, members: Sequence[str]) -> npt.NDArray[np.int64]:
+        """How often the members were told each item's factors up to each time: [time, item]."""
+        seen = np.zeros((int(self.release_times.max()) + 2, int(self.release_items.max()) + 1), np.int64)
+        for member in members:
+            for iteration, told in self.hearing.heard[member].sightings:
+                if iteration >= 0:  # whatever comes after the last release comes to the same
+                    seen[min(iteration, len(seen) - 1), told[told < seen.shape[1]]] = 1
+        return seen.cumsum(axis=0)
+
+    def totals_under_first_factors(self, members: Sequence[str]) -> int:
+        """Items with releases before the first sighting: of these the members have one weighted total, less v_j(0)."""
+        items, times = self.release_items, self.release_times
+        if not self.openers.isdisjoint(members) or not (items >= 0).any():
+            return 0
+        sightings = self._sightings(members)
+        before = (items >= 0) & (sightings[times, items] == 0) & (sightings[-1, items] > 0)
+        return len(np.unique(items[before]))
+
     def _from_factors(self, members: Sequence[str], released: csr_array) -> csr_array:
         """The sums that two sightings of an item's factors give away: a row for every gap with a release in it."""
         items, times = self.release_items, self.release_times
         if not (items >= 0).any():
             return released[np.zeros(0, np.int64)]
-        seen = np.zeros((int(times.max()) + 2, int(items.max()) + 1), np.int64)
-        for member in members:
-            for iteration, told in self.hearing.heard[member].sightings:
-                if iteration >= 0:  # whatever comes after the last release comes to the same
-                    seen[min(iteration, len(seen) - 1), told[told < seen.shape[1]]] = 1
-        sightings = seen.cumsum(axis=0)
+        sightings = self._sightings(members)
         gap = sightings[times, items]  # between this sighting and the next; 0: before the first
         inside = np.flatnonzero((items >= 0) & (gap > 0) & (gap < sightings[-1, items]))
         inside = inside[np.lexsort((times[inside], items[inside]))]
-        key = items[inside] * len(seen) + gap[inside]
+        key = items[inside] * len(sightings) + gap[inside]
         first = np.flatnonzero(np.diff(key, prepend=-1))
         lengths = np.diff(first, append=len(key))
         row = np.repeat(np.arange(len(first)), lengths)
@@ -212,6 +229,12 @@ def _compact(rows: csr_array, names: Nodes | None = None) -> Compact:
 
 def _joined(parts: Iterable[Nodes]) -> Nodes:
     return np.concatenate([np.zeros(0, np.int64), *parts])
+
+
+def as_pairs(one: npt.NDArray[np.int32], other: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
+    """Two numbers as one, the first above the second, which may be −1."""
+    pairs: npt.NDArray[np.int64] = (one.astype(np.int64) << 32) | (other.astype(np.int64) + 1)
+    return pairs
 
 
 def count_owners(rows: csr_array, counted: Mask, owner: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:

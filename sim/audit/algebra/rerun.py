@@ -39,6 +39,11 @@ class Heard:
     model: bool = False  # of these, what a scheme without factors publishes: made of everybody's data
     sightings: list[tuple[int, Nodes]] = field(default_factory=list)  # (t, items): it was told v_j(t) of these
 
+    @property
+    def has_figures(self) -> bool:
+        """Was it sent numbers that a server made?"""
+        return self.published or bool(self.sightings)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Released:
@@ -67,12 +72,13 @@ class Actor:
         self.reals = SymbolicReals(arena, party, _has_atom(case))
         self.records = _whole(Exhibits(case, (party,)).records(party))
         self.pending: Record | None = None
+        self.message: Message | None = None  # of the pending record, once it was asked for
         self.heard = Heard()
         self.items: Nodes = np.zeros(0, np.int64)  # of a user
         record = next((record for record in self.records if record.type == INPUT), None)
         if record is None:
             raise Broken(f"the view of {party} does not say what it brought")
-        brought = read_input(party, record)
+        brought = read_input(case, party, record)
         if brought.inputs is not None:
             self.items = brought.inputs.items.astype(np.int64)
         setting = Setting(params, case.card.run_id, self.ring, self.reals, case.card.setting.envelopes)
@@ -90,10 +96,15 @@ class Actor:
                 self.pending = record
         return self.pending
 
+    def taken(self) -> None:
+        self.pending = self.message = None
+
 
 class Rerun:
-    def __init__(self, case: Case) -> None:
+    def __init__(self, case: Case, until: int | None = None) -> None:
+        """`until`: the iteration before which to stop."""
         self._case = case
+        self._until = math.inf if until is None else until
         check_files(files_of(len(case.parties), 0))  # all views are open at once
         self._arena = Arena()
         self._queues: dict[tuple[str, str], deque[Message]] = {}
@@ -121,22 +132,34 @@ class Rerun:
     def _advance(self, actor: Actor) -> None:
         """As far as its view goes without a message that nobody has sent yet."""
         while (record := actor.next()) is not None:
+            if self._is_beyond(actor, record):
+                return
             if record.type == EVENT:
                 effects = self._do(actor, actor.role.tick, read_event(*record.fields))
             else:
                 sender = record.fields[0]
                 if record.type == RECEIVED and isinstance(self._recorded(actor, record), Hello):
-                    actor.pending = None
+                    actor.taken()
                     continue
                 queue = self._queues.get((sender, actor.party))
                 if not queue:
                     return
                 effects = self._hear(actor, record, sender, queue.popleft())
-            actor.pending = None
+            actor.taken()
             self._carry_out(actor.party, effects)
 
+    def _is_beyond(self, actor: Actor, record: Record) -> bool:
+        """Whether it belongs to an iteration that is not asked about."""
+        if math.isinf(self._until) or record.type == REJECTED:
+            return False
+        what = read_event(*record.fields) if record.type == EVENT else self._recorded(actor, record)
+        return bool(getattr(what, "iteration", -1) >= self._until)
+
     def _recorded(self, actor: Actor, record: Record) -> Message:
-        return read_message(self._case, actor.party, record).message
+        """Decode the pending record, once: an actor is asked often while it waits."""
+        if actor.message is None:
+            actor.message = read_message(self._case, actor.party, record).message
+        return actor.message
 
     def _hear(self, actor: Actor, record: Record, sender: str, message: Message) -> Effects:
         """What a party refuses, it has seen all the same."""

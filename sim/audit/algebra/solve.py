@@ -15,9 +15,10 @@ from protocol.view import Broken
 from sim.audit.algebra.grade import Answer, grade
 from sim.audit.algebra.knowledge import Library
 from sim.audit.algebra.rerun import Rerun
-from sim.audit.coalitions import COLLUDERS, Coalition, beyond_single
+from sim.audit.coalitions import COLLUDERS, Coalition, beyond_single, ordered
 from sim.audit.findings import Finding, Severity
 from sim.evidence import Case
+from sim.progress import Tell
 
 EXACT = "exact, over the ring, for what is linear in the values on the wire"
 
@@ -27,37 +28,57 @@ class Solved:
     members: Coalition
     answer: Answer
     stands_for: int  # parties alone: how many come to the same
+    extra: bool = False  # it was asked for
 
 
-def solve(case: Case, extra: Sequence[Coalition] = (), colluders: int = COLLUDERS) -> list[Solved]:
-    """Each server alone, users alone by what they come to, the default coalitions, and those asked for."""
-    library = library_of(case)
+def solve(
+    case: Case,
+    extra: Sequence[Coalition] = (),
+    colluders: int = COLLUDERS,
+    tell: Tell = lambda done, total: None,
+    until: int | None = None,
+) -> list[Solved]:
+    """Each server alone, users alone by what they come to, the default coalitions, and those asked for.
+
+    `until`: the iteration before which to stop.
+    """
+    library = library_of(case, until)
     solved = [solve_one(case, library, (server,)) for server in case.card.scheme.servers]
-    solved += _users_alone(case, library)
-    for members in dict.fromkeys([*beyond_single(case, library, colluders), *extra]):
+    solved += _users_alone(case, library, tell)
+    default = beyond_single(case, library, colluders)
+    for members in dict.fromkeys([*default, *extra]):
         if all(members != earlier.members for earlier in solved):
-            solved.append(solve_one(case, library, members))
+            solved.append(solve_one(case, library, members, extra=members not in default))
     return solved
 
 
-def library_of(case: Case) -> Library:
+def solve_servers(case: Case, until: int) -> list[Solved]:
+    """Each server alone, and all of them together, from the iterations before `until`: a part of a large run."""
+    library, servers = library_of(case, until), case.card.scheme.servers
+    coalitions = dict.fromkeys([*((server,) for server in servers), ordered(case, servers)])
+    return [solve_one(case, library, members) for members in coalitions]
+
+
+def library_of(case: Case, until: int | None = None) -> Library:
     """What all coalitions share: every role once more, on linear forms."""
-    hearing = Rerun(case).run()
-    if not hearing.complete:
+    hearing = Rerun(case, until).run()
+    if until is None and not hearing.complete:
         raise Broken("a view holds messages that no other view accounts for; see verify")
     return Library(hearing, case.card.params.ring_bits)
 
 
-def solve_one(case: Case, library: Library, members: Coalition) -> Solved:
+def solve_one(case: Case, library: Library, members: Coalition, extra: bool = False) -> Solved:
     servers = case.card.scheme.servers
     collude = set(servers) <= set(members) and len(servers) > 1
-    return Solved(members, grade(library, members, explain=not collude), 1)
+    return Solved(members, grade(library, members, explain=not collude), 1, extra)
 
 
-def _users_alone(case: Case, library: Library) -> list[Solved]:
+def _users_alone(case: Case, library: Library, tell: Tell) -> list[Solved]:
     """For each level that users alone come to the one who reads most others; the level of most users first."""
     levels: dict[str, list[tuple[int, str]]] = {}
-    for name in map(user_name, range(case.card.params.n_users)):
+    n_users = case.card.params.n_users
+    for number, name in enumerate(map(user_name, range(n_users))):
+        tell(number, n_users)
         answer = grade(library, (name,), thinned=True)
         levels.setdefault(answer.determines, []).append((answer.individuals, name))
     found = []
@@ -79,6 +100,7 @@ def row(solved: Solved) -> dict[str, Any]:
         "items": answer.single_items,
         "individuals": answer.individuals,
         "sums": answer.sums,
+        "totals_under_first_factors": answer.totals,
         "noise_left": answer.noise_left,
         "unexplained": answer.unexplained,
         "low_bits": answer.uneven,
@@ -100,6 +122,9 @@ def detail(solved: Solved) -> str:
     if answer.single_contributor_sums:
         sums, items = answer.single_contributor_sums, answer.single_items
         words += f"; besides {sums} sum{_s(sums)} of {items} {answer.place}{_s(items)} with one contributor"
+    if answer.totals:
+        words += f"; and of {answer.totals} item{_s(answer.totals)} one weighted total of the sums, "
+        words += "under the unknown first factors"
     if answer.uneven:
         words += f"; of {answer.uneven} rows the low bits only, through masks with even coefficients"
     if answer.undecided:
@@ -204,5 +229,8 @@ def _beyond(case: Case, solved: Solved, roles: set[str], allowed: str) -> Findin
 def _finding(id_: str, title: str, solved: Solved, severity: Severity, claimed: str) -> Finding:
     answer = solved.answer
     measured = {"determines": answer.determines, "users": answer.individuals, "smallest_group": answer.smallest_group}
+    measured["totals_under_first_factors"] = answer.totals
     evidence = f"algebra over the views of {'+'.join(solved.members)}: {detail(solved)}"
+    if answer.totals and id_ == "released-sums":
+        evidence += "; the publication gives these of items that no member rated, and --publish rated would not"
     return Finding(id_, title, solved.members, severity, claimed, measured, None, EXACT, evidence)

@@ -20,6 +20,7 @@ from protocol.params import Params
 
 STARTS = 16
 FEW_STARTS = 3
+EVALUATIONS = 240  # of the residuals, from one start: three of four are for the slopes
 FLAT = 0.01  # root mean square outside the plane: beyond it D has noise, and no start finds what is not there
 EXACT = 1e-8  # a squared misfit that only the truth reaches: what rounding to 32 bits leaves
 FEWEST_ITEMS = 4  # one equation each, for three unknowns
@@ -49,7 +50,7 @@ def recover(seen: TwoUploads, params: Params) -> Recovered:
     starts.sort(key=lambda start: float((model.residuals(start) ** 2).sum()))
     best, cost = starts[0], np.inf
     for start in starts if model.thickness < FLAT else starts[:FEW_STARTS]:
-        found = least_squares(model.residuals, start, max_nfev=60)
+        found = least_squares(model.residuals, start, method="lm", max_nfev=EVALUATIONS)
         if found.cost < cost:
             best, cost = found.x, found.cost
         if cost < EXACT * len(seen.first):

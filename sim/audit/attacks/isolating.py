@@ -14,6 +14,7 @@ import numpy as np
 
 from protocol.factors import Vector
 from protocol.fixedpoint import FixedPoint
+from protocol.messages import Publication
 from protocol.ring import RingArray
 from protocol.roles import user_name
 from sim.audit.attacks.scene import Scene, row_of, unknown_noise
@@ -155,6 +156,11 @@ def learned(scene: Scene) -> dict[int, Known]:
                 if len(seen.message.floors):
                     known.floors[t] = int(seen.message.floors[at])
                     found[item] = known._replace(raters=max(known.raters, known.floors[t]))
+        for seen in scene.exhibits.received(party, Publication.__name__):
+            own = inputs.items if scene.params.publish == "all" else np.arange(len(inputs.items))
+            for item, row in zip(map(int, inputs.items), seen.message.factors[own].astype(np.float64), strict=True):
+                if seen.iteration <= scene.iterations:
+                    found[item].factors[seen.iteration] = row
     return found
 
 

@@ -19,23 +19,28 @@ from sim.audit.attacks.support import attack_support
 from sim.audit.attacks.unmasking import attack_alone, attack_together, attack_totals
 from sim.audit.findings import Finding
 from sim.evidence import Case
-from sim.folder import view_file
+from sim.folder import view_name
 
 Attack = Callable[[Scene], list[Finding]]
 
 
-def attack(case: Case, coalitions: Sequence[tuple[str, ...]]) -> list[Finding]:
-    """The findings of each coalition in turn; `BadInput` if a member is no party or kept no view."""
+def attack(
+    case: Case, coalitions: Sequence[tuple[str, ...]], now: Sequence[tuple[str, ...]] | None = None
+) -> list[Finding]:
+    """The findings of each coalition in turn; `BadInput` if a member is no party or kept no view.
+
+    `now`: those that attack now; the others have done so before.
+    """
     alone = sum(len(members) == 1 for members in coalitions)
     shared = Truth(case, iterations_attacked(case.card.params), alone)
     if not truth.known_users(case):
         raise BadInput(f"{case.folder} has no view of a user to score attacks against: run it with --views full.")
     findings = []
-    for members in coalitions:
+    for members in coalitions if now is None else now:
         for member in members:
             if member not in case.party_set:
                 raise BadInput(f"{case.folder} has no party {member}: the names are in {case.folder}/views.")
-            view_file(case.folder, member)
+            view_name(case.folder, member)
         scene = Scene(case, tuple(members), shared)
         apart = members if len(members) == 1 else [name for name in members if (name,) not in coalitions]
         findings += attack_by(scene, frozenset(apart))

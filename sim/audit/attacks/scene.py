@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from protocol.covariance.params import HybridParams
+from protocol.errors import Bug
 from protocol.params import Params
 from protocol.ring import Ids, Ring, RingArray
 from protocol.roles import RECOMMENDER, THIRD_PARTY, UserInput, user_index, user_name
@@ -19,7 +21,7 @@ from protocol.schemes.masked import Masked
 from protocol.schemes.plain import Plain
 from sim.audit import truth
 from sim.audit.attacks.scoring import LEVEL, MOST_TRIES
-from sim.audit.attacks.stories import RecommenderStory, UserStory, user_story
+from sim.audit.attacks.stories import Contribution, RecommenderStory, UserStory, user_story
 from sim.audit.exhibits import Exhibits, Seen
 from sim.evidence import Case
 
@@ -36,6 +38,8 @@ class Truth:
         self.iterations = iterations
         self.level = LEVEL / (MOST_TRIES * max(1, alone))  # of one try
         self._stories: dict[int, UserStory] = {}
+        self._parts: dict[int, dict[int, Contribution]] = {}
+        self._seen: dict[str, list[Seen]] = {}
 
     @functools.cached_property
     def ratings(self) -> dict[str, UserInput]:
@@ -49,6 +53,14 @@ class Truth:
     def is_whole(self) -> bool:
         """Every user's view was kept."""
         return len(truth.known_users(self.case)) == self.case.card.params.n_users
+
+    @functools.cached_property
+    def _kept(self) -> frozenset[int]:
+        return frozenset(map(user_index, truth.known_users(self.case)))
+
+    def is_kept(self, user: int) -> bool:
+        """Whether this user's view was."""
+        return user in self._kept
 
     @functools.cached_property
     def raters(self) -> dict[int, list[int]]:
@@ -70,12 +82,27 @@ class Truth:
             self._stories[user] = truth.story_of(self.case, user_name(user), self.iterations)
         return self._stories[user]
 
+    def contribution(self, user: int, iteration: int) -> Contribution | None:
+        """What this user put into this iteration."""
+        if user not in self._parts:
+            self._parts[user] = {own.iteration: own for own in reversed(self.story(user).contributions)}
+        return self._parts[user].get(iteration)
+
+    def seen_by(self, exhibits: Exhibits, party: str) -> list[Seen]:
+        """All that a party received up to the end of what is attacked; many attacks read the same view."""
+        if party not in exhibits.members:
+            raise Bug(f"the view of {party} is not one of {'+'.join(exhibits.members)}")
+        if party not in self._seen:
+            upto = itertools.takewhile(lambda seen: seen.iteration <= self.iterations, exhibits.received(party))
+            self._seen[party] = list(upto)
+        return self._seen[party]
+
     def n_raters(self, item: int) -> int:
         """k_j: public, as every user announces its items and as the claim itself takes them to be."""
         return len(self.raters.get(item, ()))
 
     def took_part(self, user: int, iteration: int) -> bool:
-        return any(own.iteration == iteration for own in self.story(user).contributions)
+        return self.contribution(user, iteration) is not None
 
     def rating(self, user: int, item: int) -> float:
         own = self.ratings[user_name(user)]
@@ -141,7 +168,9 @@ class Scene:
 
     def received(self, party: str, *kinds: str) -> Iterator[Seen]:
         """Up to the last iteration that is attacked."""
-        for seen in self.exhibits.received(party, *kinds):
+        for seen in self.truth.seen_by(self.exhibits, party):
+            if kinds and type(seen.message).__name__ not in kinds:
+                continue
             if seen.iteration >= self.iterations:
                 return
             yield seen

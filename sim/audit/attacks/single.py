@@ -32,7 +32,7 @@ def contributor_counts(scene: Scene) -> list[tuple[Ids, Counts]]:
     contributors |= {t: np.array(sorted(users), np.uint32) for t, users in answered.items()}
     found = []
     for t, users in sorted(contributors.items()):
-        named = [supports[int(user)] for user in users]
+        named = [supports.get(int(user), np.zeros(0, np.uint32)) for user in users]
         counts = np.bincount(np.concatenate([np.zeros(0, np.uint32), *named]), minlength=scene.params.n_items)
         moved = np.flatnonzero(counts).astype(np.uint32)
         items = moved if t in answered else released.get(t, moved[:0])

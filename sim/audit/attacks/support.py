@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,8 @@ from scipy.special import expit, log_expit
 from scipy.stats import rankdata
 
 from protocol.roles import RECOMMENDER, THIRD_PARTY, user_index
+from protocol.view import Broken
+from sim import untrusted
 from sim.audit.attacks.scene import Scene
 from sim.audit.attacks.scoring import CONFIDENCE, generator
 from sim.audit.findings import Finding
@@ -29,6 +30,7 @@ _NAMING = {
 FOLDS = 5
 RIDGE = 0.3
 FEWEST_PEOPLE = 50
+MOST_PEOPLE = 1 << 24  # bytes of u.user
 DRAWS = 500
 
 Floats = npt.NDArray[np.float64]
@@ -86,10 +88,15 @@ def demographics(scene: Scene) -> dict[int, tuple[str, int]]:
     file = None if folder is None else (folder if folder.is_dir() else folder.parent) / "u.user"
     if file is None or not file.is_file() or not names.is_file():
         return {}
-    lines = [line.split("|") for line in file.read_text("latin-1").splitlines() if line]
-    people = {line[0]: (line[2], int(line[1])) for line in lines if len(line) >= 3}
-    users = json.loads(names.read_text("utf-8"))["users"][: scene.params.n_users]
-    return {user: people[name] for user, name in enumerate(users) if name in people}
+    try:
+        with untrusted.open_regular(file) as stream:
+            text = untrusted.read_at_most(stream, MOST_PEOPLE).decode("latin-1")
+        lines = [line.split("|") for line in text.split("\n")]
+        users = untrusted.read_json(scene.case.folder, "names.json")["users"][: scene.params.n_users]
+        people = {line[0]: (line[2], int(line[1])) for line in lines if len(line) >= 3}
+        return {user: people[name] for user, name in enumerate(users) if name in people}
+    except (ValueError, KeyError, TypeError) as error:
+        raise Broken(f"names.json or {file} is damaged ({type(error).__name__})") from error
 
 
 def _predictions(scene: Scene, seen: dict[int, set[int]]) -> tuple[dict[str, Any], str]:

@@ -11,7 +11,7 @@ from scipy import stats
 
 from protocol.masked_sum import MaskDealer
 from protocol.ring import Ids, RingArray
-from protocol.roles import RECOMMENDER, THIRD_PARTY, user_index, user_name
+from protocol.roles import RECOMMENDER, THIRD_PARTY, user_index
 from sim.audit.attacks.scene import Scene
 from sim.audit.findings import Finding
 
@@ -167,12 +167,10 @@ def _other_rows(scene: Scene) -> dict[tuple[int, int], list[RingArray]]:
 
 def _true_words(scene: Scene, upload: Upload) -> RingArray | None:
     """None if that user's view was not kept."""
-    if not scene.case.path(user_name(upload.user)).is_file():
+    if not scene.truth.is_kept(upload.user):
         return None
-    for own in scene.truth.story(upload.user).contributions:
-        if own.iteration == upload.iteration:
-            return own.words
-    return None
+    own = scene.truth.contribution(upload.user, upload.iteration)
+    return None if own is None else own.words
 
 
 def _equal_rows(guess: RingArray, true: RingArray) -> int:

@@ -1,0 +1,59 @@
+"""Finds out why nothing moves: on whom each server waits, and what is the matter with the processes of those."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import psutil
+
+from actors.hosted import describe_status
+
+_AT_WORK = frozenset({psutil.STATUS_RUNNING, psutil.STATUS_SLEEPING, psutil.STATUS_DISK_SLEEP})
+_COMPUTES_SECONDS = 0.1  # of processor time, while it was asked
+
+Statuses = Mapping[str, dict[str, Any]]  # the answers of the servers that have answered (`hosted.status_of`)
+
+
+class Standstill:
+    """Is made before the servers are asked, so that it sees which of them compute meanwhile."""
+
+    def __init__(self, servers: Sequence[str], processes: Mapping[int, Sequence[str]]) -> None:
+        """`processes`: by process, its parties."""
+        self._servers = servers
+        self._process_of = {party: process for process, parties in processes.items() for party in parties}
+        self._before = {server: self._processor_seconds(server) for server in servers}
+
+    def is_computing(self, statuses: Statuses) -> bool:
+        """Tell whether a server does not answer because it is in the middle of a step."""
+        return any(self._computes(server) for server in self._silent(statuses))
+
+    def describe(self, statuses: Statuses) -> list[str]:
+        silent = self._silent(statuses)
+        words = [describe_status(status) for status in statuses.values()]
+        words += [f"{server} {'computes and ' * self._computes(server)}does not answer" for server in silent]
+        named = {party: None for status in statuses.values() for party in status["awaited"]} | dict.fromkeys(silent)
+        return words + [matter for party in named if (matter := self._how_is(party))]
+
+    def _silent(self, statuses: Statuses) -> list[str]:
+        return [server for server in self._servers if server not in statuses]
+
+    def _computes(self, server: str) -> bool:
+        return self._processor_seconds(server) - self._before[server] > _COMPUTES_SECONDS
+
+    def _how_is(self, party: str) -> str:
+        """Say what is the matter with the process of this party; nothing if it lives and works, or there is none."""
+        if party not in self._process_of:
+            return ""
+        try:
+            status = psutil.Process(self._process_of[party]).status()
+        except psutil.Error:
+            status = "gone"
+        return "" if status in _AT_WORK else f"process {self._process_of[party]} of {party} is {status}"
+
+    def _processor_seconds(self, party: str) -> float:
+        try:
+            times = psutil.Process(self._process_of[party]).cpu_times()
+        except (KeyError, psutil.Error):
+            return 0.0
+        return float(times.user + times.system)

@@ -1,0 +1,140 @@
+"""Does the published claim hold? That is another question than whether a run leaked beyond what its scheme declares.
+
+`refuted`: some party that the claim is made for is shown to learn more, exactly by the accounting or, at a stated
+confidence, by the canary. A weakness that a scheme declares does not make its published claim true. `holds`: accounted
+and measured, and nowhere above the claim. Else `not-tested`, and why.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sim.audit.findings import Finding
+from sim.audit.verdict import promised
+from sim.evidence import Case
+from sim.show import figure
+
+HOLDS, REFUTED, NOT_TESTED = "holds", "refuted", "not-tested"
+NEEDED = ("accounting", "empirical")  # questions without which nothing can be said to hold
+_HAIR = 1 + 1e-9  # rounding is no refutation
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What one source says of the claim."""
+
+    figure: Any  # an ε, or what a finding measured
+    claimed: Any
+    confidence: str
+    sentence: str
+
+    @property
+    def refutes(self) -> bool:
+        return not isinstance(self.claimed, float | int) or self.figure > self.claimed * _HAIR
+
+
+def published_claim(
+    case: Case,
+    accounting: Mapping[str, Any] | None,
+    empirical: Mapping[str, Any] | None,
+    findings: Sequence[Finding],
+    missing: Collection[str] = (),
+) -> dict[str, Any]:
+    """Answer in the words of `audit --json`; `missing`: questions that were not asked, or had no answer."""
+    claimed = case.card.params.epsilon
+    if "epsilon" not in case.card.scheme.flags or math.isinf(claimed):
+        return unknown(f"{case.card.scheme.name} claims no ε in this run: nothing is claimed.")
+    head = {"claimed": claimed, "claim": promised(case)}
+    sources = [*_accounted(accounting or {}, findings, claimed), *_measured(empirical or {})]
+    against = [one for one in sources if one.refutes] + [_broken(each) for each in findings if each.severity == "break"]
+    if against:
+        first = against[0]
+        why = " ".join(dict.fromkeys(one.sentence for one in against))
+        return {"status": REFUTED, **head, "shown": first.figure, "confidence": first.confidence, "why": why}
+    unasked = [question for question in NEEDED if question in missing]
+    accounted = _accounted(accounting or {}, findings, claimed)
+    if unasked or not accounted:
+        why = " nor ".join({"accounting": "its accounting", "empirical": "a canary"}[each] for each in unasked)
+        why = f"neither {why} was" if len(unasked) > 1 else f"{why} was not"
+        asked = f"Nothing contradicts it so far, but {why} asked for." if unasked else ""
+        bound = asked or f"Nothing bounds it: {(accounting or {}).get('method', 'it was not accounted')}."
+        return unknown(bound) | head
+    worst = max(accounted, key=lambda one: float(one.figure))
+    why = f"{worst.sentence} No canary shows more than is claimed."
+    return {"status": HOLDS, **head, "shown": worst.figure, "confidence": worst.confidence, "why": why}
+
+
+def unknown(why: str) -> dict[str, Any]:
+    """Say that nothing was found out."""
+    return {"status": NOT_TESTED, "claimed": None, "claim": "", "shown": None, "confidence": None, "why": why}
+
+
+def _accounted(accounting: Mapping[str, Any], findings: Sequence[Finding], claimed: float) -> list[Shown]:
+    """One party at a time, as the claim is made: of a release, or of the run where it is made for the run."""
+    composed, delta = accounting.get("composed", {}), accounting.get("delta")
+    exact, found = f"exact, at δ = {delta:g}" if delta else "exact, at δ = 0", []
+    if "one_release" in accounting:
+        even = accounting["one_release"]["even"]
+        text = (
+            f"To the recommender, who knows the envelopes, one release leaves ε = {figure(even['worst'])} for the "
+            f"worst item and {figure(even['median'])} for the median one."
+        )
+        found.append(Shown(even["worst"], claimed, exact, text))
+    elif "theta" in composed:
+        words = [finding for finding in findings if finding.id == "composition" and finding.coalition == ("user",)]
+        claims = [float(finding.claimed) for finding in words] or [composed["claimed"]]
+        tight = composed["tight"]
+        text = f"All that is published has together ε = {figure(tight)}, where {figure(claims[0])} is claimed."
+        found.append(Shown(tight, claims[0], exact, text))
+    elif "entry" in composed:
+        text = f"Every entry is randomized once, with ε = {figure(composed['entry'])}."
+        found.append(Shown(composed["entry"], claimed, exact, text))
+    elif composed.get("basic") and composed["releases"]:
+        each = composed["basic"] / composed["releases"]
+        text = f"One upload alone has ε = {figure(each)} for user factors that stay."
+        found.append(Shown(each, claimed, exact, text))
+    return [*found, *_reacting(accounting.get("sensitivity") or {}, claimed)]
+
+
+def _reacting(moved: Mapping[str, Any], claimed: float) -> list[Shown]:
+    """What the proofs hold fixed moves: a flipped rating then changes more than the noise was made for."""
+    for name, words in (("largest_iteration", "all of its gradients of one release"), ("published", "all factors")):
+        if name in moved and (largest := moved[name]["largest"]) > 1:
+            text = f"One flipped rating moves {words}, which leaves ε = {figure(largest * claimed)}."
+            return [Shown(largest * claimed, claimed, f"exact, of {moved[name]['flips']} flips", text)]
+    return []
+
+
+def _measured(empirical: Mapping[str, Any]) -> list[Shown]:
+    """Of each party that computes alone the row that shows most against its claim."""
+    level = f"{100 * empirical.get('confidence', 0):g} %"
+    worst: dict[tuple[str, ...], Mapping[str, Any]] = {}
+    for row in empirical.get("rows", ()):
+        who = tuple(row["coalition"])
+        if len(who) > 1 or not row["exceeds"] or row["claimed"] is None:
+            continue
+        if who not in worst or row["lower_bound"] > worst[who]["lower_bound"]:
+            worst[who] = row
+    return [
+        Shown(
+            row["lower_bound"],
+            row["claimed"],
+            f"{level} lower bound",
+            f"A canary at ε = {figure(row['epsilon'])} shows {_whom(who)} ε ≥ {figure(row['lower_bound'])} at {level}, "
+            f"where {figure(row['claimed'])} is claimed.",
+        )
+        for who, row in worst.items()
+    ]
+
+
+def _whom(who: tuple[str, ...]) -> str:
+    if not who:
+        return "whoever sees the releases"
+    return "a user" if who[0].startswith("user") else f"the {who[0].replace('_', ' ')}"
+
+
+def _broken(finding: Finding) -> Shown:
+    return Shown(finding.measured, None, finding.confidence or "as its finding says", finding.title)

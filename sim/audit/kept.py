@@ -1,0 +1,110 @@
+"""The answers of an audit, kept in the run folder (`audit.json`) and taken from there by whoever asks again.
+
+They are taken only if this account wrote them (`sim/sealed.py`), of these very files, with this very code and the same
+settings; else everything is asked anew. `audit.json` is the document of `audit --json` over all that was asked so far,
+and under `kept` what is needed to go on from it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sim import sealed, untrusted
+from sim.audit.algebra.grade import Answer
+from sim.audit.algebra.solve import Solved
+from sim.audit.findings import Finding
+from sim.evidence import Case, open_case
+
+FILE, PURPOSE = "audit.json", "audit"
+BESIDE = ("run.toml", "names.json")  # what an answer also depends on
+FORMAT = 1
+
+
+@dataclass(slots=True)
+class Kept:
+    """What has been found out so far, question by question."""
+
+    answers: dict[str, Any] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+    findings: dict[str, list[Finding]] = field(default_factory=dict)
+    unanswered: dict[str, str] = field(default_factory=dict)  # question -> why
+    idle: dict[str, str] = field(default_factory=dict)  # question -> why it had nothing to ask about
+    solved: list[Solved] = field(default_factory=list)
+    extra: list[tuple[str, ...]] = field(default_factory=list)  # coalitions beyond the default ones
+
+    def drop(self, question: str) -> None:
+        """Forget an answer, because it is asked again."""
+        for held in (self.answers, self.seconds, self.findings, self.unanswered, self.idle):
+            held.pop(question, None)
+
+
+def key_of(case: Case, colluders: int, repetitions: int) -> dict[str, Any]:
+    """All that an answer depends on. Whole files are digested: a changed record leaves the head of its view as it is.
+
+    Raises `OSError` or `ValueError` where a file cannot be read; the audit then says which.
+    """
+    digest = hashlib.sha256()
+    beside = [name for name in BESIDE if (case.folder / name).exists()]
+    for name in sorted([*untrusted.view_files(case.folder), *beside]):
+        with untrusted.open_inside(case.folder, name) as stream:
+            one = hashlib.sha256()
+            while part := stream.read(untrusted.BUFFER):
+                one.update(part)
+            digest.update(f"{name}\n".encode() + one.digest())
+    return {
+        "format": FORMAT,
+        "code": sealed.code_version(),
+        "files": digest.hexdigest(),
+        "scheme": case.config.scheme,
+        "colluders": colluders,
+        "repetitions": repetitions,
+    }
+
+
+def load(case: Case, key: dict[str, Any]) -> Kept:
+    """What was found out before; nothing if the file is not there, not ours, or of something else."""
+    document = sealed.read(case.folder, FILE, PURPOSE)
+    if document is None or document["kept"]["key"] != key:
+        return Kept()
+    held = document["kept"]
+    kept = Kept(seconds=document["questions"], unanswered=document["unanswered"], idle=document["nothing_to_ask"])
+    kept.answers = {question: document[place] for question, place in _places(kept.seconds)}
+    names = [one.name for one in dataclasses.fields(Finding)]
+    for row in document["findings"]:
+        finding = Finding(**{name: row[name] for name in names} | {"coalition": tuple(row["coalition"])})
+        kept.findings.setdefault(row["question"], []).append(finding)
+    kept.solved = [_solved(one) for one in held["solved"]]
+    kept.extra = [tuple(members) for members in held["extra"]]
+    return kept
+
+
+def kept_document(folder: Path) -> dict[str, Any] | None:
+    """The document of the audits of this run so far; None if there was none that this account can vouch for."""
+    document = sealed.read(folder, FILE, PURPOSE)
+    if document is None:
+        return None
+    key = document.pop("kept")["key"]
+    same = key == key_of(open_case(folder, unloaded=True), key["colluders"], key["repetitions"])
+    return document if same else None
+
+
+def save(case: Case, key: dict[str, Any], document: dict[str, Any], kept: Kept) -> None:
+    solved = [dataclasses.asdict(one) for one in kept.solved]
+    for one in solved:
+        one["answer"]["noises"] = sorted(one["answer"]["noises"])
+    held = {"key": key, "solved": solved, "extra": kept.extra}
+    sealed.write(case.folder / FILE, PURPOSE, {**document, "kept": held})
+
+
+def _places(questions: Iterable[str]) -> list[tuple[str, str]]:
+    return [(question, {"algebra": "coalitions"}.get(question, question)) for question in questions]
+
+
+def _solved(one: dict[str, Any]) -> Solved:
+    answer = {**one["answer"], "noises": frozenset(one["answer"]["noises"]), "clear": tuple(one["answer"]["clear"])}
+    return Solved(tuple(one["members"]), Answer(**answer), one["stands_for"], one["extra"])

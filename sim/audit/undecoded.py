@@ -1,0 +1,94 @@
+"""The audit of a run whose scheme is not loaded: which frames each party received, by kind and size, and no verdict.
+
+Leakage policy, messages and roles are the scheme's own code, so nothing else can be asked.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from protocol.roles import role_of
+from protocol.view import RECEIVED, REJECTED, SENT, Record
+from sim.audit.claim import unknown
+from sim.audit.exhibits import Exhibits
+from sim.evidence import Case
+from sim.unloaded import kind_of_frame
+
+MOST_KINDS = 10_000  # that are told apart; further ones are counted together
+
+Key = tuple[str, str, str]  # plane, role of the receiver, kind
+
+
+@dataclass(slots=True)
+class _Sum:
+    count: int = 0
+    bytes: int = 0
+    parties: set[str] = field(default_factory=set)
+
+
+def audit_undecoded(case: Case, questions: Sequence[str]) -> dict[str, Any]:
+    """The same document as that of an audit; `verdict` is null, and what was not asked says why."""
+    started = time.perf_counter()
+    rows = take(case) if "inventory" in questions else None
+    why = f"The scheme {case.config.scheme!r} is not loaded: add --trust-scheme if you trust its code."
+    return {
+        "run": str(case.folder),
+        "scheme": case.card.scheme.name,
+        "verdict": None,
+        "published_claim": unknown(why),
+        "parties": [],
+        "findings": [],
+        "inventory": rows,
+        **dict.fromkeys(("coalitions", "accounting", "empirical", "statistics")),
+        "known_weaknesses": [],
+        "questions": {} if rows is None else {"inventory": round(time.perf_counter() - started, 3)},
+        "unanswered": {question: f"Not asked. {why}" for question in questions if question != "inventory"},
+        "nothing_to_ask": {},
+        "false_alarm": 0.0,
+    }
+
+
+def take(case: Case) -> list[dict[str, Any]]:
+    """Rows as of `inventory.take`, for whole frames: by the number of their kind where they were received (`message`),
+    by its name where their sender's view tells it (`sent`)."""
+    found: dict[Key, _Sum] = {}
+    for party in case.parties:
+        if case.path(party).is_file():
+            for record in Exhibits(case, (party,)).records(party):
+                if (entry := _entry(party, record)) is not None:
+                    _add(found, party, *entry)
+    return [
+        {
+            "party": role,
+            "kind": kind,
+            "field": None,
+            "declared": None,
+            "count": one.count,
+            "bytes": one.bytes,
+            "plane": plane,
+            "parties": len(one.parties),
+            "words": "whole frames: the scheme is not loaded, so their fields are not known",
+        }
+        for (plane, role, kind), one in sorted(found.items())
+    ]
+
+
+def _entry(party: str, record: Record) -> tuple[Key, int] | None:
+    if record.type == RECEIVED:
+        return ("message", role_of(party), kind_of_frame(record.fields[1])), len(record.fields[1])
+    if record.type == SENT:
+        return ("sent", role_of(record.fields[0]), record.fields[1]), record.fields[3]
+    if record.type == REJECTED:
+        return ("rejected", role_of(party), record.fields[1]), record.fields[2]
+    return None
+
+
+def _add(found: dict[Key, _Sum], party: str, key: Key, size: int) -> None:
+    if key not in found and len(found) >= MOST_KINDS:
+        key = (key[0], "", "")
+    one = found.setdefault(key, _Sum())
+    one.count, one.bytes = one.count + 1, one.bytes + size
+    one.parties.add(party)

@@ -1,0 +1,40 @@
+"""How much processor time a person's first audit of a run takes, the second one, and the page after it."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from protocol.errors import BadInput
+from sim.config import RunConfig
+from sim.run import run
+
+DATA, ITERATIONS, SCHEME = "synthetic:200x60:.5", 20, "masked"
+COMMANDS = {"first audit": ("audit",), "second audit": ("audit",), "page": ("report",)}
+
+
+def audit_times(data: str = DATA, iterations: int = ITERATIONS, scheme: str = SCHEME) -> dict[str, float]:
+    """Processor seconds of each command, its workers included, in an account that has never audited anything."""
+    with tempfile.TemporaryDirectory() as place:
+        folder, made = Path(place) / "run", {}
+        config = RunConfig(scheme=scheme, data=data, iterations=iterations, seed=1, transport="inprocess")
+        run(config, out=folder)
+        environment = {**os.environ, "XDG_CACHE_HOME": f"{place}/cache"}
+        for words, command in COMMANDS.items():
+            before = _processor_seconds()
+            asked = [sys.executable, "-m", "sim", *command, str(folder)]
+            done = subprocess.run(asked, env=environment, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+            if done.returncode:
+                raise BadInput(f"keyhole {command[0]} failed: {done.stderr.decode(errors='replace').strip()}")
+            made[words] = _processor_seconds() - before
+    return made
+
+
+def _processor_seconds() -> float:
+    """Of all processes that were waited for."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime

@@ -1,0 +1,148 @@
+"""The dozen words that Keyhole uses and a newcomer does not know: what each means, for whom, and where to see it.
+
+The texts are data: the command `keyhole explain`, the page and the README take them from here.
+"""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+
+from protocol.errors import BadInput
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    name: str
+    line: str  # in a list
+    meaning: str  # two or three sentences
+    for_you: str  # what it means for the person whose ratings these are
+    command: str  # that shows it
+    aliases: tuple[str, ...] = ()
+
+
+_TERMS = (
+    Term(
+        "release",
+        "a number that leaves the protocol in the clear",
+        "A release is a number that somebody may read at the end of an iteration: in most schemes the noisy sum of all "
+        "gradients of one item. The published ε is about one release. A run with 20 iterations makes up to 20 releases "
+        "of every item, and together they give away more than one.",
+        "The more often an item that you rated is released, the more can be worked out about your rating.",
+        "keyhole audit RUN",
+        ("released", "released sum"),
+    ),
+    Term(
+        "envelope",
+        "random numbers that decide how large the noise is",
+        "Users add the noise of an item together, each a Gaussian share. The shares are multiplied by the root of an "
+        "envelope, an exponential random number, so that their sum has the Laplace form that the proof needs. The "
+        "recommender deals the envelopes, so it knows how large the noise of each release is.",
+        "Against the recommender an item with a small envelope has little noise: there the claimed ε does not hold.",
+        "keyhole audit RUN --only accounting",
+    ),
+    Term(
+        "mask",
+        "a uniform random number that hides one value",
+        "A mask is a uniform random number that is added to a value before it is sent. Alone, the masked value says "
+        "nothing; the masks of all users add up to a number that the recommender knows, so that the sum can be read.",
+        "The third party sees your masked gradient and learns nothing from it, as long as it does not share its view "
+        "with the recommender, who dealt the mask.",
+        "keyhole view RUN third_party --iteration 0",
+        ("masking", "masked value"),
+    ),
+    Term(
+        "ring",
+        "whole numbers that wrap around, such as modulo 2³²",
+        "Masked values are whole numbers that wrap around like the digits of a mileage counter, modulo 2³² in most "
+        "runs. In such a ring a uniform mask hides a value perfectly, and sums are exact. Ratings and gradients are "
+        "rounded to a fixed unit to fit.",
+        "Its size decides how much you upload: at 32 bits, four bytes for each masked number.",
+        "keyhole bandwidth RUN",
+        ("ring element", "modulus"),
+    ),
+    Term(
+        "contributor",
+        "a user whose numbers are in a sum",
+        "A contributor to an item is a user who rated it, was invited to the iteration and answered in time. A sum of "
+        "many contributors hides each of them; a sum of one is that user's own number, with noise alone to hide it.",
+        "If you are the only contributor to an item, its sum is about you.",
+        "keyhole view RUN recommender --kind Contributors",
+        ("contribution",),
+    ),
+    Term(
+        "floor",
+        "the least number of contributors that noise counts on",
+        "The floor of an item is the number of contributors that its noise is divided among, and the least number with "
+        "which it is released (option min_contributors). With fewer the sum is kept back, or it would carry too little "
+        "noise.",
+        "A higher floor hides you among more people, and items that few rated are learned later or never.",
+        "keyhole schemes masked",
+    ),
+    Term(
+        "canary",
+        "a test that measures ε instead of believing it",
+        "A canary is one rating that is set once to the lowest and once to the highest value, thousands of times. How "
+        "well an observer can tell the two apart gives an ε that is at least there, with a stated confidence. If it "
+        "is above the claimed ε, the claim is refuted.",
+        "It is an experiment, not a promise: it finds leaks, and its silence proves nothing.",
+        "keyhole audit RUN --only empirical",
+    ),
+    Term(
+        "seal",
+        "a mask that keeps committed noise unread until it is used",
+        "In the scheme dynamic users commit to the objective noise before the first iteration. Each share is blinded, "
+        "and the total is under a seal, a mask that the other server holds: nobody alone can read the noise, and it is "
+        "the same in every iteration.",
+        "Users may come and go without their noise being drawn anew, which would let it be averaged away.",
+        "keyhole view RUN recommender --kind SealedTotal",
+        ("sealed", "commitment"),
+    ),
+    Term(
+        "anchor",
+        "a digest of all views, to be kept elsewhere",
+        "The anchor is one digest over the last entries of all views, printed when a run ends. Whoever changes a view "
+        "later, even all of them consistently, gets another anchor.",
+        "Write it down in another place, and nobody can hand you other views as those of this run.",
+        "keyhole verify RUN --anchor HEX",
+    ),
+    Term(
+        "view",
+        "the file with everything that one party saw",
+        "A view is the record of one party: its input, every message received, what it sent, in order, in a hash chain "
+        "with a signature at its end. What a party can have learned is in its view and nowhere else.",
+        "What the third party knows about you is what its view holds; you can read it.",
+        "keyhole view RUN PARTY",
+    ),
+    Term(
+        "coalition",
+        "parties that put their views together",
+        "A coalition is a set of parties that share everything they saw, such as the recommender with three users. The "
+        "schemes assume that some parties do not collude; the audit says what follows if they do.",
+        "Ask about the parties that you do not trust to stay apart.",
+        "keyhole audit RUN --coalition recommender+user:3",
+        ("collusion", "colluder"),
+    ),
+    Term(
+        "claim",
+        "what the authors of a scheme say that it gives",
+        "A claim is what was published about a scheme, such as ε = 8 for each release. Keyhole prints it as a claim, "
+        "never as a result: beside it stand what an accountant makes of all releases and what a canary measured.",
+        "Do not read the claimed ε as your protection in the whole run before you have seen the other two.",
+        "keyhole schemes NAME",
+        ("claimed", "published claim"),
+    ),
+)
+TERMS: dict[str, Term] = {term.name: term for term in _TERMS}
+_NAMES = {name: term for term in _TERMS for name in (term.name, *term.aliases)}
+
+
+def find_term(word: str) -> Term:
+    """Find a term by its name, an alias or a plural; `BadInput` proposes the nearest."""
+    asked = " ".join(word.lower().replace("-", " ").replace("_", " ").split())
+    for name in (asked, asked.removesuffix("s")):
+        if name in _NAMES:
+            return _NAMES[name]
+    near = [_NAMES[name].name for name in difflib.get_close_matches(asked, _NAMES, 1, 0.5)]
+    hint = f"did you mean {near[0]}?" if near else "keyhole explain lists the terms."
+    raise BadInput(f"The glossary has no {word!r}: {hint}")

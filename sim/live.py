@@ -1,0 +1,50 @@
+"""How far a run is: starting, joining, replaying, iterating, measuring."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sim.progress import Progress
+from sim.show import number, size
+
+_MEASURING = "measuring the predictions, with and without protection"
+
+
+class Live:
+    """Tells each stage of a run through one `Progress`."""
+
+    def __init__(self, quiet: bool) -> None:
+        self._progress = Progress("reading the ratings", quiet=quiet)
+        self._progress.__enter__()
+        self._users = self._iterations = 0
+
+    def start(self, users: int, iterations: int) -> None:
+        self._users, self._iterations = users, iterations
+        self._progress.begin(f"starting the processes of {users:,} users")
+
+    def join(self, users: int) -> None:
+        self._progress.begin("joining", self._users, "users")
+        self._progress.to(users)
+
+    def replay(self, iterations: int, done: int | None) -> None:
+        """Say how many iterations of a resumed run the parties do again from their views, and how many are done."""
+        if iterations:
+            self._progress.begin(f"replaying {iterations:,} iterations", iterations)
+            self._progress.to(min(done or 0, iterations))
+
+    def line(self, line: dict[str, Any]) -> None:
+        """Say what the latest iteration took, and the error that users had before it."""
+        done = line["iteration"] + 1
+        if done >= self._iterations:
+            self._progress.begin(_MEASURING)
+            return
+        error = "" if line["train_mae"] is None else f", train MAE {line['train_mae']:.3f}"
+        taken = f" ({number(line['seconds'])} s{error}, {size(line['bytes'])})" if done else ""
+        self._progress.begin("iterating", self._iterations, taken.strip())
+        self._progress.to(done)
+
+    def audit(self) -> None:
+        self._progress.begin("auditing: the questions that take a moment")
+
+    def stop(self) -> None:
+        self._progress.__exit__()

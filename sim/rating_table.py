@@ -1,0 +1,232 @@
+"""From the rows of a rating file to a table: every row is checked, and what cannot be used is counted and named."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from protocol.errors import BadInput
+from sim.titles import clean, titles_of
+
+Ints = npt.NDArray[np.int64]
+Range = tuple[float, float]
+Row = tuple[int, list[str]]
+
+FIVE_STARS: Range = (1.0, 5.0)
+HALF_STARS: Range = (0.5, 5.0)
+MISSING = frozenset({"", "na", "n/a", "nan", "null", "none"})  # instead of a rating
+ON_DUPLICATE, ON_MISSING = ("refuse", "last", "mean"), ("refuse", "drop")
+MOST_NAMED = 10  # bad lines
+_RANGE, _DROP = "use --rating-range", "--on-missing drop"
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """One entry per rating, sorted by (user, item); indices are dense and ordered by identifier."""
+
+    users: Ints
+    items: Ints
+    values: npt.NDArray[np.float64]
+    user_names: tuple[str, ...]
+    item_names: tuple[str, ...]
+    rating_range: Range
+    item_titles: tuple[str, ...] | None = None  # "" where an item has none
+    notes: tuple[str, ...] = ()  # sentences for the person: what was left out or put together
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How a person wants a file to be read."""
+
+    columns: tuple[str, ...] = ()  # names of the user, item and rating columns and, perhaps, that of the time
+    on_duplicate: str = "refuse"  # or the "last" rating of a pair, or their "mean"
+    on_missing: str = "refuse"  # or "drop" lines without a user, an item or a rating
+
+
+AS_IT_IS = Reading()
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Which field of a row is which."""
+
+    width: int
+    user: int = 0
+    item: int = 1
+    rating: int = 2
+    half_stars: bool = False
+    time: int | None = None
+    decimal_comma: bool = False  # where semicolons separate
+    title: int | None = None  # of the item
+
+
+@dataclass
+class Faults:
+    """Lines that cannot be used: all are counted, the first are named."""
+
+    count: int = 0
+    first: list[tuple[int, str]] = field(default_factory=list)
+
+    def add(self, line: int, reason: str) -> None:
+        self.count += 1
+        if self.count <= MOST_NAMED:
+            self.first.append((line, reason))
+
+    def refuse(self, path: Path, unit: str, fitting: str) -> None:
+        """`fitting`: the range in which all ratings of the file are."""
+        if not self.count:
+            return
+        words = [f"{path}, {unit} {line}: {reason}" for line, reason in sorted(self.first)]
+        words = [f"{sentence} {fitting}" if sentence.endswith(_RANGE) else sentence for sentence in words]
+        more = [f"In all, {self.count:,} {unit}s cannot be used."] if self.count > 1 else []
+        raise BadInput("\n".join([*words, *more]))
+
+
+class BadRow(Exception):
+    def __init__(self, line: int, reason: str) -> None:
+        super().__init__(reason)
+        self.line = line
+
+
+def collect(
+    path: Path,
+    rows: Iterator[Row],
+    layout: Layout,
+    wanted: Range | None,
+    reading: Reading,
+    faults: Faults,
+    unit: str,
+) -> Table:
+    limits = wanted or (HALF_STARS if layout.half_stars else FIVE_STARS)
+    user_codes: dict[str, int] = {}
+    item_codes: dict[str, int] = {}
+    stars: dict[str, float] = {}
+    titles: dict[str, str] = {}
+    reasons: dict[str, str] = {}  # by rating that cannot be one, why
+    drops, dropped = reading.on_missing == "drop", 0
+    time, times = layout.time if reading.on_duplicate == "last" else None, list[str]()
+    users, items, lines, values = array("q"), array("q"), array("q"), array("d")
+    for line, fields in rows:
+        if len(fields) != layout.width:
+            faults.add(line, f"{len(fields)} fields instead of {layout.width}; correct the line")
+            continue
+        user, item, text = fields[layout.user].strip(), fields[layout.item].strip(), fields[layout.rating]
+        if text not in stars and text not in reasons:
+            _judge(text, layout, limits, stars, reasons)
+        if drops and (not user or not item or text.strip().lower() in MISSING):
+            dropped += 1
+        elif not user or not item:
+            faults.add(line, f"the user or the item is empty; fill it in, or leave such lines out with {_DROP}")
+        elif text in reasons:
+            hint = " or, if this is a header, name its columns with --columns" if line == 1 and unit == "line" else ""
+            faults.add(line, reasons[text] + ("" if reasons[text].endswith(_RANGE) else hint))
+        else:
+            users.append(user_codes.setdefault(user, len(user_codes)))
+            items.append(item_codes.setdefault(item, len(item_codes)))
+            values.append(stars[text])
+            lines.append(line)
+            if layout.title is not None and not titles.get(item):
+                titles[item] = clean(fields[layout.title])
+            if time is not None:
+                times.append(fields[time].strip())
+    if not values:
+        faults.refuse(path, unit, _fitting(reasons, stars, layout, limits))
+        raise BadInput(f"{path} contains no ratings; choose another file")
+    user_names, dense_users = _dense(user_codes, np.array(users))
+    item_names, dense_items = _dense(item_codes, np.array(items))
+    order = np.lexsort((*_ranks(times), dense_items, dense_users))
+    columns = (dense_users[order], dense_items[order], np.array(values)[order])
+    table = Table(*columns, user_names, item_names, limits, titles_of(item_names, titles), _dropped(dropped, unit))
+    if reading.on_duplicate == "refuse":
+        _refuse_repeats(table, np.array(lines)[order], faults)
+    faults.refuse(path, unit, _fitting(reasons, stars, layout, limits))
+    return table if reading.on_duplicate == "refuse" else _merge_repeats(table, reading.on_duplicate)
+
+
+def _ranks(times: list[str]) -> list[npt.NDArray[Any]]:
+    """One key to sort by, or none: numbers as numbers, dates as text, and else the order of the lines decides."""
+    if not times:
+        return []
+    numbers = [known for text in times if (known := number(text)) is not None]
+    return [np.array(numbers) if len(numbers) == len(times) else np.array(times)]
+
+
+def _dropped(count: int, unit: str) -> tuple[str, ...]:
+    return (f"{count:,} {unit}s without a user, an item or a rating were left out.",) if count else ()
+
+
+def _merge_repeats(table: Table, how: str) -> Table:
+    """One rating for each pair: the last of them, or their mean."""
+    starts = np.flatnonzero(np.append(True, (np.diff(table.users) != 0) | (np.diff(table.items) != 0)))
+    counts = np.diff(np.append(starts, len(table.values)))
+    if len(starts) == len(table.values):
+        return table
+    last = table.values[starts + counts - 1]
+    values = last if how == "last" else np.add.reduceat(table.values, starts) / counts
+    words = f"{int((counts > 1).sum()):,} pairs of user and item are rated more than once: the {how} was taken."
+    return replace(
+        table, users=table.users[starts], items=table.items[starts], values=values, notes=(*table.notes, words)
+    )
+
+
+def number(text: str) -> float | None:
+    """`float` alone would read 1_0 as ten, which no rating file means."""
+    try:
+        return None if "_" in text else float(text)
+    except ValueError:
+        return None
+
+
+def _value(text: str, layout: Layout) -> float | None:
+    return number(text.replace(",", ".") if layout.decimal_comma else text)
+
+
+def _judge(text: str, layout: Layout, limits: Range, stars: dict[str, float], reasons: dict[str, str]) -> None:
+    """Take the text of a rating as one, or say why it is none: once for each text, of which there are few."""
+    value, (low, high) = _value(text, layout), limits
+    if value is None or not math.isfinite(value):
+        advice = f", or leave such lines out with {_DROP}" if text.strip().lower() in MISSING else ""
+        reasons[text] = f'the rating "{text.strip()[:40]}" is not a finite number; correct the line{advice}'
+    elif low <= value <= high:
+        stars[text] = value
+    else:
+        reasons[text] = f"the rating {value:g} is outside {low:g} to {high:g}; correct it or {_RANGE}"
+
+
+def _fitting(reasons: dict[str, str], stars: dict[str, float], layout: Layout, limits: Range) -> str:
+    """The range that all numbers of the file fit into, as the flag takes it: with the limits, unless all are beyond."""
+    outside = [_value(text, layout) or 0.0 for text, reason in reasons.items() if reason.endswith(_RANGE)]
+    if not outside:
+        return ""
+    low, high = min(every := [*outside, *stars.values()]), max(every)
+    if low == high or (low <= limits[1] and high >= limits[0]):
+        low, high = min(low, limits[0]), max(high, limits[1])
+    return ":".join(f"{end:g}".replace("0.", ".", 1) if abs(end) < 1 else f"{end:g}" for end in (low, high))
+
+
+def _dense(codes: dict[str, int], coded: Ints) -> tuple[tuple[str, ...], Ints]:
+    """Names in order, and codes as positions in it. Whole numbers of any size sort by (length, text)."""
+    numeric = all(name.isascii() and name.isdigit() and (name[0] != "0" or name == "0") for name in codes)
+    names = sorted(codes, key=(lambda name: (len(name), name)) if numeric else None)
+    position = np.empty(len(codes), dtype=np.int64)
+    position[[codes[name] for name in names]] = np.arange(len(codes))
+    return tuple(names), position[coded]
+
+
+def _refuse_repeats(table: Table, lines: Ints, faults: Faults) -> None:
+    """Sorted rows put a pair beside its repeat, in file order because the sort is stable."""
+    repeats = np.flatnonzero((np.diff(table.users) == 0) & (np.diff(table.items) == 0))
+    named = repeats[np.argsort(lines[repeats + 1])][:MOST_NAMED]
+    for place in named.tolist():
+        user, item = table.user_names[table.users[place]], table.item_names[table.items[place]]
+        advice = "remove one of the two, or choose with --on-duplicate last or mean"
+        again = f"user {user} rates item {item} again (before on line {lines[place]})"
+        faults.add(int(lines[place + 1]), f"{again}; {advice}")
+    faults.count += len(repeats) - len(named)

@@ -1,0 +1,86 @@
+"""The command `keyhole recommend`, and what people read of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+
+from sim import show
+from sim.plain import json_text, shortened
+from sim.recommend import TOP
+from sim.recommend import recommend as find
+
+OWN = 5  # of the user's own ratings, beside what it would be shown
+MOST_NAME = 40  # characters of an identifier or a title, where several stand in a line
+
+
+def recommend(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")],
+    user: Annotated[
+        str | None, typer.Argument(metavar="USER", help="user:17, or as the data calls it. (the first that finished)")
+    ] = None,
+    top: Annotated[int, typer.Option(min=1, help="How many items.")] = TOP,
+    json_: Annotated[
+        bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else there.")
+    ] = False,
+) -> None:
+    """Show what a user would be shown: the items that it has not rated, with the stars that it predicts itself.
+
+    With the user's view this is what the party computed at home, checked against the end of its view.
+
+    Without it the profile is fitted again from the model and the data.
+    """
+    document = find(run, user, top)
+    if json_:
+        print(json_text(document))
+    else:
+        show_recommendations(document)
+
+
+def show_recommendations(document: dict[str, Any]) -> None:
+    rows, titled = document["recommendations"], any(row["title"] for row in document["recommendations"])
+    table = show.plain_table("", "rank", "item", *(["title"] if titled else []), "stars (predicted)")
+    for row in rows:
+        named = [row["title"] or ""] if titled else []
+        cells = [str(row["rank"]), shortened(identifier(row), MOST_NAME), *named, show.number(row["predicted"], 2)]
+        table.add_row(*map(escape, cells))
+    if rows:
+        show.out.print(f"[bold]What {escape(who(document))} would be shown[/]")
+        show.out.print(table)
+    else:
+        show.out.print(f"{who(document)} has rated every item, so there is none to be shown.", markup=False)
+    liked = ", ".join(f"{shortened(called(row), MOST_NAME)} ({row['stars']:g})" for row in document["rated"][:OWN])
+    count = "its only rating" if document["ratings"] == 1 else f"the best of its {document['ratings']:,} ratings"
+    show.out.print(f"Rated by itself ({count}): {liked}.", markup=False)
+    if cut := cut_words(document):
+        show.out.print(cut, markup=False)
+    ridge = "" if document["ridge"] is None else f" λ' = {document['ridge']:g}."
+    show.out.print(f"{document['note']}{ridge}", markup=False)
+
+
+def cut_words(document: dict[str, Any]) -> str:
+    """Why items with the same stars stand in an order, if several have the most there are."""
+    _, most = document["rating_range"]
+    cut = sum(row["score"] > most for row in document["recommendations"])
+    words = f"{cut} predictions are above {most:g} and are cut there; items stand in the order before the cut."
+    return words if cut > 1 else ""
+
+
+def who(document: dict[str, Any]) -> str:
+    """The party, and how the data calls it."""
+    if document["name"] is None:
+        return str(document["user"])
+    return f"{document['user']} ({shortened(document['name'], MOST_NAME)!r} in the data)"
+
+
+def identifier(row: dict[str, Any]) -> str:
+    """As the data calls the item, or its number."""
+    return f"item {row['item']}" if row["name"] is None else str(row["name"])
+
+
+def called(row: dict[str, Any]) -> str:
+    """Its title, or its identifier."""
+    return row["title"] or (f"item {row['name']}" if row["name"] is not None else identifier(row))

@@ -1,0 +1,67 @@
+"""The part of the explorer in which a reader chooses a user: the knowledge of each coalition about that one."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from markupsafe import Markup
+
+from protocol.roles import user_name
+from sim.audit.about import EXACT, MEMBER, NOISY, NOTHING, SUMS, about_user
+from sim.audit.show import name_of
+from sim.naming import Names, read_names
+from sim.plain import one_line
+
+MOST_USERS = 2000  # that can be chosen; of any other the command tells
+_WEIGHT = {NOTHING: 0, MEMBER: 0, SUMS: 1, NOISY: 2, EXACT: 3}
+_STYLES = {EXACT: "bad", NOISY: "weak", SUMS: "good", NOTHING: "good"}
+
+Told = tuple[str, str]  # style, words
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    first: str  # the user who is shown before anybody chooses: the one of whom most is known
+    rows: list[tuple[str, Told]]  # who, what it knows of that user
+    command: str  # to which a user is added
+    data: Markup  # the same of everybody, for the script
+    left_out: int  # users who cannot be chosen
+
+
+def known_of_each(folder: Path, document: dict[str, Any], n_users: int) -> About | None:
+    """None where the algebra was not asked about single users."""
+    coalitions = document["coalitions"]
+    if not coalitions or "victims" not in coalitions[0]:
+        return None
+    names, users = read_names(folder), [user_name(place) for place in range(min(n_users, MOST_USERS))]
+    found = {user: about_user(document, user, names)["rows"] for user in users}
+    first = max(users, key=lambda user: _known(found[user]))
+    whole = [name_of(row) for row in found[first]]
+    told = [(who, _told(row)) for who, row in zip(whole, found[first], strict=True)]
+    command = f"keyhole audit {shlex.quote(str(folder))} --about "
+    return About(first, told, command, _data(found, whole, names), n_users - len(users))
+
+
+def _known(rows: list[dict[str, Any]]) -> tuple[int, int, int]:
+    """Weigh what is known: the gravest of all coalitions, how many have that, and of how many items."""
+    weights = [_WEIGHT[row["knows"]] for row in rows]
+    return max(weights), weights.count(max(weights)), sum(len(row["items"]) for row in rows)
+
+
+def _told(row: dict[str, Any]) -> Told:
+    bare = row["support"] and row["knows"] == NOTHING  # no number, but which items
+    return "" if bare else _STYLES.get(row["knows"], ""), str(row["words"])
+
+
+def _data(found: dict[str, list[dict[str, Any]]], whole: list[str], names: Names) -> Markup:
+    """Write it as JSON in which the same words stand once; no text of it can end its element."""
+    places: dict[Told, int] = {}
+    users = []
+    for user, rows in found.items():
+        known = [places.setdefault(_told(row), len(places)) for row in rows]
+        users.append([user, names.user(user), known])
+    text = one_line({"who": whole, "told": list(places), "users": users})
+    return Markup(text.replace("<", "\\u003c"))  # JSON is no HTML: nothing else ends or begins anything here

@@ -1,0 +1,133 @@
+"""The commands about runs as things, words and schemes: ls, diff, watch, explain, schemes, new."""
+
+from __future__ import annotations
+
+import difflib
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+from rich.live import Live
+
+from actors.own import load_scheme
+from protocol.errors import BadInput
+from protocol.schemes import SCHEMES, find_scheme
+from sim import api, show, show_runs
+from sim.glossary import find_term
+from sim.plain import json_text, visible
+from sim.runs import diff_runs, list_runs
+from sim.scaffold import make_scaffold
+from sim.watch import Watched, follow
+
+ABORTED = 5  # the exit code of a run that was
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else there.")]
+RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")]
+
+
+def ls(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="With runs in it.")] = Path("runs"),
+    json_: AsJson = False,
+) -> None:
+    """List runs, newest first: scheme, data, ε, RMSE on held-out ratings, verdict, age."""
+    rows = list_runs(folder)
+    print(json_text(rows)) if json_ else show_runs.show_list(rows, str(folder))
+
+
+def diff(
+    first: Annotated[Path, typer.Argument(metavar="RUN1", help="The folder of a run.")],
+    second: Annotated[Path, typer.Argument(metavar="RUN2", help="Another: other wire, scheme, seed, anything.")],
+    json_: AsJson = False,
+) -> None:
+    """Put two runs side by side: configuration, accuracy, ε, bytes by edge and kind, who learns what."""
+    document = diff_runs(first, second)
+    print(json_text(document)) if json_ else show_runs.show_diff(document)
+
+
+def watch(run: RunFolder) -> None:
+    """Show a run while it goes on: who is online, error, bytes, ε so far. It ends with the run, or with Ctrl-C.
+
+    Without a terminal it prints a line for each iteration. The run does not notice.
+    """
+    try:
+        watched = _on_terminal(run) if show.out.is_terminal else _in_lines(run)
+    except KeyboardInterrupt:  # the person has seen enough, and the run goes on
+        return
+    if watched.summary is None:
+        further = f"go on with keyhole resume {shlex.quote(str(run))}"
+        _end_with(f"No process of {run} lives, and it has not come to its end: {further}.")
+    if not watched.summary["completed"]:
+        _end_with(f"The run was aborted: {watched.summary['abort']['sentence']}.")
+    show_runs.show_end(watched)
+
+
+def _end_with(sentence: str) -> NoReturn:
+    print(f"keyhole: {visible(sentence)}", file=sys.stderr)
+    raise typer.Exit(ABORTED)
+
+
+def _on_terminal(run: Path) -> Watched:
+    with Live(console=show.out, auto_refresh=False) as live:
+        for watched, _ in follow(run):
+            live.update(show_runs.watch_table(watched), refresh=True)
+    return watched
+
+
+def _in_lines(run: Path) -> Watched:
+    told = False
+    for watched, lines in follow(run):
+        if not (told or lines or watched.done):
+            print(f"keyhole: {visible(str(run))} has no iteration yet: its parties are joining.", file=sys.stderr)
+            told = True
+        for line in lines:
+            show.out.print(show_runs.watch_line(watched, line), markup=False, soft_wrap=True)
+        sys.stdout.flush()
+    return watched
+
+
+def explain(
+    term: Annotated[list[str] | None, typer.Argument(metavar="TERM", help="A word. (all of them, a line each)")] = None,
+) -> None:
+    """Explain a word that Keyhole uses: what it means, what it means for you, which command shows it."""
+    if term:
+        show_runs.show_term(find_term(" ".join(term)))
+    else:
+        show_runs.show_terms()
+
+
+def schemes(
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="One of them, or module:Class. (all)")] = None,
+    json_: AsJson = False,
+) -> None:
+    """List the schemes, or show one with its claims, weaknesses and options."""
+    if name is None:
+        rows = api.schemes()
+        print(json_text(rows)) if json_ else show_runs.show_schemes(rows)
+        return
+    row = one_scheme(name)
+    print(json_text(row)) if json_ else show_runs.show_scheme({**row, "run_as": name})
+
+
+def one_scheme(name: str) -> dict[str, Any]:
+    """Describe one scheme; `BadInput` proposes the nearest name."""
+    if ":" not in name and name not in SCHEMES:
+        near = difflib.get_close_matches(name.lower(), SCHEMES, 1, 0.5)
+        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(SCHEMES)}, or module:Class."
+        raise BadInput(f"There is no scheme {name!r}: {hint}")
+    load_scheme(name)
+    return api.describe_scheme(find_scheme(name))
+
+
+def new(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Of the module, such as my_scheme.")],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="The folder for both files.")] = Path(),
+) -> None:
+    """Write a scheme of your own that runs, and its test: two files to change."""
+    scheme, test = make_scaffold(name, out)
+    print(scheme)
+    print(test)
+    cls = next(line for line in scheme.read_text("utf-8").splitlines() if line.startswith("class "))
+    where = "" if out == Path() else f"cd {out} && "
+    print(f"Run it:  {where}keyhole run --scheme {name}:{cls[6:].partition('(')[0]}", file=sys.stderr)
+    print(f"Test it: {where}python -m pytest {test.name}", file=sys.stderr)

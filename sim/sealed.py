@@ -1,0 +1,108 @@
+"""Answers that this account has worked out itself, kept for the next time: whoever else wrote them is not believed.
+
+A file is JSON with a message authentication code under a random key, which lies in the account's cache folder and is
+readable by its owner alone. A folder may come from somebody else, so a file whose code is another is as good as none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import hmac
+import json
+import math
+import os
+import stat
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sim import untrusted
+from sim.data import cache_folder
+from sim.folder import replace_private
+from sim.plain import jsonable
+
+KEY, KEY_BYTES = "answers.key", 32
+CODE = "code"  # the entry with the authentication code
+MOST_BYTES = 1 << 26
+
+
+def read(folder: Path, name: str, purpose: str) -> dict[str, Any] | None:
+    """What this account once wrote for this purpose; None if there is nothing, or if another wrote or changed it."""
+    secret = _secret()
+    if secret is None:
+        return None
+    try:
+        document = untrusted.read_json(folder, name, MOST_BYTES)
+    except (OSError, ValueError):
+        return None
+    if not isinstance(document, dict) or not isinstance(code := document.pop(CODE, None), str):
+        return None
+    with contextlib.suppress(ValueError, TypeError, UnicodeError):
+        if hmac.compare_digest(code.encode(), _code(secret, purpose, document).encode()):
+            return dict(_numbers(document))
+    return None
+
+
+def _numbers(value: Any) -> Any:
+    """Infinity as a number again."""
+    if isinstance(value, dict):
+        return {name: _numbers(entry) for name, entry in value.items()}
+    if isinstance(value, list):
+        return [_numbers(entry) for entry in value]
+    return {"inf": math.inf, "-inf": -math.inf}.get(value, value) if isinstance(value, str) else value
+
+
+def write(path: Path, purpose: str, document: dict[str, Any]) -> bool:
+    """Keep it, readable by its owner alone; False where that cannot be, which is no fault of anybody's."""
+    secret = _secret()
+    if secret is None:
+        return False
+    plain = jsonable(document)
+    try:
+        if not path.parent.is_dir():  # of a run folder it is there
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        replace_private(path, json.dumps({**plain, CODE: _code(secret, purpose, plain)}, allow_nan=False) + "\n")
+    except OSError:
+        return False
+    return True
+
+
+def _code(secret: bytes, purpose: str, document: dict[str, Any]) -> str:
+    text = json.dumps([purpose, document], sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hmac.new(secret, text.encode(), hashlib.sha256).hexdigest()
+
+
+def _secret() -> bytes | None:
+    """The key of this account, made when it is first asked for; None where there is no private place for it."""
+    path = cache_folder() / KEY
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with contextlib.suppress(FileExistsError):
+            made = path.with_name(f"{KEY}.{os.getpid()}")
+            with os.fdopen(os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "wb") as file:
+                file.write(os.urandom(KEY_BYTES))
+            try:
+                os.link(made, path)  # in one step, and only if there is none
+            finally:
+                os.unlink(made)
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+            found = os.fstat(file.fileno())
+            private = stat.S_ISREG(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077
+            secret = file.read(KEY_BYTES + 1)
+            return secret if private and len(secret) == KEY_BYTES else None
+    return None
+
+
+@functools.cache
+def code_version() -> str:
+    """A digest over Keyhole's version, its own source and numpy's version: other code may answer otherwise."""
+    digest = hashlib.sha256(f"{metadata.version('keyhole')} {np.__version__}\n".encode())
+    root = Path(__file__).parent.parent
+    for package in ("protocol", "sim"):
+        for path in sorted((root / package).rglob("*.py")):
+            digest.update(f"{path.relative_to(root)}\n".encode() + path.read_bytes())
+    return digest.hexdigest()

@@ -1,0 +1,231 @@
+"""Print what people read of `keyhole ls`, `diff`, `watch`, `explain` and `schemes`."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from rich import box
+from rich.markup import escape
+from rich.table import Table
+
+from sim.glossary import TERMS, Term
+from sim.show import figure, number, out, plain_table, size
+from sim.watch import Line, Watched
+
+MOST_CELL = 40  # characters of a text in a table that others wrote
+MOST_KINDS = 20  # rows of a table by kind
+_VERDICTS = {"within-claims": "as declared", "beyond-claims": "beyond claims", None: "not audited"}
+_CLAIMS = {"refuted": "claim refuted", "holds": "claim holds", "not-tested": "claim not tested"}
+
+
+def show_list(rows: list[dict[str, Any]], folder: str) -> None:
+    if not rows:
+        out.print(f"There are no runs in {folder}: keyhole run makes one.", markup=False, soft_wrap=True)
+        return
+    table = _open("Runs, newest first", "run", "scheme", "data", "ε", "RMSE", "verdict", "age")
+    for row in rows:
+        state = row["state"] if row["state"] != "completed" else verdict_words(row)
+        name, scheme, data = (_short(row[key], 26) for key in ("run", "scheme", "data"))
+        rmse = number(row["test_rmse"])
+        table.add_row(name, scheme, data, escape(_short(_epsilon(row["epsilon"]), 8)), escape(_short(rmse, 8)), state,
+                      age(row["age_seconds"]))  # fmt: skip
+    out.print(table)
+    for row in rows:
+        if row["problem"]:
+            out.print(row["problem"], markup=False, soft_wrap=True)
+    if any(row["verdict"] is None and row["state"] == "completed" for row in rows):
+        out.print("A verdict comes from: keyhole audit RUN", markup=False)
+
+
+def verdict_words(row: dict[str, Any]) -> str:
+    claim = _CLAIMS.get(row["published_claim"] or "")
+    return ", ".join([_VERDICTS[row["verdict"]], *([claim] if claim else [])])
+
+
+def _epsilon(value: Any) -> str:
+    return "∞" if isinstance(value, float) and math.isinf(value) else figure(value)
+
+
+def age(seconds: float) -> str:
+    """Tell an age in the unit that matters: "3 min", "2 days"."""
+    for unit, length in (("days", 86400), ("h", 3600), ("min", 60)):
+        if 2 * length <= seconds < math.inf or (unit != "days" and length <= seconds < math.inf):
+            return f"{seconds / length:.0f} {unit}"
+    return f"{seconds:.0f} s" if math.isfinite(seconds) else "–"
+
+
+def _short(value: Any, most: int = MOST_CELL) -> str:
+    """Cut a text to its beginning, or a path to its end; without markup of its own."""
+    text = "–" if value is None else str(value)
+    if len(text) > most:
+        text = f"…{text[1 - most:]}" if "/" in text else f"{text[: most - 1]}…"
+    return escape(text)
+
+
+def _open(title: str, *columns: str) -> Table:
+    """Make a table without lines between its columns, so that it fits 80 of them."""
+    table = plain_table(title, *columns)
+    table.box, table.padding = box.SIMPLE_HEAD, (0, 1, 0, 0)
+    return table
+
+
+# --- two runs --------------------------------------------------------------------------------------------------------
+
+
+def show_diff(document: dict[str, Any]) -> None:
+    one, other = (row["run"] for row in document["runs"])
+    out.print(f"[bold]first[/]  {escape(one)}", soft_wrap=True)
+    out.print(f"[bold]second[/] {escape(other)}", soft_wrap=True)
+    if not document["configuration"]:
+        out.print("Both have the same configuration.")
+    else:
+        _show_pairs("Configured differently", document["configuration"], _short)
+    _show_pairs("Accuracy", document["accuracy"], lambda value: escape(number(value)), signed=True)
+    _show_pairs("ε", document["epsilon"], lambda value: _short(figure(value)))
+    _show_bytes(document["bytes"])
+    if document["knowledge"]:
+        _show_pairs("Who learns what", document["knowledge"], _knows)
+    for note in document["notes"]:
+        out.print(note, markup=False, soft_wrap=True)
+
+
+def _show_pairs(title: str, rows: list[dict[str, Any]], cell: Any, signed: bool = False) -> None:
+    if not rows:
+        return
+    table = _open(title, "", "first", "second", *(["difference"] if signed else []))
+    for row in rows:
+        difference = row.get("difference")
+        last = ["–" if difference is None else f"{difference:+.3g}"] if signed else []
+        table.add_row(_short(row["what"]), cell(row["first"]), cell(row["second"]), *last)
+    out.print(table)
+
+
+def _knows(row: dict[str, Any] | None) -> str:
+    if row is None:
+        return "–"
+    number_of = f"{row['stands_for']} such users: " if row["stands_for"] > 1 else ""
+    return escape(number_of + "; ".join([row["works_out"] or row["determines"] or "–", *row["measured"][:1]]))
+
+
+def _show_bytes(document: dict[str, Any]) -> None:
+    table = _open("Wire bytes (iterations: mean of one)", "when", "from → to", "first", "second", "second / first")
+    for column in table.columns[2:]:
+        column.justify, column.no_wrap = "right", True
+    for row in document["edges"]:
+        edge = f"{row['sender']} → {row['receiver']}"
+        table.add_row(row["when"], edge, size(row["first"]), size(row["second"]), _ratio(row))
+    total = document["total"]
+    table.add_section()
+    table.add_row("in all", "", size(total["first"]), size(total["second"]), _ratio(total))
+    out.print(table)
+    changed = [row for row in document["kinds"] if row["first"] != row["second"]]
+    if not changed:
+        return
+    table = _open("Kinds whose bytes differ", "when", "kind", "first", "second")
+    for column in table.columns[2:]:
+        column.justify, column.no_wrap = "right", True
+    for row in changed[:MOST_KINDS]:
+        table.add_row(row["when"], _short(row["kind"]), size(row["first"]), size(row["second"]))
+    out.print(table)
+    if len(changed) > MOST_KINDS:
+        out.print(f"… and {len(changed) - MOST_KINDS} more: --json has all of them.")
+
+
+def _ratio(row: dict[str, Any]) -> str:
+    return f"{row['second'] / row['first']:.3g}" if row["first"] and row["second"] is not None else "–"
+
+
+# --- a run that goes on ----------------------------------------------------------------------------------------------
+
+
+def watch_line(watched: Watched, line: Line) -> str:
+    """Tell one iteration in one line."""
+    if line["iteration"] < 0:
+        return f"set-up done · {size(line['bytes'])}"
+    error = "" if line["train_mae"] is None else f" · train MAE {number(line['train_mae'])}"
+    done = f"iteration {line['iteration'] + 1} of {watched.params.iterations}"
+    epsilon, _ = watched.epsilon(line["iteration"] + 1)
+    so_far = f"so far {size(line['bytes_so_far'])}, ε {_epsilon(epsilon)}"
+    return f"{done} · {_turnout(line, watched)}{error} · {so_far}"
+
+
+def _turnout(line: Line, watched: Watched) -> str:
+    return f"{number(line['online'])} of {watched.params.n_users} online, {number(line['contributors'])} contributed"
+
+
+def watch_table(watched: Watched) -> Table:
+    """Draw the state of now, for a terminal."""
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    table.add_row("[bold]run[/]", escape(str(watched.folder)))
+    line = watched.latest
+    if line is None:
+        table.add_row("iterations", f"0 of {watched.params.iterations}: the parties are joining")
+        return table
+    seconds = number(line["seconds"])
+    table.add_row("iterations", f"{watched.done} of {watched.params.iterations}, the last in {seconds} s")
+    table.add_row("online", escape(f"{_turnout(line, watched)}, {number(line['dropouts'])} too late"))
+    for name, words in (("invited", "who"), ("present", "came"), ("absent", "went")):
+        if line["course"].get(name):
+            table.add_row(words, f"users {_short(line['course'][name], 60)}")
+    table.add_row("train MAE", escape(number(line["train_mae"])))
+    table.add_row("bytes", f"{size(watched.bytes)} so far, {size(line['bytes'])} in the last iteration")
+    epsilon, words = watched.epsilon(watched.done)
+    table.add_row("ε so far", escape(f"{_epsilon(epsilon)} ({words})"))
+    return table
+
+
+def show_end(watched: Watched) -> None:
+    """Print the final figures of a run that has completed."""
+    summary = watched.summary
+    assert summary is not None
+    accuracy, accounted = summary["accuracy"], summary["privacy"]["accounted"]
+    rmse = f"test RMSE {number(accuracy['test_rmse'])} (unprotected {number(accuracy['plain']['test_rmse'])})"
+    epsilon = f"ε claimed {figure(summary['privacy']['claimed_epsilon'])}, accounted {figure(accounted['epsilon'])}"
+    total = f"{size(summary['bytes']['total'])} in all"
+    out.print(f"Completed: {rmse}; {total}; {epsilon}.", markup=False, soft_wrap=True)
+
+
+# --- words and schemes -----------------------------------------------------------------------------------------------
+
+
+def show_terms() -> None:
+    width = max(map(len, TERMS))
+    for term in TERMS.values():
+        out.print(f"[bold]{term.name:{width}}[/]  {escape(term.line)}")
+    out.print("More about one of them: keyhole explain TERM")
+
+
+def show_term(term: Term) -> None:
+    out.print(f"[bold]{term.name}[/]: {escape(term.line)}")
+    out.print(term.meaning, markup=False)
+    out.print(f"For you: {term.for_you}", markup=False)
+    out.print(f"See it: {term.command}", markup=False)
+
+
+def show_schemes(rows: list[dict[str, Any]]) -> None:
+    table = _open("Schemes", "name", "what it is", "parties")
+    table.columns[0].no_wrap = True
+    for row in rows:
+        table.add_row(escape(row["name"]), escape(row["title"]), ", ".join(row["parties"]))
+    out.print(table)
+    out.print("Claims, weaknesses and options of one: keyhole schemes NAME")
+
+
+def show_scheme(row: dict[str, Any]) -> None:
+    out.print(f"[bold]{escape(row['name'])}[/]: {escape(row['title'])}")
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    options = [f"{name}={'auto' if value is None else value}" for name, value in row["options"].items()]
+    for label, words in (
+        ("parties", ", ".join(row["parties"])),
+        ("claims", row["claims"]),
+        ("ε is per", row["unit"]),
+        ("known weaknesses", ", ".join(row["known_weaknesses"]) or "none declared"),
+        ("options", ", ".join(options) or "none"),
+        ("source", row["source"]),
+    ):
+        table.add_row(label, escape(words))
+    out.print(table)
+    out.print(f"Run it: keyhole run --scheme {row['run_as']}", markup=False, soft_wrap=True)

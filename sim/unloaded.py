@@ -1,0 +1,100 @@
+"""A stand-in for a scheme whose code nobody has allowed to load: it has a name and parties, and does nothing.
+
+What a folder says by itself can still be asked: chain, signatures, heads, bytes, how many frames of which kind. What
+only the scheme's code knows (roles, messages, formula, claims) is refused with the sentence that says how to allow it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+import msgpack
+
+from protocol.codec import Codec
+from protocol.course import Course
+from protocol.framing import HEAD_BYTES, Flow
+from protocol.messages import Hello
+from protocol.params import Params
+from protocol.roles import RECOMMENDER, THIRD_PARTY, Role, UserInput
+from protocol.schemes import Scheme, Setting, UntrustedScheme
+from protocol.seating import Card
+from protocol.tape import Tape
+from sim import untrusted
+from sim.bounds import check_params
+
+_SERVER = re.compile(r"[a-z][a-z0-9_]{0,63}")
+_SERVER_FILE = re.compile(rf"({_SERVER.pattern})\.view")
+_MOST_SERVERS = 100
+_MOST_KINDS = 16  # fields of a frame
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatedParams(Params):
+    stated: dict[str, Any]  # [params] of run.toml as it is, with what the scheme adds
+
+    def digest(self) -> bytes:
+        return hashlib.sha256(msgpack.packb(self.stated)).digest()
+
+
+class Unloaded(Scheme):
+    title = source = claims = unit = "not known: the scheme is not loaded"
+    messages = (Hello,)
+    params_class = StatedParams
+    factorizes = False
+
+    def _refuse(self) -> NoReturn:
+        words = "is not loaded, and this cannot be asked without it: add --trust-scheme if you trust its code"
+        raise UntrustedScheme(f"The scheme {self.name!r} {words}.")
+
+    def make_role(self, party: str, setting: Setting, tape: Tape, inputs: UserInput | None) -> Role:
+        self._refuse()
+
+    def max_frame(self, params: Params) -> int:
+        self._refuse()
+
+    def formula(self, params: Params, course: Course) -> Iterator[Flow]:
+        self._refuse()
+
+    def make_codec(self, params: Params) -> Codec:
+        self._refuse()
+
+
+def is_loaded(card: Card) -> bool:
+    return not isinstance(card.scheme, Unloaded)
+
+
+def unloaded_card(folder: Path, stated: dict[str, Any], run_id: bytes, simulation: bool) -> Card:
+    """`KeyError` or `ValueError` where the parameters are not even those that every scheme has."""
+    known = {entry.name: stated[entry.name] for entry in dataclasses.fields(Params)}
+    params = StatedParams(**known, stated=stated)
+    check_params(params)
+    scheme = type("Unloaded", (Unloaded,), {"name": params.scheme, "servers": _servers(folder)})
+    return Card(scheme(), params, run_id, simulation)
+
+
+def _servers(folder: Path) -> tuple[str, ...]:
+    """Whoever keeps a view or sent anything and is no user; the usual two where nobody did."""
+    usual, found = (RECOMMENDER, THIRD_PARTY), set()
+    with contextlib.suppress(OSError):
+        found = {match[1] for file in (folder / "views").iterdir() if (match := _SERVER_FILE.fullmatch(file.name))}
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        ends = "->".join(untrusted.read_json(folder, "summary.json")["bytes"]["edges"]).split("->")
+        found |= {name for name in ends if name != "user" and _SERVER.fullmatch(name)}
+    ordered = sorted(found, key=lambda name: (usual.index(name) if name in usual else len(usual), name))
+    return tuple(ordered[:_MOST_SERVERS]) or usual
+
+
+def kind_of_frame(frame: bytes) -> str:
+    """Name the kind of a frame by its number on the wire: what that number means only the scheme knows."""
+    try:
+        body = msgpack.unpackb(frame[:-HEAD_BYTES], max_array_len=_MOST_KINDS, max_map_len=0, max_str_len=0)
+    except (ValueError, msgpack.UnpackException):
+        return "unreadable"
+    return f"kind {body[0]}" if type(body) is list and body and type(body[0]) is int else "unreadable"

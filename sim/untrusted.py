@@ -1,0 +1,207 @@
+"""Reading what somebody else hands over: a run folder is data, whoever made it.
+
+Every file of a folder is opened here. Only regular files are (a FIFO or a device would hang a reader), and no link that
+leads out of the folder is followed. What a file claims of its own size is held against what there is before memory is
+taken for it. Whatever is wrong is an `Unreadable`, or a `ValueError` that says what.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+import os
+import re
+import stat
+import tomllib
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO, NoReturn
+
+import numpy as np
+import numpy.typing as npt
+
+from protocol.errors import BadInput
+
+BUFFER = 1 << 20  # of a file that is read through
+MOST_TOML_BYTES = 1 << 16  # a run.toml has two thousand or so
+MOST_JSON_BYTES = 1 << 26
+MOST_BYTES_PER_USER = 1 << 11  # in files that list all users, beyond a megabyte
+MOST_NUMBERS = 5 * 10**7  # of an array
+MOST_DEPTH = 32
+_FOLDER = re.compile(r"views|model|keys|users-[0-9]+")
+_FILE = re.compile(r"^lock$|\.(view|cut|json|jsonl|toml|npy|log|part|key|html|txt)$")
+_READING = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+
+
+class Unreadable(BadInput, OSError):
+    """A file that must not be opened: an `OSError` to whoever reports it with others, else one sentence."""
+
+    def __init__(self, path: Path, why: str) -> None:
+        super().__init__(errno.EINVAL, why, str(path))
+
+    def __str__(self) -> str:
+        return f"{self.filename} {self.strerror}: put the file itself there."
+
+
+def open_inside(folder: Path, name: str, buffer: int = BUFFER) -> BinaryIO:
+    """Open a file of a folder to read it; `name` is its path in the folder."""
+    path = folder / name
+    if leads_out(folder, name):
+        raise Unreadable(path, "is a link that leads out of its folder")
+    return open_regular(path, buffer)
+
+
+def open_regular(path: Path, buffer: int = BUFFER) -> BinaryIO:
+    """Open a regular file to read it, and nothing else: opening a FIFO would wait for somebody who writes."""
+    try:
+        file = os.open(path, _READING)
+    except FileNotFoundError:
+        raise
+    except OSError as error:  # a socket, or somebody else's
+        raise Unreadable(path, f"cannot be opened ({error.strerror})") from None
+    if not stat.S_ISREG(os.fstat(file).st_mode):
+        os.close(file)
+        raise Unreadable(path, "is not a regular file")
+    return os.fdopen(file, "rb", buffer)
+
+
+def leads_out(folder: Path, name: str) -> bool:
+    """Whether a link on the way from the folder to the file ends elsewhere."""
+    path, links = str(folder), False
+    for part in name.split("/"):
+        path = f"{path}/{part}"
+        links = links or os.path.islink(path)
+    try:
+        return links and not Path(path).resolve().is_relative_to(folder.resolve())
+    except (OSError, RuntimeError):  # a link to itself
+        return True
+
+
+def is_there(folder: Path, name: str) -> bool:
+    """Whether there is a regular file, in the folder or where a link in it leads."""
+    return (folder / name).is_file()
+
+
+def view_files(folder: Path) -> Iterator[str]:
+    """Name all views in a folder, as paths in it; links are none."""
+    if os.path.islink(folder / "views"):
+        return
+    for place, _, files in os.walk(folder / "views"):
+        for name in files:
+            path = f"{place}/{name}"
+            if name.endswith(".view") and stat.S_ISREG(os.lstat(path).st_mode):
+                yield os.path.relpath(path, folder)
+
+
+def refuse_links(folder: Path) -> None:
+    """Before a process writes into a folder: all in it must be files and folders, each where it belongs."""
+    for place, folders, files in os.walk(folder):
+        for name in (*folders, *files):
+            mode = os.lstat(f"{place}/{name}").st_mode
+            if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISSOCK(mode)):
+                raise Unreadable(Path(place) / name, "is a link, a FIFO or a device, and a run is written to")
+            wanted = stat.S_ISDIR if _FOLDER.fullmatch(name) else stat.S_ISREG
+            if (_FOLDER.fullmatch(name) or _FILE.search(name)) and not wanted(mode):
+                raise Unreadable(Path(place) / name, "is neither a file where one belongs nor a folder where one does")
+
+
+def read_bytes(folder: Path, name: str, most: int = MOST_JSON_BYTES) -> bytes:
+    with open_inside(folder, name) as stream:
+        return read_at_most(stream, most)
+
+
+def read_at_most(stream: BinaryIO, most: int) -> bytes:
+    """All of it; `ValueError` if that is more."""
+    data = stream.read(most + 1)
+    if len(data) > most:
+        raise ValueError(f"it has more than {most} bytes")
+    return data
+
+
+# --- text ------------------------------------------------------------------------------------------------------------
+
+
+def parse_toml(data: bytes) -> dict[str, Any]:
+    try:
+        document = tomllib.loads(data.decode())
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    check_depth(document)
+    return document
+
+
+def read_json(folder: Path, name: str, most: int = MOST_JSON_BYTES) -> Any:
+    return parse_json(read_bytes(folder, name, most))
+
+
+def parse_json(data: bytes) -> Any:
+    try:
+        document = json.loads(data, parse_constant=_refuse_constant)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    check_depth(document)
+    return document
+
+
+def read_lines(folder: Path, name: str, most_bytes: int, most_lines: int) -> Iterator[bytes]:
+    """Go through a file line by line; every line ends with a newline, or `ValueError` says which does not."""
+    with open_inside(folder, name) as stream:
+        number = 0
+        while line := stream.readline(most_bytes + 1):
+            number += 1
+            if not line.endswith(b"\n") or number > most_lines:
+                long = len(line) > most_bytes or number > most_lines
+                raise ValueError(f"line {number} {'is more than this run can have' if long else 'is cut off'}")
+            yield line
+
+
+def check_depth(value: Any, most: int = MOST_DEPTH) -> None:
+    """Refuse what is nested so deeply that walking through it would exhaust the stack."""
+    level = [value]
+    for _ in range(most):
+        level = [child for node in level if isinstance(node, (dict, list)) for child in _children(node)]
+        if not level:
+            return
+    raise ValueError("it is nested too deeply")
+
+
+def _children(node: dict[Any, Any] | list[Any]) -> Any:
+    return node.values() if isinstance(node, dict) else node
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no number of JSON")
+
+
+def most_bytes(n_users: int) -> int:
+    """Of a file that lists all users."""
+    return (1 << 20) + MOST_BYTES_PER_USER * n_users
+
+
+# --- arrays ----------------------------------------------------------------------------------------------------------
+
+
+def map_array(folder: Path, name: str) -> npt.NDArray[np.float64]:
+    """Map a file of numpy's with two-dimensional float64 numbers; it must be exactly as long as its header says."""
+    with open_inside(folder, name) as stream:
+        size = os.fstat(stream.fileno()).st_size
+        try:
+            shape, by_columns, dtype = _read_header(stream)
+        except Exception as error:  # numpy's reader of headers raises what its tokenizer raises
+            raise ValueError(f"its header cannot be read ({type(error).__name__})") from None
+        if dtype != np.dtype("<f8") or by_columns or len(shape) != 2 or min(shape) < 1:
+            raise ValueError(f"{dtype} of shape {shape}")
+        if math.prod(shape) > MOST_NUMBERS or stream.tell() + math.prod(shape) * dtype.itemsize != size:
+            raise ValueError(f"{size} bytes are not those of shape {shape}")
+        return np.memmap(stream, dtype, "r", stream.tell(), shape)
+
+
+def _read_header(stream: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if np.lib.format.read_magic(stream) != (1, 0):
+            raise ValueError("another version")
+        shape, by_columns, dtype = np.lib.format.read_array_header_1_0(stream)
+    return shape, by_columns, dtype

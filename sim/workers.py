@@ -1,0 +1,113 @@
+"""Worker processes that start afresh, so that none inherits threads or sockets, and that import what we would.
+
+Whoever waits for them waits in `Workers.completed`: it ends with a typed reason if a worker has ended, or if none has
+taken any processor time for `PATIENCE` seconds. However long its work takes, a worker that computes is at work.
+
+A fresh Python looks into the current folder first, before the standard library; PYTHONSAFEPATH tells it not to. What a
+person trusted here is loaded there as well, because work refers to its classes by name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing.process import BaseProcess
+from typing import Any, TypeVar
+
+import psutil
+
+from actors.own import load_scheme
+from actors.patience import Watchdog
+from protocol.errors import Aborted, BadInput, Reason
+from protocol.schemes import own_schemes
+
+SAFE_PATH = "PYTHONSAFEPATH"
+PATIENCE = 120.0  # seconds without processor time: a machine may be busy, or asleep for a while
+_LOOK_SECONDS = 1.0
+
+Result = TypeVar("Result")
+
+
+class Workers:
+    """A pool of processes. Those that were there before it was made are none of its own."""
+
+    def __init__(self, pool: ProcessPoolExecutor) -> None:
+        self._pool = pool
+        self._others = set(multiprocessing.active_children())
+
+    def submit(self, work: Callable[..., Result], *arguments: Any) -> Future[Result]:
+        return self._pool.submit(work, *arguments)
+
+    def completed(self, futures: Iterable[Future[Result]], patience: float = PATIENCE) -> Iterator[Result]:
+        """Yield the result of each piece of work as it is done."""
+        left, watchdog, taken = set(futures), Watchdog(patience), 0.0
+        try:
+            while left:
+                done, left = wait(left, _LOOK_SECONDS, FIRST_COMPLETED)
+                for future in done:
+                    yield future.result()
+                if done or (now := self._processor_seconds()) > taken:
+                    watchdog.moved()
+                    taken = taken if done else now
+                elif watchdog.is_stalled():
+                    raise Aborted(Reason.STALLED, f"for {patience:.0f} s: {self._describe()}")
+        except BrokenProcessPool:
+            words = "a worker process; was it killed, or is there too little memory?"
+            raise Aborted(Reason.PARTY_DIED, words) from None
+
+    def kill(self) -> None:
+        for worker in self._own():
+            worker.kill()
+
+    def _own(self) -> list[BaseProcess]:
+        return [worker for worker in multiprocessing.active_children() if worker not in self._others]
+
+    def _processes(self) -> Iterator[psutil.Process]:
+        for worker in self._own():
+            with contextlib.suppress(psutil.Error, ValueError):
+                yield psutil.Process(worker.pid)
+
+    def _processor_seconds(self) -> float:
+        """Add up what all workers have taken; it falls when one ends, and only counts when it rises."""
+        total = 0.0
+        for process in self._processes():
+            with contextlib.suppress(psutil.Error):
+                times: Any = process.cpu_times()
+                total += times.user + times.system
+        return total
+
+    def _describe(self) -> str:
+        states = [f"worker process {process.pid} is {process.status()}" for process in self._processes()]
+        return "; ".join(states) or "there is no worker process"
+
+
+@contextlib.contextmanager
+def worker_pool(workers: int) -> Iterator[Workers]:
+    """Make a pool of so many processes, and end them; at once if something is raised, whatever they compute."""
+    before = os.environ.get(SAFE_PATH)
+    os.environ[SAFE_PATH] = "1"
+    context = multiprocessing.get_context("spawn")
+    try:
+        with ProcessPoolExecutor(workers, context, _load, (own_schemes(),)) as pool:
+            made = Workers(pool)
+            try:
+                yield made
+            except BaseException:
+                made.kill()
+                raise
+    finally:
+        if before is None:
+            del os.environ[SAFE_PATH]
+        else:
+            os.environ[SAFE_PATH] = before
+
+
+def _load(schemes: Iterable[str]) -> None:
+    """In a worker: one that cannot be loaded here, because the current folder is another now, may not be needed."""
+    for name in schemes:
+        with contextlib.suppress(BadInput):
+            load_scheme(name)

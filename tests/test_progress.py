@@ -1,0 +1,99 @@
+"""How far a command is."""
+
+from __future__ import annotations
+
+import pytest
+
+from sim import progress as module
+from sim.progress import FIRST_SECONDS, PERCENT, SECONDS, Progress
+
+
+class Clock:
+    """Waits that end when the test says so: `steps` are done one after the other, each during one wait."""
+
+    def __init__(self, *steps):
+        self.steps = list(steps)
+        self.waits = []
+
+    def __call__(self, seconds):
+        self.waits.append(seconds)
+        if not self.steps:
+            return True
+        self.steps.pop(0)()
+        return False
+
+
+def lines_of(capsys):
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    return captured.err.splitlines()
+
+
+def test_without_a_terminal_there_is_a_line_every_few_seconds(capsys):
+    clock = Clock()
+    progress = Progress("joining", 943, "users", wait=clock)
+    clock.steps = [lambda: progress.advance(512), lambda: progress.advance(431), lambda: progress.begin("drawing")]
+    with progress:
+        pass
+    assert lines_of(capsys) == ["keyhole: joining: 512 of 943 users", "keyhole: joining: 943 of 943 users",
+                                "keyhole: drawing"]  # fmt: skip
+    assert clock.waits == [FIRST_SECONDS, SECONDS, SECONDS, SECONDS]
+
+
+def test_what_is_done_at_once_says_nothing(capsys):
+    with Progress("auditing", 10) as progress:
+        progress.advance(10)
+    assert lines_of(capsys) == []
+
+
+def test_quiet_is_silent_however_long_it_takes(capsys):
+    clock = Clock(lambda: None)
+    with Progress("auditing", 10, quiet=True, wait=clock) as progress:
+        progress.advance()
+    assert lines_of(capsys) == [] and clock.waits == []
+
+
+@pytest.mark.parametrize(
+    ("total", "unit", "done", "text"),
+    [
+        (None, "", 0, "stage"),
+        (8000, PERCENT, 2000, "stage: 25 %"),
+        (8000, PERCENT, 0, "stage: 0 %"),
+        (1682, "items", 1200, "stage: 1,200 of 1,682 items"),
+        (None, "items", 3, "stage: 3 items"),
+    ],
+)
+def test_a_line_says_how_much_is_done_of_how_much(total, unit, done, text):
+    progress = Progress("stage", total, unit, quiet=True)
+    progress.to(done)
+    assert progress.text == text
+
+
+def test_a_total_that_is_known_later_replaces_the_first(capsys):
+    progress = Progress("stage", quiet=True)
+    progress.to(3, 12)
+    assert progress.text == "stage: 3 of 12"
+
+
+def test_on_a_terminal_the_line_is_live_and_carries_no_control_character(monkeypatch):
+    shown = []
+
+    class Status:
+        def start(self):
+            shown.append("start")
+
+        def stop(self):
+            shown.append("stop")
+
+        def update(self, text):
+            shown.append(text)
+
+    class Terminal:
+        def isatty(self):
+            return True
+
+    monkeypatch.setattr(module.err, "status", lambda text: Status())
+    monkeypatch.setattr(module.sys, "stderr", Terminal())
+    with Progress("reading a\x1b[2Jb", 2) as progress:
+        progress.advance()
+    assert shown == [r"reading a⟨U+001B⟩[2Jb: 0 of 2", "start", "reading a⟨U+001B⟩[2Jb: 1 of 2", "stop"]
