@@ -9,6 +9,7 @@ import zmq
 from support_tamper import copy_of, small_folder
 
 from actors.transport import Gate
+from protocol import schemes
 from sim.data import cache_folder
 
 
@@ -28,6 +29,15 @@ def own_environment(monkeypatch):
     """Undo what a command that is called in this process does to the environment, which it means for its children."""
     monkeypatch.setenv("PYTHONSAFEPATH", "")
     monkeypatch.delenv("PYTHONSAFEPATH")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def own_schemes():
+    """Forget after each file the schemes that its tests loaded: errors are blamed on a loaded scheme."""
+    before = dict(schemes._OWN)
+    yield
+    schemes._OWN.clear()
+    schemes._OWN.update(before)
 
 
 @pytest.fixture
