@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import brentq
 from scipy.special import log_ndtr
 
 from protocol.noise import floor_of
@@ -82,6 +81,7 @@ def gaussian_epsilon(mu: float, delta: float = DELTA) -> float:
     largest = mu * mu / 2 + mu * math.sqrt(2 * math.log(1 / delta)) + 1
     if mu > HUGE_MU:
         return largest
+    from scipy.optimize import brentq  # slow to import
     return float(brentq(excess, 0.0, largest, xtol=1e-9))
 
 

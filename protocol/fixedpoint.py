@@ -17,7 +17,6 @@ import math
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import brentq
 
 from protocol.errors import BadInput
 from protocol.ring import Label, Ring, RingArray
@@ -48,6 +47,7 @@ def noise_reach(noise_scale: float, draws: int) -> float:
     if noise_scale == 0:
         return 0.0
     log_target = math.log(WRAP_PROBABILITY / draws)
+    from scipy.optimize import brentq  # slow to import
     ratio = brentq(lambda x: math.log1p(x / 2) - x - log_target, 0.0, 10_000.0)
     return float(ratio * noise_scale)
 

@@ -7,7 +7,6 @@ servers said so while it went on; what each user rated follows from the data and
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -21,13 +20,13 @@ from protocol.course import Attempt, Course, Numbers, Turn, read_spans
 from protocol.errors import BadInput
 from protocol.messages import SETUP
 from protocol.params import WIRES, Params, require
-from protocol.roles import user_index, user_name
 from protocol.schemes import Scheme
 from protocol.view import Broken
 from sim import kernel, paper, untrusted
 from sim.data import Column
 from sim.evidence import Case, at_rest, open_case
 from sim.ledger import SUMMARY, Facts, Ledger, count_of, read_ledger
+from sim.naming import read_names
 from sim.supports import Supports, supports_of
 from sim.traffic import (
     Forecast,
@@ -45,7 +44,6 @@ from sim.traffic import (
 )
 from sim.unloaded import is_loaded
 
-NAMES = "names.json"
 _SPANS = re.compile(r"(\d{1,10}(-\d{1,10})?(,\d{1,10}(-\d{1,10})?)*)?")
 
 
@@ -64,7 +62,7 @@ def bandwidth(
     check_by(by)
     require(user is None or by in (None, "party"), f"--user gives rows by party: leave --by {by} out.")
     case = open_case(folder, unloaded=True)
-    party = None if user is None else find_user(case, user)
+    party = None if user is None else read_names(folder).find_user(user, case.card.params.n_users, folder)
     by = "party" if party is not None else by
     with at_rest(folder):
         summary = _completed(folder)
@@ -89,22 +87,6 @@ def _forecast(case: Case, params: Params, ledger: Ledger, supports: Supports, by
     forecast = Forecast(params.n_users if by == "party" else 0)
     forecast.add(scheme.predict(params, course_of(scheme, params, supports.rated, ledger)))
     return forecast
-
-
-def find_user(case: Case, name: str) -> str:
-    """Find a user by `user:17` or by the identifier that the data has for it."""
-    if user_index(name) in range(case.card.params.n_users) and name in case.party_set:
-        return name
-    try:
-        names = untrusted.read_json(case.folder, NAMES, untrusted.most_bytes(case.card.params.n_users))["users"]
-        known = {text: at for at, text in enumerate(names[: case.card.params.n_users]) if type(text) is str}
-    except (OSError, ValueError, KeyError, TypeError):
-        known = {}
-    if name in known:
-        return user_name(known[name])
-    near = difflib.get_close_matches(name, known, 1)
-    hint = f"did you mean {near[0]}?" if near else f"there are user:0 to user:{case.card.params.n_users - 1}."
-    raise BadInput(f"{case.folder} has no user {name!r}: {hint}")
 
 
 def _completed(folder: Path) -> dict[str, Any]:

@@ -59,7 +59,7 @@ class Report:
         self.findings.append(Finding(file, record, " ".join(what.split())))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # one case is one reading of a folder
 class Case:
     folder: Path
     card: Card

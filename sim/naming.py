@@ -10,23 +10,27 @@ import difflib
 import functools
 from collections.abc import Collection, Sequence
 from pathlib import Path
+from typing import Any
 
 from protocol.errors import BadInput
+from protocol.params import Params
 from protocol.roles import user_index, user_name
 from protocol.seating import all_parties
 from sim import untrusted
 from sim.folder import read_run
+from sim.titles import clean
 
 NAMES = "names.json"
 MOST_COMPARED = 20_000  # names among which those that look alike are searched for
+MOST_SHOWN = 100  # characters of a name that nobody has
 NEAREST = 3
 
 
 class Names:
     """The identifiers of one run; its numbers where the folder has none."""
 
-    def __init__(self, users: Sequence[str] = (), items: Sequence[str] = ()) -> None:
-        self._users, self._items = users, items
+    def __init__(self, users: Sequence[str] = (), items: Sequence[str] = (), titles: Sequence[str] = ()) -> None:
+        self._users, self._items, self._titles = users, items, titles  # a title may be empty
 
     def user(self, party: str) -> str:
         """The data's name of `user:17`; of any other party its own."""
@@ -35,6 +39,15 @@ class Names:
 
     def item(self, item: int) -> str:
         return self._items[item] if 0 <= item < len(self._items) else str(item)
+
+    def identifier(self, user: int) -> str | None:
+        """The data's name of a user, by number; None where the folder does not say."""
+        return self._users[user] if user < len(self._users) else None
+
+    def describe(self, item: int) -> dict[str, Any]:
+        """Number, identifier in the data and title of an item, as JSON has them."""
+        title = clean(self._titles[item]) if item < len(self._titles) else ""
+        return {"item": item, "name": self._items[item] if item < len(self._items) else None, "title": title or None}
 
     @functools.cached_property
     def _places(self) -> dict[str, list[int]]:
@@ -53,27 +66,49 @@ class Names:
         if places:
             which = ", ".join(map(user_name, places[:NEAREST]))
             raise BadInput(f"{text!r} is the name of several users of {folder}: say which, as {which} …")
-        raise BadInput(f"{folder} has no party {text!r}: {self._nearest(text, parties)}.")
+        what = "party" if any(user_index(party) < 0 for party in parties) else "user"
+        raise BadInput(f"{folder} has no {what} {text[:MOST_SHOWN]!r}: {self._nearest(text, parties)}.")
+
+    def find_user(self, text: str, n_users: int, folder: Path) -> str:
+        """The user that is meant; a server is none."""
+        return self.party(text, frozenset(map(user_name, range(n_users))), folder)
 
     def _nearest(self, text: str, parties: Collection[str]) -> str:
         servers = sorted(party for party in parties if user_index(party) < 0)
-        known = [*servers, *self._users[:MOST_COMPARED]]
-        if near := difflib.get_close_matches(text, known, NEAREST):
-            return f"did you mean {' or '.join(near)}"
-        users = len(parties) - len(servers)
-        return f"there are {', '.join(servers)} and user:0 … user:{users - 1}, also by the names in {NAMES}"
+        n_users = len(parties) - len(servers)
+        there = " and ".join([*([", ".join(servers)] if servers else []), f"user:0 … user:{n_users - 1}"])
+        known = [*servers, *self._users[:MOST_COMPARED], *map(user_name, range(min(n_users, MOST_COMPARED)))]
+        near = difflib.get_close_matches(text[:MOST_SHOWN], known, NEAREST)
+        hint = f"did you mean {' or '.join(near)}; " if near else ""
+        return f"{hint}there are {there}, also by the names in {NAMES}"
 
 
 def read_names(folder: Path) -> Names:
     """Read them; a run without them, or one whose file is no such thing, is known by its numbers alone."""
     try:
+        return read_sound_names(folder)
+    except BadInput:
+        return Names()
+
+
+def read_sound_names(folder: Path, params: Params | None = None) -> Names:
+    """Read them; `BadInput` if the file is damaged or does not fit. Parties that were started by hand leave none."""
+    try:
         document = untrusted.read_json(folder, NAMES)
-        users, items = document["users"], document["items"]
-    except (OSError, ValueError, KeyError, TypeError):
+        if type(document) is not dict or not {"users", "items"} <= set(document):
+            raise ValueError("it is no table of users and items")
+        for name in ("users", "items", *(["titles"] if "titles" in document else [])):
+            found, count = document[name], None
+            if params is not None:
+                count = params.n_users if name == "users" else params.n_items
+            if type(found) is not list or len(found) != (count or len(found)) or not {str}.issuperset(map(type, found)):
+                raise ValueError(f"{name} is no list of {'' if count is None else f'{count} '}texts")
+    except FileNotFoundError:
         return Names()
-    if not all(isinstance(names, list) and all(isinstance(name, str) for name in names) for names in (users, items)):
-        return Names()
-    return Names(users, items)
+    except (OSError, ValueError) as error:
+        words = "remove it, and users and items are called by their numbers"
+        raise BadInput(f"{folder}/{NAMES} is damaged ({error}): {words}.") from None
+    return Names(document["users"], document["items"], document.get("titles", ()))
 
 
 def resolve(folder: Path, text: str) -> str:

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.optimize import brentq
 from scipy.special import digamma
 
 from protocol.course import Numbers
@@ -148,6 +147,7 @@ def inclusion(n_items: int, rated: int) -> tuple[Numbers, Numbers]:
     offset = 1 + generate.HEAD_SHARE * n_items
     weights = np.diff(digamma(edges + offset)) / items
     most = 1 / weights[-1]  # with it every item is certain
+    from scipy.optimize import brentq  # slow to import
     tau = brentq(lambda tau: float(items @ np.minimum(1, tau * weights)) - rated, 0.0, most, xtol=1e-12, rtol=1e-14)
     return np.minimum(1, tau * weights), items
 

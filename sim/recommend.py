@@ -7,9 +7,6 @@ Other users predict from whatever they were sent: their role is run again from i
 
 from __future__ import annotations
 
-import difflib
-import itertools
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +20,7 @@ from protocol.messages import Publication
 from protocol.params import require
 from protocol.party import result_digest
 from protocol.profile import score
-from protocol.roles import RECOMMENDER, PredictingUser, Role, UserInput, user_name
+from protocol.roles import RECOMMENDER, PredictingUser, Role, UserInput, user_index, user_name
 from protocol.schemes.factorizing import EndingUser, as_sent
 from protocol.tape import Tape
 from protocol.view import END, Broken
@@ -31,14 +28,12 @@ from sim import untrusted
 from sim.audit.exhibits import Exhibits
 from sim.evidence import Case, at_rest, open_case
 from sim.folder import describe_platform, open_view, read_summary
-from sim.names import Names, read_names
+from sim.naming import Names, read_sound_names
 from sim.plan import Plan, make_plan
 from sim.replay import Rerun
 
 TOP = 10
 VIEW, MODEL = "view", "model"
-_PARTY = re.compile(r"user:(0|[1-9][0-9]{0,8})")
-_MOST_COMPARED = 50_000  # names that are looked at for one that was meant: more would take seconds
 
 Summary = dict[str, Any] | None
 
@@ -61,11 +56,11 @@ def recommend(folder: Path, user: str | None = None, top: int = TOP) -> dict[str
     require(top >= 1, f"--top must be 1 or more, not {top}.")
     case = open_case(folder)
     with at_rest(folder):
-        names, summary = read_names(folder, case.card.params), read_summary(folder)
+        names, summary = read_sound_names(folder, case.card.params), read_summary(folder)
         ended = summary is None or summary["completed"]
         words = f"{folder} did not come to its end, so users were sent nothing to predict from"
         require(ended, f"{words}: go on with keyhole resume {folder}, or run it again.")
-        made = _predicted(case, summary, None if user is None else find_user(case, names, user))
+        made = _predicted(case, summary, None if user is None else _number(case, names, user))
     return _document(case, names, made, top)
 
 
@@ -78,7 +73,7 @@ def _document(case: Case, names: Names, made: Predicted, top: int) -> dict[str, 
     return {
         "run": str(case.folder),
         "user": user_name(made.user),
-        "name": names.user(made.user),
+        "name": names.identifier(made.user),
         "scheme": case.card.scheme.name,
         "data": case.config.data,
         "basis": made.basis,
@@ -88,9 +83,9 @@ def _document(case: Case, names: Names, made: Predicted, top: int) -> dict[str, 
         "rating_range": list(params.rating_range),
         "ratings": len(own.items),
         "unrated": len(unrated),
-        "rated": [{**names.item(int(own.items[at])), "stars": float(own.ratings[at])} for at in liked],
+        "rated": [{**names.describe(int(own.items[at])), "stars": float(own.ratings[at])} for at in liked],
         "recommendations": [
-            {"rank": rank, **names.item(item), "predicted": float(stars[item]), "score": float(made.scores[item])}
+            {"rank": rank, **names.describe(item), "predicted": float(stars[item]), "score": float(made.scores[item])}
             for rank, item in enumerate(best, 1)
         ],
     }
@@ -99,18 +94,8 @@ def _document(case: Case, names: Names, made: Predicted, top: int) -> dict[str, 
 # --- which user ------------------------------------------------------------------------------------------------------
 
 
-def find_user(case: Case, names: Names, asked: str) -> int:
-    """The number of `user:17`, or of the user whom the data calls so."""
-    n_users, match = case.card.params.n_users, _PARTY.fullmatch(asked)
-    if match and int(match[1]) < n_users:
-        return int(match[1])
-    if names.users and asked in names.users:
-        return names.users.index(asked)
-    parties = (user_name(user) for user in range(n_users))
-    known = itertools.islice(itertools.chain(names.users or (), parties), _MOST_COMPARED)
-    near = difflib.get_close_matches(asked[:100], list(known), n=3, cutoff=0.5)
-    meant = f"did you mean {' or '.join(near)}?" if near else "see names.json in the folder."
-    raise BadInput(f"{case.folder} has no user {asked[:100]!r}: it has user:0 to {user_name(n_users - 1)}; {meant}")
+def _number(case: Case, names: Names, asked: str) -> int:
+    return user_index(names.find_user(asked, case.card.params.n_users, case.folder))
 
 
 def _predicted(case: Case, summary: Summary, user: int | None) -> Predicted:

@@ -174,7 +174,7 @@ def test_all_unrated_items_come_if_more_are_asked_for_than_there_are(base):
 @pytest.mark.parametrize("asked", ["dorra", "user:6", "user:٣", "user:-1", "user:" + "9" * 5000, "", "\x1b[31m", "3"])
 def test_an_unknown_user_is_refused_in_one_sentence(base, asked):
     result = keyhole("recommend", base, asked)
-    refused(result, 2, "user:0 to user:5")
+    refused(result, 2, "user:0 … user:5")
     assert "\x1b" not in result.stderr and len(result.stderr) < 500
 
 

@@ -5,9 +5,11 @@ The truth, against which a result is scored, is opened apart from it and afterwa
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -40,6 +42,46 @@ class Brought:
     inputs: UserInput | None  # of a user
 
 
+@dataclass(slots=True)
+class Memory:
+    """Keeps what was read of a case whose files do not change meanwhile: views are checked and decoded once.
+
+    `room` bounds the bytes of files whose records are kept, and again those of the frames whose messages are.
+    """
+
+    room: int = 96 << 20
+    records: dict[str, list[Record]] = field(default_factory=dict)
+    seen: dict[tuple[str, int], Seen] = field(default_factory=dict)
+    _taken: int = 0
+    _decoded: int = 0
+
+    def fits(self, size: int) -> bool:
+        """Whether a view of this size may be kept."""
+        return self._taken + size <= self.room
+
+    def keep(self, party: str, records: list[Record], size: int) -> None:
+        if party not in self.records and self.fits(size):
+            self.records[party] = records
+            self._taken += size
+
+    def keep_seen(self, party: str, seen: Seen) -> None:
+        """Keep a decoded message, which nobody may then write to."""
+        if self._decoded + seen.size <= self.room:
+            for name in seen.message.__dataclass_fields__:
+                value = getattr(seen.message, name)
+                if isinstance(value, np.ndarray):
+                    value.flags.writeable = False
+            self.seen[party, seen.record] = seen
+            self._decoded += seen.size
+
+
+_MEMORIES: WeakKeyDictionary[Case, Memory] = WeakKeyDictionary()  # not in the case itself, which workers are handed
+
+
+def memory_of(case: Case) -> Memory:
+    return _MEMORIES.setdefault(case, Memory())
+
+
 class Exhibits:
     """The views of some parties of a run, record by record; asking for another party's is a bug of the asker."""
 
@@ -51,13 +93,23 @@ class Exhibits:
         """Checked against the hash chain; `Broken` where the file is not what the party wrote."""
         if party not in self.members:
             raise Bug(f"the view of {party} is not one of {'+'.join(self.members)}")
+        memory = memory_of(self.case)
+        if party in memory.records:
+            yield from memory.records[party]
+            return
         with open_view(self.case.folder, party) as stream:
+            size, read = os.fstat(stream.fileno()).st_size, list[Record]()
+            keep = memory.fits(size)
             for record in _named(read_records(stream), self.case.file(party)):
                 if not is_well_formed(record):
                     raise Broken(f"record {record.number} of {party} does not have the fields of its type")
                 if record.number == 0 and (fault := self.case.header_fault(party, record.fields)):
                     raise Broken(f"record 0 of {party} {fault}")
+                if keep:
+                    read.append(record)
                 yield record
+        if keep:
+            memory.keep(party, read, size)
 
     def brought(self, party: str) -> Brought:
         for record in self.records(party):
@@ -100,9 +152,14 @@ def read_input(case: Case, party: str, record: Record) -> Brought:
 
 
 def read_message(case: Case, party: str, record: Record) -> Seen:
+    memory = memory_of(case)
+    if (known := memory.seen.get((party, record.number))) is not None:
+        return known
     sender, frame = record.fields
     try:
         _, message = case.card.codec.decode(frame)
     except Rejected as refusal:
         raise Broken(f"record {record.number} of {party} cannot be read ({refusal.reason.name})") from None
-    return Seen(record.number, iteration_of(message), sender, message, len(frame))
+    seen = Seen(record.number, iteration_of(message), sender, message, len(frame))
+    memory.keep_seen(party, seen)
+    return seen

@@ -46,9 +46,14 @@ class Cell:
     iterations: int
     seed: int
     test_fraction: float
+    rating_range: tuple[float, float] | None = None  # and the others: how a file is read, as in `keyhole run`
+    columns: str | None = None
+    on_duplicate: str = "refuse"
+    on_missing: str = "refuse"
 
     def describe(self) -> dict[str, Any]:
-        plain = dataclasses.asdict(self)
+        how = {field.name for field in dataclasses.fields(self) if getattr(self, field.name) == field.default}
+        plain = {name: value for name, value in dataclasses.asdict(self).items() if name not in how}
         if self.epsilon is not None and math.isinf(self.epsilon):
             plain["epsilon"] = "inf"
         return {"format": LINE_FORMAT, **plain}

@@ -26,6 +26,10 @@ from sim.experiments.evaluate import grid, means
 from sim.plain import json_text
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else there.")]
+RatingRange = Annotated[str | None, typer.Option(metavar="LOW:HIGH", help="Of a file's ratings. (1:5)")]
+Columns = Annotated[str | None, typer.Option(metavar="USER,ITEM,RATING", help="In a file's header. (found)")]
+OnDuplicate = Annotated[str, typer.Option(help="A pair twice: refuse, last or mean.")]
+OnMissing = Annotated[str, typer.Option(help="No user, item or rating: refuse or drop.")]
 TABLES = ("noise-cost", "collection", *covariance_table.TABLES)
 READINGS_NOTE = (
     "u_i, solved: as each user fits it at home to the published V, with the λ that suits its own ratings; λ = .001: "
@@ -128,6 +132,10 @@ def evaluate(
     iterations: Annotated[str, typer.Option(metavar="T,U")] = "100",
     seeds: Annotated[int, typer.Option(help="Runs of each configuration, with seeds 1, 2, …")] = 3,
     data: Annotated[str, typer.Option(help="A name from keyhole datasets, or a path.")] = "ml-100k",
+    rating_range: RatingRange = None,
+    columns: Columns = None,
+    on_duplicate: OnDuplicate = "refuse",
+    on_missing: OnMissing = "refuse",
     test_fraction: Annotated[float, typer.Option(help="Of each user's ratings, held out.")] = 0.2,
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="Results, one line of JSON each.")] = None,
     jobs: Annotated[int | None, typer.Option(help="Processes at a time. (as many as cores)")] = None,
@@ -151,9 +159,10 @@ def evaluate(
     else:
         target = out or Path("evaluation.jsonl")
         sizes, lengths = _listed("dim", dim, int), _listed("iterations", iterations, int)
-        cells = grid(
-            chosen or ["masked"], _listed("epsilon", epsilon, float), sizes, lengths, seeds, data, test_fraction
-        )
+        how = {"rating_range": parse_range(rating_range), "columns": columns}
+        how |= {"on_duplicate": on_duplicate, "on_missing": on_missing}
+        schemes_, epsilons = chosen or ["masked"], _listed("epsilon", epsilon, float)
+        cells = grid(schemes_, epsilons, sizes, lengths, seeds, data, test_fraction, **how)
     _carry_out(cells, target, jobs, table, json_)
 
 
@@ -219,7 +228,10 @@ def compare(
     iterations: Annotated[int | None, typer.Option(help="Of factorizations. (100; 60 on demo)")] = None,
     dim: Annotated[int | None, typer.Option(help="Of factorizations. (10)")] = None,
     users: Annotated[int | None, typer.Option(help="Only the first N users of the data. (all)")] = None,
-    rating_range: Annotated[str | None, typer.Option(metavar="LOW:HIGH", help="Of a file's ratings. (1:5)")] = None,
+    rating_range: RatingRange = None,
+    columns: Columns = None,
+    on_duplicate: OnDuplicate = "refuse",
+    on_missing: OnMissing = "refuse",
     seed: Annotated[int, typer.Option(help="Of the first run of each scheme.")] = 1,
     seeds: Annotated[int, typer.Option(metavar="N", help="Runs of each scheme, with the seeds that follow.")] = 1,
     set_: Annotated[
@@ -242,6 +254,9 @@ def compare(
         dim=dim,
         users=users,
         rating_range=parse_range(rating_range),
+        columns=columns,
+        on_duplicate=on_duplicate,
+        on_missing=on_missing,
         seed=seed,
         seeds=seeds,
         options=parse_settings(set_ or ()),

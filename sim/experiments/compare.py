@@ -57,6 +57,9 @@ class Comparison:
     dim: int | None = None
     users: int | None = None
     rating_range: tuple[float, float] | None = None
+    columns: str | None = None  # and the next two: how a file is read, as in `keyhole run`
+    on_duplicate: str = "refuse"
+    on_missing: str = "refuse"
     seed: int = 1
     seeds: int = 1
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # by scheme
@@ -75,6 +78,9 @@ class Comparison:
             ("--dim", self.dim),
             ("--users", self.users),
             ("--rating-range", low_high),
+            ("--columns", self.columns),
+            ("--on-duplicate", self.on_duplicate if self.on_duplicate != "refuse" else None),
+            ("--on-missing", self.on_missing if self.on_missing != "refuse" else None),
             ("--seed", self.seed),
             ("--seeds", self.seeds if self.seeds > 1 else None),
         ]
@@ -88,6 +94,9 @@ class Comparison:
             scheme=name,
             data=self.data,
             rating_range=self.rating_range,
+            columns=self.columns,
+            on_duplicate=self.on_duplicate,
+            on_missing=self.on_missing,
             epsilon=self.epsilon if "epsilon" in scheme.flags else None,
             dim=self.dim if scheme.factorizes else None,
             iterations=self.iterations if scheme.factorizes else None,
@@ -128,7 +137,8 @@ def parse_settings(assignments: Iterable[str]) -> dict[str, dict[str, str]]:
 def compare(asked: Comparison, on_run: OnRun | None = None) -> dict[str, Any]:
     """Every scheme with every seed, one after the other: side by side they would spoil each other's seconds."""
     chosen = asked.check()
-    ratings = load(asked.data, asked.rating_range)
+    any_config = asked.config(*next(iter(chosen.items())), asked.seed)
+    ratings = load(asked.data, asked.rating_range, any_config.reading())
     if asked.users is not None:
         ratings = ratings.first_users(asked.users)
     below = _floors(ratings, asked)

@@ -36,8 +36,12 @@ def grid(
     seeds: int,
     data: str,
     test_fraction: float,
+    **how: Any,
 ) -> list[Cell]:
-    """Every combination, seeds 1, 2, …; a scheme without ε has one cell where the others have one per ε."""
+    """Every combination, seeds 1, 2, …; a scheme without ε has one cell where the others have one per ε.
+
+    `how`: the fields of a cell that say how a file is read.
+    """
     load_schemes(schemes)
     cells = []
     for scheme in schemes:
@@ -52,6 +56,7 @@ def grid(
                     iterations=length,
                     seed=seed,
                     test_fraction=test_fraction,
+                    **how,
                 )
             )
     return list(dict.fromkeys(cells))

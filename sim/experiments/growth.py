@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy import stats
 
 from protocol.errors import Aborted, BadInput, Reason
 from sim import run as running
@@ -164,6 +163,7 @@ def fits_of(samples: list[dict[str, Any]]) -> dict[str, Any] | None:
 def fit(sizes: Iterable[float], values: Iterable[float]) -> dict[str, Any]:
     """Least squares of the logarithms, and of relative errors for the line, so that small sizes count as much."""
     x, y = np.array(list(sizes), np.float64), np.array(list(values), np.float64)
+    from scipy import stats  # slow to import
     power = stats.linregress(np.log(x), np.log(y))
     slope, fixed = np.polyfit(x, y, 1, w=1 / y)
     reach = stats.t.ppf(0.975, len(x) - 2) * power.stderr if len(x) > 2 else None

@@ -9,6 +9,7 @@ from typing import Any
 from markupsafe import Markup
 
 from sim import show, show_compare
+from sim.audit.claim import REFUTED
 from sim.audit.findings import goes_beyond
 from sim.audit.show import in_short, name_of
 from sim.experiments.compare import with_unit
@@ -51,7 +52,7 @@ def run_card(run: Run) -> Markup:
     else:
         facts.append(("aborted", run["abort"]["sentence"]))
     facts.append(("verdict", _verdict(run.audited)))
-    mark = "bad" if not run["completed"] else _LEVELS.get(run.audited.verdict, "") if run.audited else ""
+    mark = "bad" if not run["completed"] else _mark(run.audited) if run.audited else ""
     return card(heading, lead, facts=facts, notes=run["notes"], mark=mark)
 
 
@@ -82,7 +83,8 @@ def _verdict(audit: Audit | None) -> str:
     if audit is None:
         return "not asked: .audit() does"
     far = f"; not answered: {', '.join(audit['unanswered'])}" if audit["unanswered"] else ""
-    return f"{audit.verdict} (asked: {', '.join(audit['questions'])}{far})"
+    claim = f"the published claim: {audit['published_claim']['status'].replace('-', ' ')}"
+    return f"{audit.verdict}, {claim} (asked: {', '.join(audit['questions'])}{far})"
 
 
 # --- a view ----------------------------------------------------------------------------------------------------------
@@ -102,9 +104,10 @@ def view_card(view: View) -> Markup:
 
 
 def audit_card(document: dict[str, Any]) -> Markup:
+    scheme, claim = document["scheme"], document["published_claim"]
     beyond = document["verdict"] == "beyond-claims"
-    words = "goes beyond its claims" if beyond else "stays within its claims"
-    heading = f"{document['scheme']} {words if document['verdict'] else 'is not loaded, so its claims were not asked'}"
+    told = "beyond what it declares" if beyond else "nothing beyond what it declares"
+    heading = f"{scheme} leaked {told}" if document["verdict"] else f"{scheme} is not loaded, so there is no verdict"
     measured = any(row["measured"] for row in document["parties"])
     columns = ("who", "saw", "can work out (exact algebra)", "permitted", *(["measured"] if measured else []))
     rows = [_party(row)[: len(columns)] for row in document["parties"]]
@@ -112,9 +115,16 @@ def audit_card(document: dict[str, Any]) -> Markup:
     notes += [f"Nothing to ask: {question}. {why}" for question, why in document["nothing_to_ask"].items()]
     if not rows:
         notes.append("Who can work out what was not asked: that is the question algebra.")
+    notes.insert(0, f"The published claim: {claim['status'].replace('-', ' ')}. {claim['why']}")
     lead = f"asked: {', '.join(document['questions'])}; {_found(document)}; {document['run']}"
-    mark = _LEVELS.get(document["verdict"], "")
+    mark = _mark(document)
     return card(heading, lead, columns=columns if rows else (), rows=rows, notes=notes, mark=mark)
+
+
+def _mark(document: Mapping[str, Any]) -> str:
+    """Good only where this run leaked nothing beyond what is declared and the published claim is not refuted."""
+    mark = _LEVELS.get(document["verdict"], "")
+    return "weak" if mark == "good" and document["published_claim"]["status"] == REFUTED else mark
 
 
 def _party(row: Mapping[str, Any]) -> Cells:

@@ -20,7 +20,8 @@ from protocol.params import Params
 
 STARTS = 16
 FEW_STARTS = 3
-EVALUATIONS = 240  # of the residuals, from one start: three of four are for the slopes
+EVALUATIONS = 60  # of the residuals, from one start, without those for the slopes
+SMALL = 2.0**-26  # a step for a slope: the square root of the rounding
 FLAT = 0.01  # root mean square outside the plane: beyond it D has noise, and no start finds what is not there
 EXACT = 1e-8  # a squared misfit that only the truth reaches: what rounding to 32 bits leaves
 FEWEST_ITEMS = 4  # one equation each, for three unknowns
@@ -50,7 +51,7 @@ def recover(seen: TwoUploads, params: Params) -> Recovered:
     starts.sort(key=lambda start: float((model.residuals(start) ** 2).sum()))
     best, cost = starts[0], np.inf
     for start in starts if model.thickness < FLAT else starts[:FEW_STARTS]:
-        found = least_squares(model.residuals, start, method="lm", max_nfev=EVALUATIONS)
+        found = least_squares(model.residuals, start, jac=model.slopes, method="lm", max_nfev=EVALUATIONS)
         if found.cost < cost:
             best, cost = found.x, found.cost
         if cost < EXACT * len(seen.first):
@@ -96,6 +97,13 @@ class _Model:
         )
         rule = np.sqrt(len(across)) * (stepped - self.plane @ second)
         return np.concatenate([across, rule])
+
+    def slopes(self, point: Vector) -> Matrix:
+        """Change the residuals by a small step of each unknown."""
+        here = self.residuals(point)
+        steps = SMALL * np.maximum(1.0, np.abs(point))
+        moved = [self.residuals(point + step) for step in np.diag(steps)]
+        return np.stack([(there - here) / step for there, step in zip(moved, steps, strict=True)], axis=1)
 
     def misfit(self, point: Vector) -> float:
         first, second, left = self._across(point)

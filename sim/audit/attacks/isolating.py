@@ -92,8 +92,8 @@ def true_words(scene: Scene, rest: Rest) -> RingArray:
     """Truth: the encodings of those outside, and the objective noise that outsiders committed."""
     total = scene.ring.zeros(1, scene.params.dim)[0]
     for user in outsiders_of(scene, rest):
-        own = next(own for own in scene.truth.story(user).contributions if own.iteration == rest.iteration)
-        assert own.words is not None
+        own = scene.truth.contribution(user, rest.iteration)
+        assert own is not None and own.words is not None
         total = scene.ring.add(total, own.words[row_of(own.items, rest.item)])
     return scene.ring.add(total, unknown_noise(scene, rest.item)) if scene.commits else total
 
@@ -207,7 +207,8 @@ def attack_by_users(scene: Scene) -> list[Finding]:
 def _true_value(scene: Scene, rest: Rest) -> Vector:
     total = np.zeros(scene.params.dim)
     for user in outsiders_of(scene, rest):
-        own = next(own for own in scene.truth.story(user).contributions if own.iteration == rest.iteration)
+        own = scene.truth.contribution(user, rest.iteration)
+        assert own is not None  # else it would be no outsider of this sum
         total = total + own.noisy[row_of(own.items, rest.item)]
     if scene.commits:
         noise = unknown_noise(scene, rest.item)

@@ -77,6 +77,17 @@ class Truth:
         seen = Exhibits(self.case, (RECOMMENDER,)).received(RECOMMENDER, "SealedTotal")
         return {int(item): found.message.attempt for found in seen for item in found.message.items}
 
+    @functools.cached_property
+    def sealed_shares(self) -> dict[int, dict[int, RingArray]]:
+        """enc(η share) of every committer, by item and user, in the attempt that was sealed."""
+        found: dict[int, dict[int, RingArray]] = {}
+        for user in range(self.case.card.params.n_users):
+            for attempt, (items, words) in self.story(user).committed.items():
+                for item, row in zip(map(int, items), words, strict=True):
+                    if self.sealed_in.get(item) == attempt:
+                        found.setdefault(item, {})[user] = row
+        return found
+
     def story(self, user: int) -> UserStory:
         if user not in self._stories:
             self._stories[user] = truth.story_of(self.case, user_name(user), self.iterations)
@@ -191,15 +202,9 @@ def iterations_attacked(params: Params) -> int:
 
 def unknown_noise(scene: Scene, item: int) -> RingArray:
     """Truth: Σ enc(η share) of the committers outside the coalition."""
+    rows = [row for user, row in scene.truth.sealed_shares.get(item, {}).items() if user not in scene.users]
     total: RingArray = scene.ring.zeros(1, scene.params.dim)[0]
-    attempt = scene.truth.sealed_in.get(item)
-    for user in range(scene.params.n_users):
-        if user in scene.users or attempt is None:
-            continue
-        items, words = scene.truth.story(user).committed.get(attempt, (np.zeros(0, np.uint32), None))
-        if words is not None and len(found := np.flatnonzero(items == item)):
-            total = scene.ring.add(total, words[found[0]])
-    return total
+    return scene.ring.add(total, *rows) if rows else total
 
 
 def row_of(items: Ids, item: int) -> int:
