@@ -38,6 +38,7 @@ from sim.traffic import (
     describe,
     grouped,
     joined_rows,
+    mark_end,
     matrix,
     spread,
     when_of,
@@ -228,7 +229,7 @@ def _document(
     if kernel_bytes is not None and kernel_bytes != on_the_wire:
         differences.append(f"The kernel counted {kernel_bytes} bytes in all, and Keyhole {on_the_wire}.")
     sentences = [*_differences(rows), *differences]
-    shown = rows if by != "party" else _by_party(ledger, forecast)
+    shown = rows if by != "party" else mark_end(_by_party(ledger, forecast), rows, params.iterations)
     user = {f"down_{name}": value for name, value in spread(ledger.down).items()}
     user |= {f"up_{name}": value for name, value in spread(ledger.up).items()}
     roles, turns = scheme.parties(), range(len(ledger.turns))
@@ -278,6 +279,7 @@ def _on_other_wire(case: Case, ledger: Ledger, wire: str, by: str | None) -> dic
     if forecast is None:
         raise BadInput(f"{supports.note}")
     rows = forecast.whole_rows()
+    shown = rows if by != "party" else mark_end(forecast.party_rows(), rows, params.iterations)
     counted = by_edge(joined_rows(ledger.rows, None), params.iterations, "wire_bytes")
     other = by_edge(rows, params.iterations, "predicted_bytes")
     roles, turns = scheme.parties(), range(len(ledger.turns))
@@ -287,7 +289,7 @@ def _on_other_wire(case: Case, ledger: Ledger, wire: str, by: str | None) -> dic
         "transport": case.config.transport,
         "run_wire": own.wire,
         "by": by,
-        "rows": grouped(rows if by != "party" else forecast.party_rows(), by, params.iterations),
+        "rows": grouped(shown, by, params.iterations),
         "total": {
             "payload_bytes": sum(row["payload_bytes"] for row in rows),
             "wire_bytes": None,

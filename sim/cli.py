@@ -209,7 +209,7 @@ def view(
     json_: AsJson = False,
 ) -> None:
     """Show what a party saw, record by record, with the unit of every field."""
-    party = resolve(run, party)
+    asked, party = party, resolve(run, party)
     sender = None if sender is None else resolve(run, sender)
     span = viewing.parse_records(records) if records else (0, None)
     wanted = viewing.Filter(iteration, kind, sender, *span)
@@ -218,7 +218,7 @@ def view(
     if json_:
         _print_json_rows(_some(chosen, party))
         return
-    show.show_records(_some(chosen, party), party)
+    show.show_records(_some(chosen, party), party if asked == party else f"{asked} ({party})")
     if chosen.next_record is not None:
         further = chosen.count_further(viewing.count_records(run, party))
         given = (("--iteration", iteration), ("--kind", kind), ("--sender", sender), ("--limit", limit))
@@ -302,11 +302,7 @@ def datasets(json_: AsJson = False) -> None:
     if json_:
         print(json_text(rows))
         return
-    table = show.plain_table("Data sets", "name", "title", "users", "items", "ratings", "where", "how")
-    for row in rows:
-        sizes = [show.number(row[key]) for key in ("users", "items", "ratings")]
-        table.add_row(row["name"], row["title"], *sizes, row["where"] or "not here", row["how"])
-    show.out.print(table)
+    show.show_datasets(rows)
 
 
 @app.command(epilog="Example: keyhole fetch ml-100k")

@@ -215,7 +215,7 @@ def _file(source: str) -> Path:
         return folder / NAMED[source].file
     path = Path(os.path.expanduser(source))  # `--data=~/x` is not expanded by every shell
     if not source or not os.path.exists(path):
-        names = ", ".join([*DEMOS, SYNTHETIC, *NAMED])
+        names = ", ".join([*DEMOS, SYNTHETIC, NETFLIX_SHAPED, *NAMED])
         near = did_you_mean(source, [*DEMOS, "synthetic", NETFLIX_SHAPED, *NAMED])
         raise BadInput(f'there is no file or folder "{source}"; give a path or one of {names}{near}')
     return _file_in(path) if path.is_dir() else path

@@ -1,25 +1,17 @@
-"""The dozen words that Keyhole uses and a newcomer does not know: what each means, for whom, and where to see it.
+"""The words that Keyhole uses and a newcomer does not know: what each means, for whom, and where to see it.
 
-The texts are data: the command `keyhole explain`, the page and the README take them from here.
+The texts are data: the command `keyhole explain` has all of them, the page and the README the dozen of `TERMS`.
 """
 
 from __future__ import annotations
 
 import difflib
-from dataclasses import dataclass
 
 from protocol.errors import BadInput
+from sim.glossary_findings import FINDINGS
+from sim.term import Term
 
-
-@dataclass(frozen=True, slots=True)
-class Term:
-    name: str
-    line: str  # in a list
-    meaning: str  # two or three sentences
-    for_you: str  # what it means for the person whose ratings these are
-    command: str  # that shows it
-    aliases: tuple[str, ...] = ()
-
+__all__ = ["BASICS", "FINDINGS", "TERMS", "Term", "find_term"]
 
 _TERMS = (
     Term(
@@ -133,14 +125,65 @@ _TERMS = (
         ("claimed", "published claim"),
     ),
 )
-TERMS: dict[str, Term] = {term.name: term for term in _TERMS}
-_NAMES = {name: term for term in _TERMS for name in (term.name, *term.aliases)}
+_BASICS = (
+    Term(
+        "epsilon",
+        "how much one rating may change what others see; small is private",
+        "With ε = 1 a changed rating makes any outcome at most e ≈ 2.7 times as likely, with ε = 8 about 3,000 times. "
+        "A figure at δ = 1e-5 may fail with about that probability. Two ε can be compared only if they are about the "
+        "same thing, such as one rating in one release.",
+        "Ask for whom and for what an ε holds: one release or the whole run, a server or another user.",
+        "keyhole audit RUN --only accounting",
+        ("ε", "eps", "delta", "δ"),
+    ),
+    Term(
+        "gradient",
+        "how a user would change the factors of an item to predict better",
+        "A gradient is a short list of numbers, one for each dimension of the factors, that a user computes for every "
+        "item that the user rated. The recommender moves an item's factors by the sum of its gradients. A gradient "
+        "without noise or mask betrays the rating that it was made from.",
+        "It is what you send instead of your rating, and it has to be hidden like one.",
+        "keyhole view RUN user:3 --kind MaskedGradient",
+    ),
+    Term(
+        "noise",
+        "random numbers added so that one rating cannot be read off a result",
+        "Noise is added to gradients, sums or ratings before somebody reads them. How large it is follows from ε: half "
+        "the ε, twice the noise. Objective noise (η) is drawn once for a run, iteration noise (ρ) anew in every "
+        "iteration.",
+        "More noise hides your ratings better and makes recommendations worse.",
+        "keyhole compare --schemes plain,masked",
+        ("noisy", "objective noise", "iteration noise"),
+    ),
+    Term(
+        "aggregate",
+        "a result of several users together, such as a sum",
+        "Aggregate is one of four levels of what a party can work out about other users: nothing, aggregate, "
+        "noisy-individual, exact-individual. It means sums of two or more users and no number of a single one.",
+        "In an aggregate you are hidden among the others who are in it.",
+        "keyhole audit RUN --only algebra",
+        ("noisy individual", "exact individual", "individual"),
+    ),
+    Term(
+        "declared",
+        "what a scheme says beforehand that it gives away",
+        "A scheme declares which fields each party receives, how much each may work out, and which weaknesses are "
+        "known. What an audit finds is as declared or beyond it; a declared weakness is still a weakness.",
+        "Read what is declared before you take part: the audit does not warn of it as news.",
+        "keyhole schemes NAME",
+        ("declared leakage", "leakage", "as declared", "known weakness", "weakness", "beyond claims", "within claims"),
+    ),
+)
+TERMS: dict[str, Term] = {term.name: term for term in _TERMS}  # on the page and in the README
+BASICS: dict[str, Term] = {term.name: term for term in _BASICS}  # too frequent for a link at each mention
+_NAMES = {name: term for term in (*_TERMS, *_BASICS) for name in (term.name, *term.aliases)}
+_NAMES |= {name.replace("-", " "): term for name, term in FINDINGS.items()}
 
 
 def find_term(word: str) -> Term:
-    """Find a term by its name, an alias or a plural; `BadInput` proposes the nearest."""
+    """Find a term or a finding by its name, an alias or a plural; `BadInput` proposes the nearest."""
     asked = " ".join(word.lower().replace("-", " ").replace("_", " ").split())
-    for name in (asked, asked.removesuffix("s")):
+    for name in (asked, asked.removesuffix("es"), asked.removesuffix("s")):
         if name in _NAMES:
             return _NAMES[name]
     near = [_NAMES[name].name for name in difflib.get_close_matches(asked, _NAMES, 1, 0.5)]

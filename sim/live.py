@@ -38,7 +38,7 @@ class Live:
         if done >= self._iterations:
             self._progress.begin(_MEASURING)
             return
-        error = "" if line["train_mae"] is None else f", train MAE {line['train_mae']:.3f}"
+        error = "" if line["train_mae"] is None else f", train MAE of the iterate {line['train_mae']:.3f}"
         taken = f" ({number(line['seconds'])} s{error}, {size(line['bytes'])})" if done else ""
         self._progress.begin("iterating", self._iterations, taken.strip())
         self._progress.to(done)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 import importlib
 import re
+import shlex
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import chain
@@ -18,7 +19,7 @@ from typing import IO
 
 from protocol.errors import BadInput, did_you_mean
 from sim.opening import open_bytes, open_text
-from sim.rating_table import AS_IT_IS, BadRow, Faults, Layout, Range, Reading, Row, Table, collect, number
+from sim.rating_table import AS_IT_IS, MISSING, BadRow, Faults, Layout, Range, Reading, Row, Table, collect, number
 
 SEPARATORS = ("\t", "::", ",", ";")
 NETFLIX_ITEM = re.compile(r"\s*([0-9]+):\s*")
@@ -88,6 +89,9 @@ def _rows(
     line, fields = next(rows, (0, []))
     if reading.columns or _is_header(fields):
         return rows, replace(_named(line, fields, path, reading), decimal_comma=separator == ";")
+    if _may_be_header(fields, separator == ";"):
+        words = f'the rating "{fields[2].strip()[:40]}" is not a finite number; correct the line'
+        raise BadRow(line, f"{words} or, if this is a header, name its columns with {_advice(fields)}")
     if line and len(fields) not in (3, 4):
         advice = "write user,item,rating[,timestamp] or put a header above it"
         raise BadRow(line, f"{len(fields)} fields instead of 3 or 4; {advice}")
@@ -172,13 +176,31 @@ def _is_header(fields: list[str]) -> bool:
     return any(map(_column, fields)) and all(number(field) is None for field in fields)
 
 
+def _may_be_header(fields: list[str], decimal_comma: bool) -> bool:
+    """Tell whether the first line, without a known column name, holds text in every field; NA and null are none."""
+    texts = [field.replace(",", ".") if decimal_comma else field for field in fields]
+    return len(fields) > 2 and all(number(text) is None and text.strip().lower() not in MISSING for text in texts)
+
+
+def _advice(fields: list[str]) -> str:
+    """Propose --columns for this header: known names in their places, and else the columns in their order."""
+    names = [name.strip() for name in fields]
+    known = {column: name for name in reversed(names) if (column := _column(name)) is not None}
+    others = iter(name for name in names if _column(name) is None and name.lower() not in TIMES)
+    chosen = [known.get(column) or next(others, column.upper()) for column in COLUMNS]
+    if any(not name or "," in name or not name.isprintable() or len(name) > 40 for name in chosen):
+        chosen = [column.upper() for column in COLUMNS]
+    return f"--columns {shlex.quote(','.join(chosen))}"
+
+
 def _named(line: int, fields: list[str], path: Path, reading: Reading) -> Layout:
     if reading.columns:
         return _chosen(line, [name.strip() for name in fields], reading.columns)
     found = [_column(field) for field in fields]
     for column in COLUMNS:
         if (times := found.count(column)) != 1:
-            raise BadRow(line, f"the header names {column} {times} times; name user, item and rating once")
+            wanted = f"name user, item and rating once, or say which columns they are with {_advice(fields)}"
+            raise BadRow(line, f"the header names {column} {times} times; {wanted}")
     user, item, rating = (found.index(column) for column in COLUMNS)
     # MovieLens files with this header have half stars; the same header elsewhere promises nothing.
     half_stars = path.name in ("ratings.csv", "ratings.csv.gz") and fields == LATEST_HEADER

@@ -241,7 +241,7 @@ class Run(Document):
 
     def _material(self) -> Material | None:
         """From the last audit, if it is whole and the run is still the one that it is about."""
-        from sim.audit.audit import QUESTIONS
+        from sim.audit.findings import QUESTIONS
         from sim.report.material import Material
 
         if self.audited is None or set(self.audited["questions"]) != set(QUESTIONS):

@@ -82,7 +82,7 @@ def _check_committers(config: RunConfig, params: Params, seeded: bool) -> None:
     require(
         there >= wanted,
         f"The pre-commitment needs {wanted} users and {there:.3g} are online at the start: "
-        "raise --join, lower --leave, take more users, or set committers lower.",
+        "raise --join, lower --leave, take more users, or set committers lower (--set committers=2 is the least).",
     )
 
 

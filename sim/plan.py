@@ -149,7 +149,7 @@ def _check_committers(plan: Plan) -> None:
     if churn is not None and (there := int(churn.online(0).sum())) < wanted:
         raise BadInput(
             f"The pre-commitment needs {wanted} users and {there} are online at the start: "
-            "raise --join, lower --leave, take more users, or set committers lower."
+            "raise --join, lower --leave, take more users, or set committers lower (--set committers=2 is the least)."
         )
 
 

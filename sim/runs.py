@@ -21,6 +21,7 @@ from protocol.roles import role_of
 from protocol.seating import Card, all_parties
 from protocol.view import Broken
 from sim import untrusted
+from sim.audit.findings import QUESTIONS
 from sim.evidence import at_rest
 from sim.folder import read_run, read_summary, take_lock
 from sim.ledger import read_ledger
@@ -87,7 +88,12 @@ def _listed(folder: Path, now: float) -> Row:
     except (BadInput, OSError) as problem:
         row["problem"] = str(problem)
     audited, note = read_audit(folder)
-    return row | {"verdict": verdict_of(audited), "published_claim": claim_of(audited), "audit_note": note}
+    return row | {
+        "verdict": verdict_of(audited),
+        "asked": asked_of(audited),
+        "published_claim": claim_of(audited),
+        "audit_note": note,
+    }
 
 
 def _state(folder: Path, summary: Row | None) -> str:
@@ -145,6 +151,12 @@ def read_audit(folder: Path) -> tuple[Row | None, str | None]:
 def verdict_of(audited: Row | None) -> str | None:
     verdict = (audited or {}).get("verdict")
     return verdict if verdict in VERDICTS else None
+
+
+def asked_of(audited: Row | None) -> list[str] | None:
+    """List the questions that the audit was asked."""
+    asked = (audited or {}).get("questions")
+    return [question for question in QUESTIONS if question in asked] if type(asked) is dict else None
 
 
 def claim_of(audited: Row | None) -> str | None:

@@ -87,9 +87,11 @@ def _in_lines(run: Path) -> Watched:
 
 
 def explain(
-    term: Annotated[list[str] | None, typer.Argument(metavar="TERM", help="A word. (all of them, a line each)")] = None,
+    term: Annotated[
+        list[str] | None, typer.Argument(metavar="TERM", help="A word, or the id of a finding. (all of them)")
+    ] = None,
 ) -> None:
-    """Explain a word that Keyhole uses: what it means, what it means for you, which command shows it."""
+    """Explain a word of Keyhole or a finding of an audit: what it means, also for you, and which command shows it."""
     if term:
         show_runs.show_term(find_term(" ".join(term)))
     else:
@@ -130,4 +132,5 @@ def new(
     cls = next(line for line in scheme.read_text("utf-8").splitlines() if line.startswith("class "))
     where = "" if out == Path() else f"cd {out} && "
     print(f"Run it:  {where}keyhole run --scheme {name}:{cls[6:].partition('(')[0]}", file=sys.stderr)
-    print(f"Test it: {where}python -m pytest {test.name}", file=sys.stderr)
+    alone = "-c /dev/null"  # without the settings of a repository around it, which may need plugins
+    print(f"Test it: {where}python -m pytest {alone} {test.name}  (needs: pip install pytest)", file=sys.stderr)

@@ -25,6 +25,7 @@ class {cls}(Masked):
 
     name = "{name}"  # as it stands in tables and in run folders
     title = "Masked sums of at least three"  # CHANGE: a line for a list
+    source = "your own, after Hua, Xia, Zhong 2015"  # CHANGE: where it is described
     # CHANGE: what you claim. It is printed as a claim, and the audit holds the run against it.
     claims = (
         "No server alone learns a user's gradient; every released sum has at least three contributors and carries "
@@ -42,7 +43,7 @@ class {cls}(Masked):
     # says how many bytes every message has.
 '''
 
-_TEST = '''"""The test of {module}.py: python -m pytest test_{module}.py"""
+_TEST = '''"""The test of {module}.py: python -m pytest -c /dev/null test_{module}.py (needs: pip install pytest)"""
 
 from pathlib import Path
 

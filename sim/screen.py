@@ -13,6 +13,7 @@ from rich.table import Table
 from protocol.roles import RECOMMENDER, THIRD_PARTY, user_index
 from protocol.schemes import SCHEMES, Scheme
 from protocol.schemes.base import LEVELS
+from sim.audit.findings import SUPPORT
 from sim.show import disturbances, figure, length, number, out, size
 
 Document = Mapping[str, Any]
@@ -27,7 +28,7 @@ def show_screen(summary: Document, scheme: Scheme, audited: Document | str, byte
     run = shlex.quote(summary["run"])
     trust = "" if type(scheme) in SCHEMES.values() else " --trust-scheme"
     out.print(_headline(summary, scheme))
-    seed = [f"Seed {summary['seed']} was given: simulation, not private."] if summary["simulation"] else []
+    seed = [f"Seed {summary['seed']} was given: not private."] if summary["simulation"] else []
     if notes := [*summary["notes"], *disturbances(summary), *seed]:
         out.print(" ".join(notes), markup=False, style="dim")
     grid = Table.grid(padding=(0, 1))
@@ -72,7 +73,8 @@ def _recommends(summary: Document) -> Iterator[str]:
         yield f"the device ({title}) {number(best['test_rmse'])}."
     else:
         yield f"Test RMSE {number(mine)}; unprotected {number(plain)}."
-    yield from _lists(accuracy.get("ranking"))
+    if best is None or better:  # else it would speak for lists that are not worth having
+        yield from _lists(accuracy.get("ranking"))
 
 
 def best_guess(accuracy: Document) -> Document | None:
@@ -97,7 +99,7 @@ def _costs(summary: Document, bytes_: Document | None) -> Iterator[str]:
         each = {way: size(mean) for way, mean in once_per_user(summary).items()}
         yield f"A user's mean, once: {each['down']} down, {each['up']} up."
     if published := told.get("publication"):
-        yield f"The published factors, once: {size(published['per_user'])}."
+        yield f"Publication: {size(published['per_user'])}."
     if bytes_ is not None:
         agrees, words = agreement(bytes_)
         yield f"[{_BAD}]{words}[/]" if agrees is False else words
@@ -156,10 +158,8 @@ def chosen(rows: Any) -> Iterator[tuple[str, Document]]:
 
 
 def _several(members: list[str]) -> str:
-    """Name servers and users, the users by their numbers."""
-    users = [str(user_index(member)) for member in members if user_index(member) >= 0]
-    servers = [member.replace("_", " ") for member in members if user_index(member) < 0]
-    return " + ".join([*servers, *([f"users {', '.join(users)}"] if users else [])])
+    """Name them as --coalition takes them."""
+    return "+".join(members)
 
 
 def _kind(members: list[str]) -> str:
@@ -175,10 +175,13 @@ def _weight(row: Document) -> tuple[int, int]:
 
 def known_words(row: Document, n_users: int) -> str:
     count, of, whose = row["individuals"], row["of"], ""
+    inside = sum(user_index(member) >= 0 for member in row["members"])
+    other = "other " if inside else ""
     if count:
-        whose = "every user's" if count == n_users else "one user's" if count == 1 else f"{count} users'"
+        whose = "one user's" if count == 1 else f"{count} {other}users'"
+        whose = f"every {other}user's" if count == n_users - inside else whose
     group = row["smallest_group"]
-    sums = f"sums over {group} users or more" if group else "what is published"
+    sums = f"sums of ≥ {group} {'others' if inside else 'users'}" if group else "what is published"
     words = {
         "nothing": "nothing about anyone",
         "aggregate": sums,
@@ -186,7 +189,9 @@ def known_words(row: Document, n_users: int) -> str:
         "exact-individual": f"{whose} exact {of}s",
     }[row["determines"]]
     if row["items"]:
-        words += f"; {row['items']} {'place' if of == 'part' else 'item'}{'s' * (row['items'] != 1)} of one user"
+        words += f"; {row['items']} {'place' if of == 'part' else 'item'}{'s' * (row['items'] != 1)} of one user only"
+    if row.get("support") and len(row["members"]) == 1:
+        words = f"{SUPPORT}, and {'no number of anyone' if row['determines'] == 'nothing' else words}"
     return words
 
 
@@ -214,6 +219,9 @@ def _claim(summary: Document, audited: Document | str) -> Iterator[str]:
 
 def _published(claim: Document) -> Iterator[str]:
     status = claim["status"]
+    if claim["claimed"] is None:
+        yield escape(claim["why"])
+        return
     style = {"holds": _GOOD, "refuted": _AMBER}.get(status, "dim")
     word = {"holds": "It holds", "refuted": "No, the published claim is refuted"}.get(status, "Not tested")
     why = claim["why"].partition(". ")[0].rstrip(".")

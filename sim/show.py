@@ -72,6 +72,16 @@ def plain_table(title: str, *columns: str) -> Table:
     return table
 
 
+def show_datasets(rows: list[dict[str, Any]]) -> None:
+    """Print a few lines for each set: names, paths and commands stay whole, so that they can be copied."""
+    for row in rows:
+        out.print(f"[bold]{escape(row['name'])}[/]: {escape(row['title'])}", soft_wrap=True)
+        sizes = [f"{row[what]:,} {what}" for what in ("users", "items", "ratings") if row[what] is not None]
+        out.print(f"  {', '.join(sizes) or 'of any size'}", markup=False)
+        out.print(f"  {row['where'] or 'not here'}", markup=False, soft_wrap=True)
+        out.print(f"  {row['how']}", markup=False, soft_wrap=True)
+
+
 def show_abort(summary: dict[str, Any], scheme: Scheme) -> None:
     """Say how far a run came and why it ended."""
     _show_run(summary, scheme)
@@ -218,7 +228,7 @@ def _show_privacy(privacy: dict[str, Any]) -> None:
 
 
 def show_records(records: Iterable[dict[str, Any]], party: str) -> None:
-    """Page by page: a view may be larger than the memory."""
+    """Show them page by page: a view may be larger than the memory. `party`: as it is to be called."""
     title, rest = f"What {party} saw", iter(records)
     widths = (7, 6, 20, 8, max(20, out.width - 57))  # the same on every page; 16 columns are lines and spaces
     while page := list(itertools.islice(rest, RECORDS_OF_A_PAGE)):

@@ -66,13 +66,15 @@ READINGS_NOTE = (
 
 
 def show_comparison(document: Document) -> None:
-    """Three tables: side by side in one they would not fit on a screen."""
+    """Print five narrow tables: in fewer, words would be broken at 80 columns."""
     show.out.print(f"{document['data']}: {setting(document)}", markup=False)
     _show_errors(document, several=len(document["seeds"]) > 1)
     show.out.print(READINGS_NOTE)
+    _show_epsilons(document)
     show.out.print(escape(document["epsilon_note"]))
     _show_costs(document)
     show.out.print(COST_NOTE)
+    _show_weaknesses(document["rows"])
     _show_trust(document["rows"])
     for sentence in sentences(document):
         show.out.print(sentence, markup=False)
@@ -97,29 +99,48 @@ def _table(title: str, columns: tuple[str, ...], narrow: int) -> Table:
 
 
 def _show_errors(document: Document, several: bool) -> None:
-    columns = ("scheme", "test RMSE", "no noise", "iterate", "ε claimed, for", "ε accounted, for")
+    columns = ("scheme", "test RMSE", "no noise", "iterate")
     made = _table("Errors on the held-out ratings", columns, narrow=4)
     for row in document["rows"]:
         if row["completed"]:
             errors = _spread(row, "test_rmse", several), show.number(row["plain_test_rmse"]), iterate(row)[0]
-            made.add_row(escape(row["scheme"]), *errors, escape(claimed(row)), escape(accounted(row)))
+            made.add_row(escape(row["scheme"]), *errors)
         else:
-            made.add_row(escape(row["scheme"]), "not run", "", "", "", "")
+            made.add_row(escape(row["scheme"]), "not run", "", "")
     made.add_section()
     for floor in document["floors"]:
-        made.add_row(floor["title"], _spread(floor, "test_rmse", several), "", "", "nothing is sent", "")
+        made.add_row(floor["title"], _spread(floor, "test_rmse", several), "", "")
+    show.out.print(made)
+
+
+def _show_epsilons(document: Document) -> None:
+    made = _table("ε, each for its own unit", ("scheme", "ε claimed, for", "ε accounted, for"), narrow=1)
+    for row in document["rows"]:
+        if row["completed"]:
+            made.add_row(*map(escape, (row["scheme"], claimed(row), accounted(row))))
+    made.add_section()
+    for floor in document["floors"]:
+        made.add_row(floor["title"], "nothing is sent", "")
     show.out.print(made)
 
 
 def _show_costs(document: Document) -> None:
-    declared = ("recommender gets, declared", "known weaknesses, declared")
-    columns = ("scheme", "user sends", "user gets", "seconds", *declared)
+    columns = ("scheme", "user sends", "user gets", "seconds", "recommender gets, declared")
     made = _table("What it costs", columns, narrow=4)
     for row in document["rows"]:
         if row["completed"]:
             sizes = (show.size(row["bytes_per_user"][way]) for way in ("up", "down"))
-            words = row["determines"], ", ".join(row["known_weaknesses"])
-            made.add_row(*map(escape, (row["scheme"], *sizes, show.number(row["seconds"], 2), *words)))
+            seconds = show.number(row["seconds"], 2)
+            made.add_row(*map(escape, (row["scheme"], *sizes, seconds, row["determines"])))
+    show.out.print(made)
+
+
+def _show_weaknesses(rows: list[Row]) -> None:
+    title = "Known weaknesses, declared by the scheme (keyhole explain ID explains one)"
+    made = _table(title, ("scheme", "known weaknesses"), narrow=1)
+    for row in rows:
+        if row["completed"]:
+            made.add_row(escape(row["scheme"]), escape(", ".join(row["known_weaknesses"]) or "none"))
     show.out.print(made)
 
 

@@ -9,7 +9,8 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
-from sim.glossary import TERMS, Term
+from sim.audit.findings import QUESTIONS
+from sim.glossary import BASICS, FINDINGS, TERMS, Term
 from sim.show import figure, number, out, plain_table, size
 from sim.watch import Line, Watched
 
@@ -40,7 +41,9 @@ def show_list(rows: list[dict[str, Any]], folder: str) -> None:
 
 def verdict_words(row: dict[str, Any]) -> str:
     claim = _CLAIMS.get(row["published_claim"] or "")
-    return ", ".join([_VERDICTS[row["verdict"]], *([claim] if claim else [])])
+    asked = row.get("asked")
+    some = f" ({', '.join(asked)} only)" if asked is not None and len(asked) < len(QUESTIONS) else ""
+    return ", ".join([_VERDICTS[row["verdict"]] + some, *([claim] if claim else [])])
 
 
 def _epsilon(value: Any) -> str:
@@ -82,7 +85,7 @@ def show_diff(document: dict[str, Any]) -> None:
     else:
         _show_pairs("Configured differently", document["configuration"], _short)
     _show_pairs("Accuracy", document["accuracy"], lambda value: escape(number(value)), signed=True)
-    _show_pairs("ε", document["epsilon"], lambda value: _short(figure(value)))
+    _show_pairs("ε", _labelled(document["epsilon"]), lambda value: _short(figure(value)))
     _show_bytes(document["bytes"])
     if document["knowledge"]:
         _show_pairs("Who learns what", document["knowledge"], _knows)
@@ -99,6 +102,13 @@ def _show_pairs(title: str, rows: list[dict[str, Any]], cell: Any, signed: bool 
         last = ["–" if difference is None else f"{difference:+.3g}"] if signed else []
         table.add_row(_short(row["what"]), cell(row["first"]), cell(row["second"]), *last)
     out.print(table)
+
+
+def _labelled(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Say in people's words which ε is accounted: with envelopes it is that of `summary.json`, not of an audit."""
+    by_item = any(str(row["what"]).startswith("to the recommender") for row in rows)
+    words = "accounted, as if every sum were released" if by_item else "accounted, whole run"
+    return [{**row, "what": words} if row["what"] == "accounted epsilon" else row for row in rows]
 
 
 def _knows(row: dict[str, Any] | None) -> str:
@@ -119,17 +129,36 @@ def _show_bytes(document: dict[str, Any]) -> None:
     table.add_section()
     table.add_row("in all", "", size(total["first"]), size(total["second"]), _ratio(total))
     out.print(table)
-    changed = [row for row in document["kinds"] if row["first"] != row["second"]]
+    _show_kinds([row for row in document["kinds"] if _differs(row["first"], row["second"])])
+
+
+def _show_kinds(changed: list[dict[str, Any]]) -> None:
     if not changed:
         return
-    table = _open("Kinds whose bytes differ", "when", "kind", "first", "second")
-    for column in table.columns[2:]:
+    table = _open("Kinds whose bytes differ", "when", "from → to", "kind", "first", "second")
+    for column in table.columns[3:]:
         column.justify, column.no_wrap = "right", True
     for row in changed[:MOST_KINDS]:
-        table.add_row(row["when"], _short(row["kind"]), size(row["first"]), size(row["second"]))
+        edge = f"{row['sender']} → {row['receiver']}"
+        table.add_row(row["when"], edge, _short(row["kind"]), *_sizes(row["first"], row["second"]))
     out.print(table)
     if len(changed) > MOST_KINDS:
         out.print(f"… and {len(changed) - MOST_KINDS} more: --json has all of them.")
+
+
+def _differs(first: float | None, second: float | None) -> bool:
+    """Tell whether two byte counts differ by more than the rounding of a mean."""
+    if first is None or second is None:
+        return first is not second
+    return not math.isclose(first, second, rel_tol=1e-9, abs_tol=1e-6)
+
+
+def _sizes(first: float | None, second: float | None) -> tuple[str, str]:
+    """Write two sizes that differ so that they look different."""
+    short = size(first), size(second)
+    if first is None or second is None or short[0] != short[1]:
+        return short
+    return f"{first:,.2f} B", f"{second:,.2f} B"
 
 
 def _ratio(row: dict[str, Any]) -> str:
@@ -143,10 +172,10 @@ def watch_line(watched: Watched, line: Line) -> str:
     """Tell one iteration in one line."""
     if line["iteration"] < 0:
         return f"set-up done · {size(line['bytes'])}"
-    error = "" if line["train_mae"] is None else f" · train MAE {number(line['train_mae'])}"
+    error = "" if line["train_mae"] is None else f" · iterate's MAE {number(line['train_mae'])}"
     done = f"iteration {line['iteration'] + 1} of {watched.params.iterations}"
     epsilon, _ = watched.epsilon(line["iteration"] + 1)
-    so_far = f"so far {size(line['bytes_so_far'])}, ε {_epsilon(epsilon)}"
+    so_far = f"so far {size(line['bytes_so_far'])}, ε added up {_epsilon(epsilon)}"
     return f"{done} · {_turnout(line, watched)}{error} · {so_far}"
 
 
@@ -168,7 +197,7 @@ def watch_table(watched: Watched) -> Table:
     for name, words in (("invited", "who"), ("present", "came"), ("absent", "went")):
         if line["course"].get(name):
             table.add_row(words, f"users {_short(line['course'][name], 60)}")
-    table.add_row("train MAE", escape(number(line["train_mae"])))
+    table.add_row("train MAE of the iterate", escape(number(line["train_mae"])))
     table.add_row("bytes", f"{size(watched.bytes)} so far, {size(line['bytes'])} in the last iteration")
     epsilon, words = watched.epsilon(watched.done)
     table.add_row("ε so far", escape(f"{_epsilon(epsilon)} ({words})"))
@@ -181,7 +210,8 @@ def show_end(watched: Watched) -> None:
     assert summary is not None
     accuracy, accounted = summary["accuracy"], summary["privacy"]["accounted"]
     rmse = f"test RMSE {number(accuracy['test_rmse'])} (unprotected {number(accuracy['plain']['test_rmse'])})"
-    epsilon = f"ε claimed {figure(summary['privacy']['claimed_epsilon'])}, accounted {figure(accounted['epsilon'])}"
+    claimed = figure(summary["privacy"]["claimed_epsilon"])
+    epsilon = f"ε claimed {claimed}, accounted {figure(accounted['epsilon'])} (as if every sum were released)"
     total = f"{size(summary['bytes']['total'])} in all"
     out.print(f"Completed: {rmse}; {total}; {epsilon}.", markup=False, soft_wrap=True)
 
@@ -190,10 +220,12 @@ def show_end(watched: Watched) -> None:
 
 
 def show_terms() -> None:
-    width = max(map(len, TERMS))
-    for term in TERMS.values():
+    listed = TERMS | BASICS
+    width = max(map(len, listed))
+    for term in listed.values():
         out.print(f"[bold]{term.name:{width}}[/]  {escape(term.line)}")
     out.print("More about one of them: keyhole explain TERM")
+    out.print(f"Findings of an audit are explained too: {', '.join(FINDINGS)}.", markup=False)
 
 
 def show_term(term: Term) -> None:
@@ -229,3 +261,5 @@ def show_scheme(row: dict[str, Any]) -> None:
         table.add_row(label, escape(words))
     out.print(table)
     out.print(f"Run it: keyhole run --scheme {row['run_as']}", markup=False, soft_wrap=True)
+    if row["known_weaknesses"]:
+        out.print(f"A weakness is explained by: keyhole explain ID, such as {row['known_weaknesses'][0]}", markup=False)

@@ -117,7 +117,7 @@ class IterationLog:
         if not before or after > before * (1 - STILL_FALLING):
             return []
         percent = 100 * (1 - after / before)
-        return [f"The training error still fell by {percent:.1f} % in the last iteration: more would lower it further."]
+        return [f"Training error still fell by {percent:.1f} % at the end."]
 
     def close(self) -> None:
         self._file.close()

@@ -117,7 +117,7 @@ def joined_rows(measured: dict[Key, list[int]], predicted: dict[Key, Any] | None
 def grouped(rows: Iterable[Row], by: str | None, iterations: int) -> list[Row]:
     """`iteration`: the sum of each; else the set-up (−1), all iterations together (null), and the end.
 
-    By party the end is among the iterations: it is not known apart.
+    By party the end is known apart only where `mark_end` could tell it by its kinds.
     """
     if by is None:
         return list(rows)
@@ -131,6 +131,23 @@ def grouped(rows: Iterable[Row], by: str | None, iterations: int) -> list[Row]:
         for name in COLUMNS[4:]:
             entry[name] = None if row[name] is None else entry[name] + row[name]
     return sorted(sums.values(), key=_order)
+
+
+def mark_end(rows: Iterable[Row], by_role: Iterable[Row], iterations: int) -> list[Row]:
+    """Give `rows` by party the number of the end where their kind is sent at the end and at no other time.
+
+    By party the set-up alone is counted apart; `by_role` are rows of the same run that know every iteration.
+    """
+    times: dict[tuple[str, str, str], set[bool]] = defaultdict(set)
+    for row in by_role:
+        if row["iteration"] != SETUP:
+            times[row["sender"], row["receiver"], row["kind"]].add(row["iteration"] >= iterations)
+    marked = []
+    for row in rows:
+        edge = role_of(row["sender"]), role_of(row["receiver"]), row["kind"]
+        ends = row["iteration"] != SETUP and times[edge] == {True}
+        marked.append({**row, "iteration": iterations} if ends else row)
+    return marked
 
 
 def _order(row: Row) -> tuple[Any, ...]:

@@ -32,7 +32,7 @@ from sim.audit.algebra.solve import findings, solve
 from sim.audit.attacks import attack
 from sim.audit.attacks.channels import LaplaceEntries, ResponseEntries, UniformNoise
 from sim.audit.attacks.perturbed import fresh_submissions
-from sim.audit.audit import QUESTIONS
+from sim.audit.findings import QUESTIONS
 from sim.audit.sensitivity import sensitivity
 from sim.audit.show import show_audit
 from sim.data import find, load

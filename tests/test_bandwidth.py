@@ -21,7 +21,7 @@ from sim.config import RunConfig
 from sim.ledger import Ledger
 from sim.plan import make_plan
 from sim.run import run as make_run
-from sim.traffic import COLUMNS, spread
+from sim.traffic import COLUMNS, mark_end, spread
 
 DATA = "synthetic:12x10:.4"
 CHURN = {"join": 0.5, "leave": 0.3}
@@ -113,7 +113,7 @@ def test_every_grouping_adds_up_to_the_same(made, by):
     null = {"iteration": {1, 2, 3}, "edge": {3}, "kind": set(), "party": set()}[by]
     assert all({place for place in (1, 2, 3) if label[place] is None} == null for label in labels)
     first = {label[0] for label in labels}
-    everything = {"iteration": {-1, 0, 1, 2, 3, 4, 5, 6}, "party": {-1, None}}
+    everything = {"iteration": {-1, 0, 1, 2, 3, 4, 5, 6}}
     assert first == everything.get(by, {-1, None, 6}), "set-up, all iterations together, end"
 
 
@@ -188,6 +188,28 @@ def test_people_read_whether_all_is_equal_and_every_table(made):
     only = keyhole("bandwidth", made("dynamic"), "--by", "edge").stdout
     assert "iterations" in only and "user → third_party" in only
     assert "--wire paper" not in only and "MaskedGradient" not in only
+
+
+@pytest.mark.parametrize("wire", ["compact", "paper"])
+def test_the_end_is_called_so_by_party_as_well(made, wire):
+    folder = made("dynamic")
+    iterations = api.bandwidth(folder)["iterations"]
+    by_kind = api.bandwidth(folder, by="kind", wire=wire)["rows"]
+    by_party = api.bandwidth(folder, by="party", wire=wire)["rows"]
+    ends = {row["kind"] for row in by_kind if row["iteration"] == iterations}
+    assert ends == {row["kind"] for row in by_party if row["iteration"] == iterations} == {"Finish", "Publication"}
+    assert sum(row["predicted_bytes"] for row in by_kind) == sum(row["predicted_bytes"] for row in by_party)
+    printed = keyhole("bandwidth", folder, "--wire", wire, "--user", "user:0").stdout.splitlines()
+    told = {line.split()[0] for line in printed if "Finish" in line or "Publication" in line}
+    assert told == {"end"}
+
+
+def test_a_kind_that_is_also_sent_before_the_end_is_not_moved_there():
+    rows = [dict.fromkeys(COLUMNS, 0) | {"sender": "recommender", "kind": kind} for kind in "ABC"]
+    by_role = [{**row, "receiver": "user", "iteration": t} for row in rows[:2] for t in (3, 4)]
+    by_role.append({**rows[2], "receiver": "user", "iteration": 4})
+    marked = mark_end([{**row, "receiver": "user:1"} for row in rows], by_role, 4)
+    assert [row["iteration"] for row in marked] == [0, 0, 4]
 
 
 def test_a_run_over_tcp_is_what_the_kernel_counted(tmp_path):

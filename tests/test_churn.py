@@ -362,7 +362,7 @@ def test_the_predicted_traffic_is_the_metered_traffic_when_everyone_stays(wire, 
         ({"online": 0}, "--online must be between 1 and the 5 users, not 0"),
         ({"online": 6}, "--online must be between 1 and the 5 users, not 6"),
         ({"committers": 1}, "committers must be 2 or more"),
-        ({"committers": 6}, "needs 6 users and there are 5: set committers lower"),
+        ({"committers": 6}, r"needs 6 users and there are 5: set committers lower \(--set committers=5\)"),
     ],
 )
 def test_parameters_that_cannot_be_are_refused_in_words(options, words):
@@ -370,6 +370,13 @@ def test_parameters_that_cannot_be_are_refused_in_words(options, words):
         small_run("dynamic", n_users=5, **options)
     for fine in ({"online": 1}, {"online": 5}, {"committers": 2}, {"committers": 5}):
         small_run("dynamic", n_users=5, **fine)
+
+
+def test_a_single_user_is_told_what_to_do_instead():
+    """`--set committers=1` is refused, so it is not proposed."""
+    with pytest.raises(BadInput, match=r"needs 3 users and there is 1, and 2 is the least: .*--scheme masked"):
+        small_run("dynamic", n_users=1)
+    small_run("masked", n_users=1)
 
 
 @pytest.mark.parametrize("flag", ["join", "leave"])

@@ -44,8 +44,16 @@ def test_a_canary_alone_refutes_it_with_its_confidence(masked):
     assert "A canary at ε = 1 shows the recommender ε ≥" in claim["why"]
 
 
+def test_what_was_found_another_time_still_counts(tmp_path):
+    folder = audited(tmp_path, RATINGS, "masked", epsilon=1.0).folder
+    assert audit(folder, only=["inventory"])["published_claim"]["status"] == "not-tested"
+    assert audit(folder, only=["accounting"])["published_claim"]["status"] == "refuted"
+    again = audit(folder, only=["inventory"])
+    assert again["published_claim"]["status"] == "refuted" and again["accounting"] is None
+
+
 def test_without_its_questions_it_is_not_tested(masked):
-    claim = audit(masked.folder, only=["inventory"])["published_claim"]
+    claim = audit(masked.folder, only=["inventory"], fresh=True)["published_claim"]
     assert claim["status"] == "not-tested" and claim["shown"] is None
     assert claim["why"] == "Nothing contradicts it so far, but neither its accounting nor a canary was asked for."
 

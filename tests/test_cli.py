@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from sim import entry
+from sim import api, entry
 from sim.cli import app
 
 SMALL = ("--scheme", "masked", "--data", "synthetic:6x5:.5", "--iterations", "2", "--dim", "2")
@@ -285,6 +285,17 @@ def test_schemes_and_datasets_can_be_listed(tmp_path):
     names = {entry["name"] for entry in json.loads(keyhole("datasets", "--json").stdout)}
     assert {"demo", "ml-100k"} <= names
     assert "masked" in keyhole("schemes").stdout and "demo" in keyhole("datasets").stdout
+
+
+def test_names_and_paths_of_data_sets_can_be_copied_from_a_narrow_screen(tmp_path, monkeypatch):
+    folder = tmp_path / ("long" * 30) / "ml-100k"
+    folder.mkdir(parents=True)
+    (folder / "u.data").write_text("1\t1\t3\t0\n")
+    monkeypatch.setenv("KEYHOLE_DATA", str(folder.parent))
+    printed = keyhole("datasets", columns=80).stdout.splitlines()
+    for row in api.datasets():
+        assert f"{row['name']}: {row['title']}" in printed and f"  {row['how']}" in printed
+    assert f"  {folder}" in printed
 
 
 COMMANDS = "run resume view bandwidth verify replay schemes datasets fetch prepare actor bench evaluate compare"

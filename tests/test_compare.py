@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+import re
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from typer.testing import CliRunner
 
 from protocol.errors import BadInput
 from protocol.schemes import SCHEMES, Leak
+from protocol.schemes.base import LEVELS
 from protocol.schemes.masked import Masked
 from protocol.schemes.trusted import Trusted
 from sim import api, show, show_compare
@@ -425,6 +427,21 @@ def test_who_loses_to_a_floor_or_tells_the_recommender_everything_is_named():
     assert ends == ["fair, poor.", "poor.", "fair.", "nothing bounds it."]
     assert "no protection" in told[2]
     assert show_compare.sentences({"rows": rows[:1], "floors": below}) == []
+
+
+def test_no_word_or_id_is_broken_on_a_narrow_screen():
+    flags = ["compare", "--data", "demo-small", "--iterations", "2", "--dim", "2", "--seeds", "2"]
+    made = CliRunner().invoke(app, flags, env={"COLUMNS": "80"})
+    assert made.exit_code == 0, made.stderr
+    assert max(map(len, made.stdout.splitlines())) <= 80
+    words = set(re.split(r"[\s,│┃;]+", made.stdout))
+    whole = {*SCHEMES, *LEVELS[1:], *(name for scheme in SCHEMES.values() for name in scheme.known_weaknesses)}
+    assert whole | {"accounted", "recommender", "weaknesses", "(unit_of=user:"} <= words
+
+
+def test_the_help_has_the_iterations_of_every_demo():
+    made = CliRunner().invoke(app, ["compare", "--help"], env={"COLUMNS": "200"})
+    assert "(60 on demo, 20 on demo-small, else 100)" in made.stdout
 
 
 def test_the_command_has_help_with_an_example():

@@ -112,6 +112,15 @@ BROKEN = {
     "text for a rating": ("1,2,3\n1,3,good\n", 'file, line 2: the rating "good" is not a finite number'),
     "an unknown header": ("uid,iid,stars\n1,2,3\n", "file, line 1: .* if this is a header, name its columns"),
     "a header without rating": ("user,item,stars\n1,2,3\n", "file, line 1: the header names rating 0 times"),
+    "a header with one known name": (
+        "who,movie,stars\n1,2,3\n",
+        "line 1: the header names user 0 times; .* with --columns who,movie,stars$",
+    ),
+    "an unknown header above bad rows": (
+        "uid,iid,stars\n1,2,3\n1,2,x\n1,2,4\n",
+        r"\A[^\n]*line 1: [^\n]* if this is a header, name its columns with --columns uid,iid,stars\Z",
+    ),
+    "an unknown header of five columns": ("no,uid,iid,stars,w\n1,2,3,4,5\n", "line 1: .* its columns with --columns"),
     "two user columns": ("user,userId,item,rating\n1,1,2,3\n", "file, line 1: the header names user 2 times"),
     "not a number": ("1,2,nan\n", "file, line 1: .*not a finite number"),
     "infinity": ("1,2,3\n1,3,inf\n", "file, line 2: .*not a finite number"),

@@ -13,7 +13,7 @@ from protocol.errors import BadInput, did_you_mean
 from protocol.roles import nearest_party
 from sim import opening
 from sim.config import RunConfig, read_config
-from sim.data import load
+from sim.data import available, load
 from sim.rating_table import Reading
 from sim.run import resume, run
 
@@ -170,6 +170,29 @@ def test_a_run_records_how_its_file_was_read_so_that_it_can_go_on(tmp_path: Path
 def test_what_cannot_be_asked_for_is_refused_with_the_nearest_name(tmp_path: Path, flags, words) -> None:
     with pytest.raises(BadInput, match=words):
         run(RunConfig(**flags), out=tmp_path / "run")
+
+
+def test_every_set_that_keyhole_datasets_lists_is_named_where_one_is_unknown() -> None:
+    with pytest.raises(BadInput) as refusal:
+        load("nowhere")
+    assert all(entry.name in str(refusal.value) for entry in available())
+
+
+def test_columns_are_proposed_in_the_order_of_the_flag_and_quoted_for_the_shell(tmp_path: Path) -> None:
+    for header, proposed in (
+        ("stars,time,item,who", "--columns stars,item,who"),
+        ("my user,item,my stars", "--columns 'my user,item,my stars'"),
+        ("user,item,when", "--columns user,item,when"),
+        ("user,item,date", "--columns user,item,RATING"),
+    ):
+        with pytest.raises(BadInput) as refusal:
+            load(write(tmp_path, f"{header}\n{','.join('1234'[: header.count(',') + 1])}\n"))
+        assert str(refusal.value).endswith(proposed)
+
+
+def test_text_in_every_field_is_a_row_where_its_rating_is_missing(tmp_path: Path) -> None:
+    ratings = load(write(tmp_path, "ann,heat,NA\nbob,heat,3\n"), reading=Reading(on_missing="drop"))
+    assert len(ratings) == 1
 
 
 def test_an_unknown_setting_or_party_is_refused_with_the_nearest_name(tmp_path: Path) -> None:

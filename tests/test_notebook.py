@@ -17,7 +17,7 @@ from protocol.errors import BadInput
 from protocol.schemes import SCHEMES
 from protocol.schemes.masked import Masked
 from sim import api
-from sim.audit.audit import QUESTIONS
+from sim.audit.findings import QUESTIONS
 from sim.notebook import RECORD, Audit, Run
 from sim.report import material, page
 
@@ -225,16 +225,17 @@ def test_every_scheme_has_a_card_with_its_figures(tmp_path, scheme):
 
 def test_the_card_of_a_run_says_its_verdict_when_there_is_one(run):
     run.audit(only=QUICK)
-    assert "within-claims (asked: inventory, algebra)" in run._repr_html_()
+    assert "within-claims, the published claim: not tested (asked: inventory, algebra)" in run._repr_html_()
     run.audited = Audit({**run.audited, "verdict": "beyond-claims", "unanswered": {"attacks": "why"}})
-    assert "beyond-claims (asked: inventory, algebra; not answered: attacks)" in run._repr_html_()
+    assert "not tested (asked: inventory, algebra; not answered: attacks)" in run._repr_html_()
 
 
 def test_the_card_of_an_audit_has_a_row_for_everyone(run):
     audit = run.audit(only=QUICK)
     card = audit._repr_html_()
-    assert "masked stays within its claims" in card and card.count("<tr") == 1 + len(audit["parties"])
-    assert "goes beyond" in Audit({**audit, "verdict": "beyond-claims"})._repr_html_()
+    assert "masked leaked nothing beyond what it declares" in card and "The published claim: not tested." in card
+    assert card.count("<tr") == 1 + len(audit["parties"])
+    assert "masked leaked beyond what it declares" in Audit({**audit, "verdict": "beyond-claims"})._repr_html_()
     assert "was not asked" in run.audit(only=["inventory"])._repr_html_()
 
 

@@ -42,7 +42,7 @@ def test_the_tiles_have_the_figures_of_the_summary_and_the_audit(masked):
         "whole run": show.figure(masked.summary["privacy"]["accounted"]["tight"]),
         "to the recommender": show.figure(worst),
     }
-    assert learned["third party"] == "nothing" and learned["both servers"] == "noisy numbers"
+    assert learned["third party"] == "who rated what" and learned["both servers"] == "noisy numbers"
 
 
 def test_the_page_and_the_terminal_have_the_same_figures(masked, capsys):
@@ -71,7 +71,8 @@ def test_a_refuted_claim_is_amber_and_the_run_may_leak_as_declared(masked):
 def test_each_adversary_has_one_sentence_and_the_table_is_folded(masked):
     found = {one.who: one for one in parties.adversaries(masked)}
     assert list(found)[:3] == ["The recommender", "The third party", "Both servers together"]
-    assert found["The third party"].learns == "nothing about anyone" and found["The third party"].style == "good"
+    assert found["The third party"].learns == "who rated what, and no number of anyone"
+    assert found["The third party"].style == "weak"
     assert found["Both servers together"].verb == "learn" and found["Both servers together"].style == "weak"
     assert found["Both servers together"].standing == "The scheme assumes that they do not collude."
     html = str(parties.section(masked).html)

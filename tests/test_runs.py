@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,11 @@ import pytest
 from support_tamper import small_folder
 from test_cli import keyhole, refused
 
-from sim import api
+from sim import api, show
+from sim.audit.findings import QUESTIONS
 from sim.folder import locked
 from sim.plain import json_text
-from sim.show_runs import age
+from sim.show_runs import _show_bytes, age, verdict_words
 
 AUDIT = {
     "verdict": "within-claims",
@@ -95,6 +97,16 @@ def test_the_verdict_is_that_of_the_last_audit(runs):
     assert "as declared" in printed and "refuted" in printed
 
 
+def test_a_verdict_on_some_questions_says_on_which(runs):
+    asked = AUDIT | {"questions": {"inventory": 0.1, "x": 1}}
+    (runs / "compact" / "audit.json").write_text(json.dumps(asked))
+    row = rows_of(runs)["compact"]
+    assert row["asked"] == ["inventory"]
+    assert verdict_words(row) == "as declared (inventory only), claim refuted"
+    everything = row | {"asked": list(QUESTIONS)}
+    assert verdict_words(everything) == "as declared, claim refuted"
+
+
 def test_folders_that_are_no_runs_are_left_out(runs, tmp_path):
     (runs / "notes").mkdir()
     (runs / "file.txt").write_text("x")
@@ -168,6 +180,42 @@ def test_the_bytes_by_edge_are_those_of_the_ledger(made):
     for row in found["bytes"]["edges"]:
         same = [k for k in whole["kinds"] if all(k[n] == row[n] for n in ("when", "sender", "receiver"))]
         assert row["first"] == pytest.approx(sum(each["wire_bytes"] for each in same))
+
+
+def kinds_shown(*runs: Path) -> list[list[str]]:
+    """Give the cells of the table of kinds, as people read it."""
+    printed = keyhole("diff", *runs).stdout.partition("Kinds whose bytes differ")[2]
+    shown = re.findall(r"^ (?:set-up|iteration|end) .*$", printed, re.MULTILINE)
+    return [re.split(r"\s{2,}", line.strip()) for line in shown]
+
+
+def test_kinds_are_shown_with_their_edge_and_only_where_they_differ(made, monkeypatch):
+    monkeypatch.setattr(show.out, "_width", 200)
+    pair = made / "compact", made / "paper"
+    rows = {
+        (row["when"], f"{row['sender']} → {row['receiver']}", row["kind"]): (row["first"], row["second"])
+        for row in differences(*pair)["bytes"]["kinds"]
+    }
+    differing = [list(key) for key, (first, second) in rows.items() if first != second]
+    assert [row[:3] for row in kinds_shown(*pair)] == differing and 0 < len(differing) < len(rows)
+
+
+def test_a_kind_whose_means_differ_by_a_rounding_is_not_shown(capsys):
+    row = {"when": "iteration", "sender": "recommender", "receiver": "third_party"}
+    means = [("Agreed", 105.0, 105.00000000000001), ("Join", 20701.0, 20704.0), ("Commit", None, 1.0)]
+    kinds = [{**row, "kind": kind, "first": first, "second": second} for kind, first, second in means]
+    _show_bytes({"edges": [], "total": {"first": 1, "second": 2}, "kinds": kinds})
+    printed = capsys.readouterr().out
+    assert "Agreed" not in printed and "Commit" in printed
+    assert "20,701.00 B" in printed and "20,704.00 B" in printed  # both are 20.70 kB
+
+
+def test_the_accounted_epsilon_says_that_it_counts_every_sum(made, monkeypatch):
+    monkeypatch.setattr(show.out, "_width", 200)
+    printed = keyhole("diff", made / "compact", made / "paper").stdout
+    assert "accounted, as if every sum were released" in printed and "accounted epsilon" not in printed
+    found = differences(made / "compact", made / "paper")
+    assert "accounted epsilon" in [row["what"] for row in found["epsilon"]]
 
 
 def test_two_seeds_and_two_schemes_can_be_compared(made):

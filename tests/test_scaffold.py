@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -22,7 +24,7 @@ def test_the_scaffold_runs_in_its_folder_and_so_does_its_own_test(tmp_path):
     assert (Path(scheme), Path(test)) == (tmp_path / "my_scheme.py", tmp_path / "test_my_scheme.py")
     assert "keyhole run --scheme my_scheme:MyScheme" in result.stderr
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", test]
+    command = _tests(result.stderr)
     tested = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert tested.returncode == 0 and "3 passed" in tested.stdout, tested.stdout
     flags = ["--data", "synthetic:9x8:.3", "--iterations", "2", "--dim", "2", "--seed", "1", "--transport", "inprocess"]
@@ -30,6 +32,31 @@ def test_the_scaffold_runs_in_its_folder_and_so_does_its_own_test(tmp_path):
     ran = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert ran.returncode == 0 and '"scheme": "my-scheme"' in ran.stdout, ran.stderr
     assert "min_contributors = 3" in (tmp_path / "run" / "run.toml").read_text()
+
+
+def _tests(told: str) -> list[str]:
+    """Take the command that was printed, as somebody would run it who installed pytest and none of its plugins."""
+    told = next(line for line in told.splitlines() if line.startswith("Test it: "))
+    assert told.endswith("  (needs: pip install pytest)")
+    words = told.removesuffix("  (needs: pip install pytest)").split()
+    command = words[words.index("python") + 1 :]
+    plugins = [f"-pno:{name}" for name in ("cacheprovider", "xdist", "asyncio")]
+    return [sys.executable, *command[:2], *plugins, *command[2:]]
+
+
+def test_its_test_runs_inside_a_clone_without_the_plugins_of_its_settings(tmp_path):
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    result = keyhole("new", "my_scheme", "--out", tmp_path)
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    tested = subprocess.run(_tests(result.stderr), cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert tested.returncode == 0 and "3 passed" in tested.stdout, tested.stdout + tested.stderr
+
+
+def test_its_source_is_its_author(tmp_path, monkeypatch):
+    keyhole("new", "sourced_one", "--out", tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    row = json.loads(keyhole("schemes", "sourced_one:SourcedOne", "--json").stdout)
+    assert row["source"] == "your own, after Hua, Xia, Zhong 2015"
 
 
 def test_nothing_is_overwritten(tmp_path):

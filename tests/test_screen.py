@@ -73,7 +73,9 @@ def test_the_one_who_knows_most_stands_for_its_kind(capsys, monkeypatch, done):
     summary, scheme, audited, counted = done
     assert isinstance(audited, dict)
     text = text_of(shown(capsys, monkeypatch, summary, scheme, audited, counted))
-    assert "both servers: every user's noisy gradients" in text and "third party: nothing about anyone" in text
+    assert "both servers: every user's noisy gradients" in text
+    assert "third party: who rated what, and no number of anyone" in text
+    assert "of ratings are guessed, blindly" in text
 
 
 def test_what_goes_beyond_is_said(capsys, monkeypatch, done):

@@ -22,7 +22,7 @@ def test_a_finished_run_is_shown_to_its_end(folder):
     result = keyhole("watch", folder)
     assert result.exit_code == 0, result.stderr
     assert "iteration 2 of 2" in result.stdout and "Completed: test RMSE" in result.stdout
-    assert "3 of 3 online" in result.stdout and "ε 16" in result.stdout  # two releases of ε = 8
+    assert "3 of 3 online" in result.stdout and "ε added up 16" in result.stdout  # two releases of ε = 8
     assert [line["iteration"] for line in api.watch(folder)] == [-1, 0, 1]
 
 

@@ -74,6 +74,13 @@ from protocol.schemes.masked_formula import DynamicFormula
 from protocol.tape import Tape, exponential
 
 
+def _how_to_lower(n_users: int) -> str:
+    """Say how many users there are, and what to do where `n_users` are fewer than commit."""
+    if n_users < 2:
+        return "is 1, and 2 is the least: take more users, or a scheme without it (--scheme masked)"
+    return f"are {n_users}: set committers lower (--set committers={n_users})"
+
+
 class Dynamic(Masked):
     name = "dynamic"
     title = "Masked sums with pre-committed noise, for users who come and go"
@@ -135,7 +142,7 @@ class Dynamic(Masked):
         demand(committers >= 2, f"committers must be 2 or more, or one user knows the noise; not {committers}.")
         demand(
             committers <= shape.n_users,
-            f"The pre-commitment needs {committers} users and there are {shape.n_users}: set committers lower.",
+            f"The pre-commitment needs {committers} users and there {_how_to_lower(shape.n_users)}.",
         )
         # the roundings of an item with fewer raters than committers count too
         wide = dataclasses.replace(shape, raters=np.maximum(shape.raters, min(committers, shape.n_users)))

@@ -46,8 +46,9 @@ def _by_number(victims: Victims) -> Victims:
 
 
 def known_of_users(solved: Solved, names: Names) -> dict[str, Any]:
-    """What a row of `coalitions` says besides: its victims, and the smallest sum that each user is in."""
-    return {"victims": victims_of(solved, names), "smallest_sums": solved.answer.groups}
+    """Add to a row of `coalitions` the data's names of its members, its victims, and each user's smallest sum."""
+    named = [names.user(member) for member in solved.members]
+    return {"names": named, "victims": victims_of(solved, names), "smallest_sums": solved.answer.groups}
 
 
 def name_victims(finding: Finding, solved: Sequence[Solved], names: Names) -> Victims:
@@ -92,6 +93,7 @@ def _row(row: dict[str, Any], party: str, servers: set[tuple[str, ...]]) -> dict
         words = "which items it rated" if knows == NOTHING else f"{words}; which items it rated"
     return {
         "members": row["members"],
+        "names": row.get("names"),
         "stands_for": row["stands_for"],
         "knows": knows,
         "items": items,

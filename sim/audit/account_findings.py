@@ -48,7 +48,7 @@ def _known_envelope(document: dict[str, Any]) -> Finding:
     return Finding(
         "known-envelope",
         f"The recommender knows the envelopes: one release leaves it ε {even['median']:.3g} for the median item and "
-        f"{even['worst']:.3g} for the worst (item {even['item']}) at δ = 1e-05, where {claim:g} is claimed.",
+        f"{even['worst']:.3g} for the worst (row {even['item']} of V) at δ = 1e-05, where {claim:g} is claimed.",
         (RECOMMENDER,),
         "weak" if even["worst"] > claim else "info",
         claimed=claim,
@@ -94,7 +94,8 @@ def _composition(document: dict[str, Any]) -> Finding:
         claimed=claim,
         measured={**composed, "recommender": _short(ratings)},
         confidence="exact, at δ = 1e-05; tight is the privacy loss distribution, rounded up",
-        evidence=f"{ratings['ratings']} ratings, each through the released sums that its user contributed to",
+        evidence=f"{ratings['ratings']} ratings, each through the released sums that its user contributed to (by item, "
+        "the accounting counts every sum of the item)",
     )
 
 

@@ -33,16 +33,16 @@ from sim.audit.attacks import attack, scoring
 from sim.audit.canary_cache import cached_canary
 from sim.audit.claim import published_claim
 from sim.audit.exhibits import Exhibits
-from sim.audit.findings import Finding, verdict
+from sim.audit.findings import QUESTIONS, Finding, verdict
 from sim.audit.kept import Kept, key_of, load, save
 from sim.audit.undecoded import audit_undecoded
 from sim.audit.verdict import verdict_rows
 from sim.evidence import Case, at_rest, open_case
+from sim.folder import read_summary
 from sim.naming import Names, read_names
 from sim.progress import Tell
 from sim.unloaded import is_loaded
 
-QUESTIONS = ("inventory", "algebra", "attacks", "accounting", "empirical", "statistics")
 OF_COALITIONS = ("algebra", "attacks")  # what a further coalition is asked
 WITHOUT_USERS = {"inventory", "accounting", "empirical"}
 REPETITIONS = 8_000
@@ -213,10 +213,12 @@ def _document(
         "run": str(case.folder),
         "scheme": scheme.name,
         "verdict": verdict(findings, scheme.known_weaknesses),
-        "published_claim": published_claim(
-            case, answers.get("accounting"), answers.get("empirical"), findings, missing
-        ),
-        "parties": verdict_rows(case, solved, answers.get("inventory"), findings),
+        "abort": _abort_of(case.folder),
+        "published_claim": _claim(docket),
+        "parties": [
+            row | {"names": [names.user(member) for member in row["members"]]}
+            for row in verdict_rows(case, solved, answers.get("inventory"), findings)
+        ],
         "findings": [
             {**dataclasses.asdict(finding), "coalition": list(finding.coalition), "question": question}
             | {"victims": name_victims(finding, solved, names)}
@@ -234,6 +236,26 @@ def _document(
         "nothing_to_ask": idle,
         "false_alarm": sum(FALSE_ALARMS.get(question, 0.0) for question in answers if question not in missing),
     }
+
+
+def _claim(docket: Docket) -> dict[str, Any]:
+    """Judge the published claim by every answer that is known, also of questions that were asked another time."""
+    kept = docket.kept
+    known = [question for question in QUESTIONS if question in kept.seconds]
+    findings = [finding for question in known for finding in kept.findings.get(question, ())]
+    silent = {**kept.unanswered, **kept.idle}
+    missing = [question for question in QUESTIONS if question not in known or question in silent]
+    answers = kept.answers
+    return published_claim(docket.case, answers.get("accounting"), answers.get("empirical"), findings, missing, silent)
+
+
+def _abort_of(folder: Path) -> str | None:
+    """Give the reason for which the run ended before its time; None: it came to its end, or nobody knows."""
+    try:
+        summary = read_summary(folder)
+    except BadInput:  # damaged: verify says so
+        return None
+    return None if summary is None or summary["abort"] is None else str(summary["abort"]["reason"])
 
 
 # --- the questions ---------------------------------------------------------------------------------------------------

@@ -7,12 +7,15 @@ from typing import Any
 
 from protocol.errors import BadInput
 from protocol.view import Broken
+from sim.audit.attacks.run import guess_ratings
 from sim.audit.audit import audit, numbers_of
+from sim.audit.verdict import FEW
 from sim.evidence import Case, open_case
 
 MOST_NUMBERS = 40_000  # ratings times iterations: a second or two
 MOST_IN_VECTORS = 200_000  # that users send, where they send whole vectors: a few seconds
 QUICK = ("inventory", "algebra", "accounting")
+NOISY = "noisy-individual"
 OF_SERVERS = ("inventory", "accounting")  # what their views alone can answer
 
 
@@ -22,9 +25,24 @@ def brief(summary: dict[str, Any]) -> dict[str, Any] | str:
     try:
         case = open_case(run)
         whole = all(case.path(party).is_file() for party in case.parties)
-        return audit(run, only=QUICK if whole else OF_SERVERS, part=part_of(case, summary))
+        part = part_of(case, summary)
+        document = audit(run, only=QUICK if whole else OF_SERVERS, part=part)
+        if whole and part != 1:
+            _add_guesses(document, case, part or summary["iterations"])
+        return document
     except (BadInput, Broken) as reason:
         return f"Not audited: {reason}"
+
+
+def _add_guesses(document: dict[str, Any], case: Case, iterations: int) -> None:
+    """Say beside the servers' noisy gradients what they are worth: the share of ratings that follow from one each."""
+    for row in document["parties"] or ():
+        if row["determines"] == NOISY and set(row["members"]) == set(case.card.scheme.servers):
+            for finding in guess_ratings(case, tuple(row["members"]), iterations):
+                found, chance = finding.measured, finding.chance
+                if isinstance(found, dict) and isinstance(chance, dict) and found.get("ratings", 0) >= FEW:
+                    guessed, blind = found["accuracy"], chance["accuracy"]
+                    row["measured"] = [f"from one each {guessed:.0%} of ratings are guessed, blindly {blind:.0%}"]
 
 
 def part_of(case: Case, summary: dict[str, Any]) -> int | None:

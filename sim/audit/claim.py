@@ -42,8 +42,10 @@ def published_claim(
     empirical: Mapping[str, Any] | None,
     findings: Sequence[Finding],
     missing: Collection[str] = (),
+    silent: Collection[str] = (),
 ) -> dict[str, Any]:
-    """Answer in the words of `audit --json`; `missing`: questions that were not asked, or had no answer."""
+    """Answer in the words of `audit --json`; `missing`: questions without an answer, `silent`: though they were asked.
+    """
     claimed = case.card.params.epsilon
     if "epsilon" not in case.card.scheme.flags or math.isinf(claimed):
         return unknown(f"{case.card.scheme.name} claims no ε in this run: nothing is claimed.")
@@ -58,8 +60,10 @@ def published_claim(
     accounted = _accounted(accounting or {}, findings, claimed)
     if unasked or not accounted:
         why = " nor ".join({"accounting": "its accounting", "empirical": "a canary"}[each] for each in unasked)
-        why = f"neither {why} was" if len(unasked) > 1 else f"{why} was not"
-        asked = f"Nothing contradicts it so far, but {why} asked for." if unasked else ""
+        why = f"neither {why}" if len(unasked) > 1 else f"{why}"
+        how = "gave an answer" if set(unasked) & set(silent) else "was asked for"
+        how = how if len(unasked) > 1 else {"gave an answer": "gave none", "was asked for": "was not asked for"}[how]
+        asked = f"Nothing contradicts it so far, but {why} {how}." if unasked else ""
         bound = asked or f"Nothing bounds it: {(accounting or {}).get('method', 'it was not accounted')}."
         return unknown(bound) | head
     worst = max(accounted, key=lambda one: float(one.figure))
@@ -79,8 +83,8 @@ def _accounted(accounting: Mapping[str, Any], findings: Sequence[Finding], claim
     if "one_release" in accounting:
         even = accounting["one_release"]["even"]
         text = (
-            f"To the recommender, who knows the envelopes, one release leaves ε = {figure(even['worst'])} for the "
-            f"worst item and {figure(even['median'])} for the median one."
+            f"To the recommender, who knows the envelopes, one release leaves ε = {figure(even['median'])} for the "
+            f"median item, {figure(even['worst'])} for the worst{_any_sum(accounting)}."
         )
         found.append(Shown(even["worst"], claimed, exact, text))
     elif "theta" in composed:
@@ -97,6 +101,13 @@ def _accounted(accounting: Mapping[str, Any], findings: Sequence[Finding], claim
         text = f"One upload alone has ε = {figure(each)} for user factors that stay."
         found.append(Shown(each, claimed, exact, text))
     return [*found, *_reacting(accounting.get("sensitivity") or {}, claimed)]
+
+
+def _any_sum(accounting: Mapping[str, Any]) -> str:
+    """Name the worst sum of the whole run, where it is worse than every item's first."""
+    one = accounting["one_release"]
+    worst = (one.get("any_sum") or {}).get("worst", 0)
+    return f" and {figure(worst)} for the worst of all sums" if worst > one["even"]["worst"] * _HAIR else ""
 
 
 def _reacting(moved: Mapping[str, Any], claimed: float) -> list[Shown]:

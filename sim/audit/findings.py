@@ -9,6 +9,9 @@ from typing import Any, Literal
 Severity = Literal["info", "weak", "break"]
 Verdict = Literal["within-claims", "beyond-claims"]
 
+QUESTIONS = ("inventory", "algebra", "attacks", "accounting", "empirical", "statistics")
+SUPPORT = "who rated what"
+
 # stable: people script against them
 IDS = frozenset(
     {

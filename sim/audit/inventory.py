@@ -105,7 +105,7 @@ def _read(case: Case, party: str, found: dict[Key, _Entry], odd_hellos: dict[str
 
 
 def _field_names(message: Message) -> tuple[str, ...]:
-    return tuple(entry.name for entry in dataclasses.fields(message))
+    return tuple(type(message).__dataclass_fields__)
 
 
 def _outside(record: Record) -> tuple[str, str, tuple[str, ...]]:

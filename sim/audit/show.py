@@ -17,6 +17,7 @@ from sim.progress import PERCENT, Progress
 from sim.show import figure, number, out, plain_table
 
 _UNITS = {"empirical": PERCENT, "algebra": "users"}  # in which questions are counted
+WIDE = 120  # columns of a terminal from which on a table of five has room for words
 _STYLES = {"break": "bold red", "weak": "yellow", "info": "green"}
 
 
@@ -81,6 +82,9 @@ def _show_undecoded(document: dict[str, Any]) -> None:
 
 def show_verdict(document: dict[str, Any]) -> None:
     """What is understood in ten seconds."""
+    if document.get("abort"):
+        text = f"[bold red]This run was aborted[/] ({escape(document['abort'])}): all of this is of what came before."
+        out.print(text)
     show_claim(document)
     known, found = document["known_weaknesses"], document["findings"]
     ids = dict.fromkeys(finding["id"] for finding in found if goes_beyond(finding["severity"], finding["id"], known))
@@ -104,7 +108,7 @@ def show_verdict(document: dict[str, Any]) -> None:
     for question, why in document["unanswered"].items():
         out.print(f"[bold red]Not answered[/]: {question}. {escape(why)}")
     if document["parties"]:
-        out.print(party_table(document["parties"]))
+        show_parties(document["parties"])
 
 
 _CLAIMS = {  # status -> style, and the verb
@@ -133,14 +137,24 @@ def show_about(about: dict[str, Any]) -> None:
     for row in about["rows"]:
         style = {"exact": "bold red", "noisy": "yellow"}.get(row["knows"], "")
         words = f"[{style}]{escape(row['words'])}[/]" if style else escape(row["words"])
-        table.add_row(escape(name_of(row)), words)
+        one_of = "" if row["stands_for"] == 1 else f", alone as {row['stands_for'] - 1} others at its level"
+        table.add_row(escape(" + ".join(_named(row)) + one_of), words)
     out.print(table)
 
 
-def party_table(rows: list[dict[str, Any]]) -> Table:
+def show_parties(rows: list[dict[str, Any]]) -> None:
+    """Show who can work out what; on a narrow terminal what each party saw stands below the table, in sentences."""
+    narrow = out.width < WIDE
+    out.print(party_table(rows, with_saw=not narrow))
+    for row in rows if narrow else ():
+        if len(row["members"]) == 1 and row["saw"] is not None:
+            out.print(f"{name_of(row)} saw: {'; '.join(row['saw'] or ['no numbers'])}.", markup=False)
+
+
+def party_table(rows: list[dict[str, Any]], with_saw: bool = True) -> Table:
     with_measured = any(row["measured"] for row in rows)
-    with_saw = any(row["saw"] is not None for row in rows)
-    columns = ["who", *(["saw"] if with_saw else []), "can work out (exact algebra)", "claimed"]
+    with_saw = with_saw and any(row["saw"] is not None for row in rows)
+    columns = ["who", *(["saw"] if with_saw else []), "can work out (exact algebra)", "permitted"]
     columns += ["measured"] if with_measured else []
     table = plain_table("Who can work out what", *columns)
     for row in rows:
@@ -172,8 +186,15 @@ def in_short(row: dict[str, Any]) -> str:
 
 
 def name_of(row: dict[str, Any]) -> str:
-    name = " + ".join(row["members"])
+    name = " + ".join(_named(row))
     return name if row["stands_for"] == 1 else f"{row['stands_for']} users such as {name}"
+
+
+def _named(row: dict[str, Any]) -> list[str]:
+    """Name each member as the data does, where it has a name of its own there."""
+    names = row.get("names") or row["members"]
+    pairs = zip(names, row["members"], strict=True)
+    return [member if name == member else f"{name} ({member})" for name, member in pairs]
 
 
 def _show_findings(document: dict[str, Any], everything: bool) -> None:

@@ -13,13 +13,14 @@ from protocol.schemes import Scheme
 from protocol.schemes.base import LEVELS
 from sim.audit.algebra.solve import Solved, detail
 from sim.audit.exhibits import Exhibits
-from sim.audit.findings import Finding
+from sim.audit.findings import SUPPORT, Finding
 from sim.evidence import Case
 
 FEW = 10  # ratings from which no figure is made
 MOST_MEASURED = 2  # figures in a row; the findings have all
 
 _NUMBERS = ("ring", "floats", "factors", "reals", "grades", "digits")  # how fields travel that have values in them
+_TOLD_SUPPORT = "which items each user rated"  # in the schemes' own words
 _WEIGHT = {"break": 0, "weak": 1, "info": 2}
 # what says most about a coalition stands first
 _ORDER = (
@@ -42,6 +43,7 @@ def verdict_rows(
             "members": list(one.members),
             "stands_for": one.stands_for,
             "saw": saw(case, one.members, inventory, findings),
+            "support": knows_support(one.members, inventory, findings),
             "determines": one.answer.determines,
             "works_out": detail(one),
             "individuals": one.answer.individuals,
@@ -75,9 +77,20 @@ def saw(
         theirs = theirs and (kinds is None or row["kind"] in kinds)
         if theirs and ((row["kind"], row["field"]) in telling or row["declared"] is False):
             words.append(row["words"] or f"{row['kind']}.{row['field']}, not declared")
-    if any(each.id == "support" and each.severity != "info" and each.coalition == tuple(members) for each in findings):
-        words.append("who rated what")
+    if knows_support(members, inventory, findings):
+        words.append(SUPPORT)
     return list(dict.fromkeys(words))
+
+
+def knows_support(
+    members: Sequence[str], inventory: Sequence[dict[str, Any]] | None, findings: Sequence[Finding] = ()
+) -> bool:
+    """Whether a member alone knows who rated what: an attack read it off, or every user told it, as is declared."""
+    found = {each.coalition for each in findings if each.id == "support" and each.severity != "info"}
+    if any((member,) in found for member in members):
+        return True
+    told = {row["party"] for row in inventory or () if row["count"] and row["words"] == _TOLD_SUPPORT}
+    return not told.isdisjoint(members)
 
 
 def permitted(scheme: Scheme, members: Sequence[str]) -> str | None:

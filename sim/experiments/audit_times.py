@@ -13,12 +13,15 @@ from protocol.errors import BadInput
 from sim.config import RunConfig
 from sim.run import run
 
-DATA, ITERATIONS, SCHEME = "synthetic:200x60:.5", 20, "masked"
+DATA = "demo"
 COMMANDS = {"first audit": ("audit",), "second audit": ("audit",), "page": ("report",)}
 
 
-def audit_times(data: str = DATA, iterations: int = ITERATIONS, scheme: str = SCHEME) -> dict[str, float]:
-    """Processor seconds of each command, its workers included, in an account that has never audited anything."""
+def audit_times(data: str = DATA, iterations: int | None = None, scheme: str = "dynamic") -> dict[str, float]:
+    """Measure processor seconds of each command, workers included, in an account that has never audited anything.
+
+    `data`, `iterations` and `scheme` are those of a bare `keyhole run`, if they are not given.
+    """
     with tempfile.TemporaryDirectory() as place:
         folder, made = Path(place) / "run", {}
         config = RunConfig(scheme=scheme, data=data, iterations=iterations, seed=1, transport="inprocess")

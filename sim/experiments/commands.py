@@ -225,7 +225,9 @@ def compare(
     data: Annotated[str, typer.Option(help="A name from keyhole datasets, or a path.")] = "demo",
     schemes: Annotated[str | None, typer.Option(metavar="A,B", help="Names from keyhole schemes. (all)")] = None,
     epsilon: Annotated[float | None, typer.Option(help="For every scheme that takes one. (its own default)")] = None,
-    iterations: Annotated[int | None, typer.Option(help="Of factorizations. (100; 60 on demo)")] = None,
+    iterations: Annotated[
+        int | None, typer.Option(help="Of factorizations. (60 on demo, 20 on demo-small, else 100)")
+    ] = None,
     dim: Annotated[int | None, typer.Option(help="Of factorizations. (10)")] = None,
     users: Annotated[int | None, typer.Option(help="Only the first N users of the data. (all)")] = None,
     rating_range: RatingRange = None,

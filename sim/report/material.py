@@ -11,9 +11,10 @@ from protocol.errors import BadInput
 from protocol.params import Params
 from protocol.schemes import Scheme
 from sim import bandwidth as measuring
-from sim.audit.audit import QUESTIONS, REPETITIONS, WITHOUT_USERS, OnQuestion
+from sim.audit.audit import REPETITIONS, WITHOUT_USERS, OnQuestion
 from sim.audit.audit import audit as ask
 from sim.audit.claim import unknown
+from sim.audit.findings import QUESTIONS
 from sim.audit.kept import kept_document
 from sim.evidence import Case, open_case
 from sim.folder import read_summary

@@ -87,7 +87,8 @@ def _who(name: str) -> str:
 def style_of(row: Mapping[str, Any]) -> str:
     """Colour by how near it comes to one user."""
     level = row["determines"]
-    return "weak" if row["items"] and level == "aggregate" else EXPOSED[level]
+    told = row["items"] or (row.get("support") and len(row["members"]) == 1)
+    return "weak" if told and EXPOSED[level] == "good" else EXPOSED[level]
 
 
 def _stands(row: Mapping[str, Any]) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from protocol.errors import BadInput
 from protocol.view import Broken
+from sim.audit.findings import SUPPORT
 from sim.report.material import Material
 from sim.report.parties import style_of
 from sim.screen import agreement, best_guess, chosen, claim_question, epsilons, once_per_user
@@ -98,10 +99,16 @@ def _epsilon(material: Material, claim: Claim) -> Tile:
 
 def _adversaries(material: Material, told: Sentence) -> Tile:
     rows = list(chosen(material.audit["parties"] or ()))
-    values = [Value(name, _LEARNS[row["determines"]], _of(row), style_of(row)) for name, row in rows]
+    values = [Value(name.replace("+", " + "), _learns(row), _of(row), style_of(row)) for name, row in rows]
     words = [] if rows else ["Who can work out what was not asked."]
     answer = {"as declared": "As declared", "beyond": "Beyond what it declares"}.get(told.status, "No verdict")
     return Tile("Who learns what?", answer, told.style, values, words)
+
+
+def _learns(row: Mapping[str, Any]) -> str:
+    """Say it in three words; whoever is told which items each user rated has learned that at least."""
+    told = row.get("support") and len(row["members"]) == 1
+    return SUPPORT if told and row["determines"] == "nothing" else _LEARNS[row["determines"]]
 
 
 def _of(row: Mapping[str, Any]) -> str:

@@ -222,7 +222,12 @@ class Library:
 
 def _compact(rows: csr_array, names: Nodes | None = None) -> Compact:
     """Only the columns that have entries, and which leaf each of them is."""
-    columns, place = np.unique(rows.indices, return_inverse=True)
+    if rows.nnz > rows.shape[1] // 4:  # else a table of all columns costs more than sorting the few
+        there = np.zeros(rows.shape[1], np.bool_)
+        there[rows.indices] = True
+        columns, place = np.flatnonzero(there), (np.cumsum(there) - 1)[rows.indices]
+    else:
+        columns, place = np.unique(rows.indices, return_inverse=True)
     small = csr_array((rows.data, place, rows.indptr), shape=(rows.shape[0], len(columns)))
     return small, columns.astype(np.int64) if names is None else names[columns]
 

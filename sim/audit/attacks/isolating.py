@@ -7,12 +7,12 @@ the contributors outside it, and where there is one of those, to a person.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from protocol.factors import Vector
+from protocol.factors import Matrix, Vector
 from protocol.fixedpoint import FixedPoint
 from protocol.messages import Publication
 from protocol.ring import RingArray
@@ -172,7 +172,7 @@ def attack_by_users(scene: Scene) -> list[Finding]:
     rests = [rest for rest in rests_of_users(scene) if rest.outsiders or scene.commits]
     if not rests:
         return []
-    true = np.array([_true_value(scene, rest) for rest in rests])
+    true = _true_values(scene, rests)
     error = np.abs(np.array([rest.value for rest in rests]) - true).max(axis=1)
     size = float(np.sqrt((true**2).mean())) or 1.0
     alone = np.array([rest.outsiders == 1 for rest in rests])
@@ -204,13 +204,18 @@ def attack_by_users(scene: Scene) -> list[Finding]:
                     "exact", evidence)]  # fmt: skip
 
 
-def _true_value(scene: Scene, rest: Rest) -> Vector:
-    total = np.zeros(scene.params.dim)
-    for user in outsiders_of(scene, rest):
-        own = scene.truth.contribution(user, rest.iteration)
-        assert own is not None  # else it would be no outsider of this sum
-        total = total + own.noisy[row_of(own.items, rest.item)]
+def _true_values(scene: Scene, rests: Sequence[Rest]) -> Matrix:
+    """Truth: what those outside the coalition put into each of these sums."""
+    params, outside = scene.params, [user for user in range(scene.params.n_users) if user not in scene.users]
+    sums = {iteration: np.zeros((params.n_items, params.dim)) for iteration in {rest.iteration for rest in rests}}
+    for iteration, total in sums.items():
+        for own in (scene.truth.contribution(user, iteration) for user in outside):
+            if own is not None:
+                total[own.items] += own.noisy
+    true = np.array([sums[rest.iteration][rest.item] for rest in rests])
     if scene.commits:
-        noise = unknown_noise(scene, rest.item)
-        total = total + FixedPoint(scene.ring, scene.params.fraction_bits).decode(noise[None])[0]
-    return total
+        coder = FixedPoint(scene.ring, params.fraction_bits)
+        items = {rest.item for rest in rests}
+        noise = {item: coder.decode(unknown_noise(scene, item)[None])[0] for item in items}
+        true += np.array([noise[rest.item] for rest in rests])
+    return true

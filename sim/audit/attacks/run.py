@@ -47,6 +47,12 @@ def attack(
     return findings
 
 
+def guess_ratings(case: Case, members: tuple[str, ...], iterations: int) -> list[Finding]:
+    """Guess ratings from one gradient each, of the first iterations: the one attack that is asked in passing."""
+    scene = Scene(case, members, Truth(case, min(iterations, iterations_attacked(case.card.params))))
+    return attack_inference(scene) if scene.masks or scene.uploads_openly else []
+
+
 def attack_by(scene: Scene, apart: frozenset[str]) -> list[Finding]:
     """By one coalition; `apart`: its members who are no coalition of their own, so that it does their attacks too."""
     return [finding for run in _applicable(scene, apart) for finding in run(scene)]
