@@ -42,16 +42,19 @@ class Brought:
     inputs: UserInput | None  # of a user
 
 
+Stamp = tuple[int, int, int]  # size, time of the last change and number of a file
+
+
 @dataclass(slots=True)
 class Memory:
-    """Keeps what was read of a case whose files do not change meanwhile: views are checked and decoded once.
+    """Keeps what was read of a case, so that views are checked and decoded once while their files stay the same.
 
     `room` bounds the bytes of files whose records are kept, and again those of the frames whose messages are.
     """
 
     room: int = 96 << 20
-    records: dict[str, list[Record]] = field(default_factory=dict)
-    seen: dict[tuple[str, int], Seen] = field(default_factory=dict)
+    records: dict[str, tuple[Stamp, list[Record]]] = field(default_factory=dict)
+    seen: dict[tuple[str, bytes], Seen] = field(default_factory=dict)  # by party and head: another view, another head
     _taken: int = 0
     _decoded: int = 0
 
@@ -59,19 +62,27 @@ class Memory:
         """Whether a view of this size may be kept."""
         return self._taken + size <= self.room
 
-    def keep(self, party: str, records: list[Record], size: int) -> None:
-        if party not in self.records and self.fits(size):
-            self.records[party] = records
-            self._taken += size
+    def keep(self, party: str, records: list[Record], stamp: Stamp) -> None:
+        if party not in self.records and self.fits(stamp[0]):
+            self.records[party] = stamp, records
+            self._taken += stamp[0]
 
-    def keep_seen(self, party: str, seen: Seen) -> None:
+    def recall(self, party: str, stamp: Stamp) -> list[Record] | None:
+        """Give the records of a view that is what it was when they were read."""
+        before, records = self.records.get(party, (None, []))
+        if before is not None and before != stamp:  # the run went on, or somebody changed the file
+            del self.records[party]
+            self._taken -= before[0]
+        return records if before == stamp else None
+
+    def keep_seen(self, party: str, head: bytes, seen: Seen) -> None:
         """Keep a decoded message, which nobody may then write to."""
         if self._decoded + seen.size <= self.room:
             for name in seen.message.__dataclass_fields__:
                 value = getattr(seen.message, name)
                 if isinstance(value, np.ndarray):
                     value.flags.writeable = False
-            self.seen[party, seen.record] = seen
+            self.seen[party, head] = seen
             self._decoded += seen.size
 
 
@@ -94,12 +105,13 @@ class Exhibits:
         if party not in self.members:
             raise Bug(f"the view of {party} is not one of {'+'.join(self.members)}")
         memory = memory_of(self.case)
-        if party in memory.records:
-            yield from memory.records[party]
-            return
         with open_view(self.case.folder, party) as stream:
-            size, read = os.fstat(stream.fileno()).st_size, list[Record]()
-            keep = memory.fits(size)
+            status, read = os.fstat(stream.fileno()), list[Record]()
+            stamp = status.st_size, status.st_mtime_ns, status.st_ino
+            if (known := memory.recall(party, stamp)) is not None:
+                yield from known
+                return
+            keep = memory.fits(status.st_size)
             for record in _named(read_records(stream), self.case.file(party)):
                 if not is_well_formed(record):
                     raise Broken(f"record {record.number} of {party} does not have the fields of its type")
@@ -109,7 +121,7 @@ class Exhibits:
                     read.append(record)
                 yield record
         if keep:
-            memory.keep(party, read, size)
+            memory.keep(party, read, stamp)
 
     def brought(self, party: str) -> Brought:
         for record in self.records(party):
@@ -153,7 +165,7 @@ def read_input(case: Case, party: str, record: Record) -> Brought:
 
 def read_message(case: Case, party: str, record: Record) -> Seen:
     memory = memory_of(case)
-    if (known := memory.seen.get((party, record.number))) is not None:
+    if (known := memory.seen.get((party, record.head))) is not None:
         return known
     sender, frame = record.fields
     try:
@@ -161,5 +173,5 @@ def read_message(case: Case, party: str, record: Record) -> Seen:
     except Rejected as refusal:
         raise Broken(f"record {record.number} of {party} cannot be read ({refusal.reason.name})") from None
     seen = Seen(record.number, iteration_of(message), sender, message, len(frame))
-    memory.keep_seen(party, seen)
+    memory.keep_seen(party, record.head, seen)
     return seen
