@@ -162,8 +162,15 @@ def party_table(rows: list[dict[str, Any]], with_saw: bool = True) -> Table:
         works_out = escape(in_short(row) + (" (declared)" if row["declared"] else ""))
         table.add_row(
             escape(name_of(row)),
-            *([escape("; ".join(row["saw"] or ["no numbers"]) if len(row["members"]) == 1 else "these views together")]
-              if with_saw else []),
+            *(
+                [
+                    escape(
+                        "; ".join(row["saw"] or ["no numbers"]) if len(row["members"]) == 1 else "these views together"
+                    )
+                ]
+                if with_saw
+                else []
+            ),
             f"[bold]{works_out}[/]" if beyond else works_out,
             escape(row["permitted"] or "no collusion"),
             *([escape("; ".join(row["measured"][:1]) or "–")] if with_measured else []),
@@ -191,10 +198,13 @@ def name_of(row: dict[str, Any]) -> str:
 
 
 def _named(row: dict[str, Any]) -> list[str]:
-    """Name each member as the data does, where it has a name of its own there."""
+    """Name each member as the data does, where its name there says more than its number."""
     names = row.get("names") or row["members"]
     pairs = zip(names, row["members"], strict=True)
-    return [member if name == member else f"{name} ({member})" for name, member in pairs]
+    return [
+        member if name == member.removeprefix("user:") or name == member else f"{name} ({member})"
+        for name, member in pairs
+    ]
 
 
 def _show_findings(document: dict[str, Any], everything: bool) -> None:
