@@ -4,7 +4,7 @@ Each user has its own keys, sockets, tape and state, as everywhere. It is woken 
 it comes online or leaves) or when a server calls it (`doorbell.py`), opens a connection to whom it has something to say
 or was called by, and asks there again, so that it hears what it has missed and that all it said has come. Then it may
 stay, until another one needs its place: whoever has been idle longest says what it has, closes, and its state is laid
-down (`protocol/resting.py`). A user that has only joined is not kept at all: that state follows from its seat.
+down (`protocol/party/freeze.py`). A user that has only joined is not kept at all: that state follows from its seat.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from actors.ranks import Ranks
 from actors.transport import ClientEnd
 from actors.vault import Vault
 from actors.watch import Watch
-from protocol.messages import EVENTS, SETUP, Again, Event
-from protocol.party import Party, Step, read_event
-from protocol.resting import put_down, take_up
-from protocol.roles import user_index, user_name
-from protocol.seating import seat_party
+from protocol.card import seat_party
+from protocol.party.freeze import put_down, take_up
+from protocol.party.party import Party, Step, read_event
+from protocol.party.role import user_index, user_name
+from protocol.wire.messages import EVENTS, SETUP, Again, Event
 
 _MOST_ASKING = 400  # users that wait for an answer at a time: a server shakes hands with a few hundred in a second
 _LINGER_MS = 30_000  # in which the last words of a user that closes leave

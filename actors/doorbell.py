@@ -7,7 +7,7 @@ a person's device, and is no message. Whoever is called asks the server again an
 
 from __future__ import annotations
 
-from protocol.messages import Again, Hello
+from protocol.wire.messages import Again, Hello
 
 _NO_CALL = frozenset({Again.__name__, Hello.__name__, "resend"})
 

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from actors.journal import Journal
-from protocol.codec import Codec, head_in
 from protocol.errors import Rejected
-from protocol.party import Outgoing
-from protocol.view import ViewWriter
+from protocol.party.party import Outgoing
+from protocol.party.view import ViewWriter
+from protocol.wire.codec import Codec, head_in
 
 PHASES = ("before journal", "after journal", "after send")
 

@@ -15,13 +15,13 @@ import numpy as np
 from actors.journal import if_full
 from actors.meter import AGAIN, ALL, LEFT_OUT, REJECTED, RESEND, UNDELIVERED, Meter, Tally
 from actors.observer import HeldOut, Observer
-from protocol.codec import Codec
 from protocol.errors import during
-from protocol.messages import SETUP, Again
-from protocol.party import Outgoing, Party, Step, iteration_of, result_digest
-from protocol.roles import RECOMMENDER, LeadingRecommender, Role, role_of, user_index
-from protocol.view import EVENT, RECEIVED, SENT, Record
-from protocol.view import REJECTED as REJECTED_RECORD
+from protocol.party.party import Outgoing, Party, Step, iteration_of, result_digest
+from protocol.party.role import RECOMMENDER, LeadingRecommender, Role, role_of, user_index
+from protocol.party.view import EVENT, RECEIVED, SENT, Record
+from protocol.party.view import REJECTED as REJECTED_RECORD
+from protocol.wire.codec import Codec
+from protocol.wire.messages import SETUP, Again
 
 Report = Callable[[dict[str, Any]], None]
 

@@ -36,11 +36,11 @@ from actors.observer import Observer
 from actors.outcome import EventsFor
 from actors.patience import Patience, Timers, Watchdog
 from actors.transport import ClientEnd, Context, Gate, ServerEnd
+from protocol.card import seat_party
 from protocol.errors import Aborted, Bug, Reason, during
-from protocol.messages import EVENTS, Again, Deadline, Event, Gone
-from protocol.party import Outgoing, Step, read_event
-from protocol.roles import RECOMMENDER, user_name
-from protocol.seating import seat_party
+from protocol.party.party import Outgoing, Step, read_event
+from protocol.party.role import RECOMMENDER, user_name
+from protocol.wire.messages import EVENTS, Again, Deadline, Event, Gone
 
 _AGAIN = Again.__name__
 _BURST = 64  # frames of one socket before the others get a turn

@@ -15,12 +15,12 @@ from actors.figures import Figures
 from actors.journal import Journal
 from actors.keys import Roster, Secret
 from actors.transport import ClientEnd, Context, Gate, ServerEnd
+from protocol.card import Card
 from protocol.errors import Aborted, BadInput, Reason
-from protocol.messages import SETUP
-from protocol.party import Party, Step
-from protocol.roles import user_name
-from protocol.seating import Card
-from protocol.view import END, EVENT, SENT, SIGNED, Record
+from protocol.party.party import Party, Step
+from protocol.party.role import user_name
+from protocol.party.view import END, EVENT, SENT, SIGNED, Record
+from protocol.wire.messages import SETUP
 
 End = ServerEnd | ClientEnd
 

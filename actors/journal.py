@@ -10,12 +10,12 @@ import os
 from collections.abc import Callable, Iterable
 from typing import BinaryIO
 
+from protocol.card import Card, Seat, seat_party
 from protocol.errors import Aborted, BadInput, Reason
-from protocol.messages import SETUP
-from protocol.party import Outgoing, Party, Step
-from protocol.roles import user_index
-from protocol.seating import Card, Seat, seat_party
-from protocol.view import Broken, Record, WholeRecords, skim
+from protocol.party.party import Outgoing, Party, Step
+from protocol.party.role import user_index
+from protocol.party.view import Broken, Record, WholeRecords, skim
+from protocol.wire.messages import SETUP
 
 _PER_FOLDER = 1000
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})

@@ -18,7 +18,7 @@ import sys
 from dataclasses import dataclass
 
 from actors import limits
-from protocol.framing import ANSWERING_BYTES
+from protocol.wire.framing import ANSWERING_BYTES
 
 AVAILABLE = sys.platform == "linux"  # elsewhere the counts stand in other places, or nowhere
 SPARE = 64  # connections of strangers that are watched at a time; a flood of them must not take all descriptors

@@ -21,12 +21,12 @@ from zmq.utils import z85
 from actors.observer import HeldOut
 from actors.own import load_scheme
 from actors.transport import Address, KeyPair
+from protocol.arithmetic.tape import SEED_BYTES
+from protocol.card import Card, Seat, all_parties
 from protocol.errors import BadInput
-from protocol.roles import UserInput, user_index
+from protocol.party.role import UserInput, user_index
+from protocol.party.signing import Signer
 from protocol.schemes import find_scheme
-from protocol.seating import Card, Seat, all_parties
-from protocol.signing import Signer
-from protocol.tape import SEED_BYTES
 
 FORMAT = 1
 CURVE_KEY_BYTES = 32

@@ -30,9 +30,9 @@ from actors.patience import Watchdog
 from actors.ranks import pack_ranks
 from actors.standstill import Standstill
 from protocol.errors import Aborted, BadInput, Bug, Reason, SchemeFailed
-from protocol.messages import SETUP, Due, Event, Gone
-from protocol.roles import RECOMMENDER, role_of, user_index
-from protocol.view import Broken
+from protocol.party.role import RECOMMENDER, role_of, user_index
+from protocol.party.view import Broken
+from protocol.wire.messages import SETUP, Due, Event, Gone
 
 _STARTUP_SECONDS = 120.0
 _MOST_RESTARTS = 20  # of one party, unless it is made to fail on purpose

@@ -15,9 +15,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from protocol.framing import ANSWERING_BYTES, DIALLING_BYTES, HANDSHAKE, Traffic, wire_size
-from protocol.messages import SETUP
-from protocol.roles import role_of
+from protocol.party.role import role_of
+from protocol.wire.framing import ANSWERING_BYTES, DIALLING_BYTES, HANDSHAKE, Traffic, wire_size
+from protocol.wire.messages import SETUP
 
 ALL = 1 << 62  # an iteration beyond every other
 COURSE = 0  # the phase of all iterations and the end together, beside that of the set-up

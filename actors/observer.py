@@ -25,8 +25,8 @@ from actors.measures import (
     read_errors,
     read_lists,
 )
-from protocol.profile import score
-from protocol.roles import FactorizingRecommender, FactorizingUser, PredictingUser, Role, user_index
+from protocol.party.profile import score
+from protocol.party.role import FactorizingRecommender, FactorizingUser, PredictingUser, Role, user_index
 
 _DEPTH = 8  # iterations that a slow reader may lag behind
 _LIVE = 3  # numbers per user and iteration: (iteration + 1, Σ|e|, n)

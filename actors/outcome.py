@@ -12,9 +12,9 @@ import numpy.typing as npt
 
 from actors.meter import MOST_PARTIES, Row, Tally
 from protocol.errors import Aborted
-from protocol.messages import SETUP, Event
-from protocol.roles import RECOMMENDER, Facts, user_index
-from protocol.view import Broken
+from protocol.party.role import RECOMMENDER, Facts, user_index
+from protocol.party.view import Broken
+from protocol.wire.messages import SETUP, Event
 
 
 @dataclass(frozen=True, slots=True)

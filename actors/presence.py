@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from actors.outcome import EventsFor
-from protocol.messages import Churn, Due, Event
-from protocol.roles import RECOMMENDER, user_name
+from protocol.party.role import RECOMMENDER, user_name
 from protocol.schemes import Scheme
+from protocol.wire.messages import Churn, Due, Event
 
 
 def takes_presence(scheme: Scheme) -> bool:

@@ -17,9 +17,9 @@ import numpy as np
 from actors.keys import Secret
 from actors.observer import HeldOut
 from actors.transport import KeyPair
-from protocol.roles import UserInput, user_index, user_name
-from protocol.seating import Seat
-from protocol.signing import Signer
+from protocol.card import Seat
+from protocol.party.role import UserInput, user_index, user_name
+from protocol.party.signing import Signer
 
 _KEY, _SEED = 40, 32
 _SIZE = 8  # bytes that hold the length of the table of contents

@@ -32,7 +32,7 @@ from zmq.utils.monitor import recv_monitor_message
 
 from actors.kernel import Ledger
 from protocol.errors import BadInput, Bug
-from protocol.framing import CURVE_OVERHEAD
+from protocol.wire.framing import CURVE_OVERHEAD
 
 Context = zmq.Context[zmq.Socket[bytes]]
 

@@ -18,11 +18,11 @@ from actors.keys import Secret
 from actors.observer import HeldOut, Observer
 from actors.patience import Patience
 from actors.transport import ClientEnd, Context, Gate, ServerEnd, make_key_pair
-from protocol.messages import SETUP, Churn, Due, Event
-from protocol.party import Party, Step
-from protocol.roles import RECOMMENDER, UserInput, user_index, user_name
-from protocol.seating import Card, Seat, all_parties, make_run_id, seat_party, tape_seed
-from protocol.signing import make_signer
+from protocol.card import Card, Seat, all_parties, make_run_id, seat_party, tape_seed
+from protocol.party.party import Party, Step
+from protocol.party.role import RECOMMENDER, UserInput, user_index, user_name
+from protocol.party.signing import make_signer
+from protocol.wire.messages import SETUP, Churn, Due, Event
 
 _USERS, _ITEMS, _ITERATIONS = 2, 3, 20
 

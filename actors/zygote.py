@@ -54,7 +54,7 @@ from actors.observer import Observer
 from actors.ranks import Ranks
 from actors.warm import warm_up
 from protocol.errors import Aborted, BadInput
-from protocol.view import Broken
+from protocol.party.view import Broken
 
 _PR_SET_PDEATHSIG = 1
 _prctl = ctypes.CDLL(None).prctl if sys.platform == "linux" else None  # looked up before the fork

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import msgpack
 
+from protocol.arithmetic.fixedpoint import choose_ring, noise_reach
+from protocol.arithmetic.noise import noise_scale
 from protocol.errors import BadInput
-from protocol.fixedpoint import choose_ring, noise_reach
-from protocol.noise import noise_scale
 
 MOST_USERS = MOST_ITEMS = 2**32 - 1  # identifiers and counts travel in 32 bits at most
 MOST_DIM = 4096

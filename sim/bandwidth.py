@@ -16,12 +16,12 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_matrix
 
-from protocol.course import Attempt, Course, Numbers, Turn, read_spans
+from protocol.attendance import Attempt, Course, Numbers, Turn, read_spans
 from protocol.errors import BadInput
-from protocol.messages import SETUP
 from protocol.params import WIRES, Params, require
+from protocol.party.view import Broken
 from protocol.schemes import Scheme
-from protocol.view import Broken
+from protocol.wire.messages import SETUP
 from sim import kernel, paper, untrusted
 from sim.data import Column
 from sim.evidence import Case, at_rest, open_case

@@ -1,7 +1,7 @@
 """Matrix factorization without protection, vectorised: what a protected run is compared with.
 
-The same data, seed, first factors and rule as the roles use (`protocol/factors.py`), as whole-matrix operations.
-It is also the floor of the in-process benchmark. No protocol is implemented twice: there is none here.
+The same data, seed, first factors and rule as the roles use (`protocol/arithmetic/factors.py`), as whole-matrix
+operations. It is also the floor of the in-process benchmark. No protocol is implemented twice: there is none here.
 
 An iteration touches the rows of the users who take part in it, and no others: of a crowd that is mostly away it costs
 what those who are there cost.
@@ -18,13 +18,13 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from actors.measures import Accuracy, Reading, clipped_errors
-from protocol.factors import first_factors
+from protocol.arithmetic.factors import first_factors
+from protocol.arithmetic.tape import Tape
+from protocol.card import tape_seed
 from protocol.params import Params, default_clip
-from protocol.roles import RECOMMENDER, user_name
-from protocol.schemes.dynamic_recommender import DynamicParams, draw_invited
-from protocol.schemes.factorizing import as_sent
-from protocol.seating import tape_seed
-from protocol.tape import Tape
+from protocol.party.role import RECOMMENDER, user_name
+from protocol.schemes.factorization.dynamic_recommender import DynamicParams, draw_invited
+from protocol.schemes.factorization.static_users import as_sent
 from sim.churn import ChurnPlan
 from sim.data import Column, Dealt
 from sim.solving import choose_profiles, solve_profiles

@@ -20,7 +20,7 @@ from actors.own import load_scheme
 from actors.presence import everyone_stays, takes_presence
 from protocol.errors import BadInput
 from protocol.params import require
-from protocol.roles import nearest_party, user_name
+from protocol.party.role import nearest_party, user_name
 from protocol.schemes import UntrustedScheme, find_scheme
 from sim import untrusted
 from sim.bounds import check_params

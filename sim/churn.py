@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from protocol.messages import Churn, Due, Event
-from protocol.roles import RECOMMENDER, user_name
-from protocol.tape import keystream
+from protocol.arithmetic.tape import keystream
+from protocol.party.role import RECOMMENDER, user_name
+from protocol.wire.messages import Churn, Due, Event
 
 Presence = npt.NDArray[np.bool_]
 

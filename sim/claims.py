@@ -7,10 +7,10 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
+from protocol.arithmetic.ring import Ids
 from protocol.errors import Reason
-from protocol.party import result_digest
-from protocol.ring import Ids
-from protocol.roles import RECOMMENDER, user_index
+from protocol.party.party import result_digest
+from protocol.party.role import RECOMMENDER, user_index
 from sim import untrusted
 from sim.evidence import Case, Report
 from sim.folder import FORMAT

@@ -15,15 +15,15 @@ from typing import Any
 import numpy as np
 
 from actors.journal import view_path
-from protocol.framing import HEAD_BYTES
-from protocol.messages import EVENTS
+from protocol.arithmetic.tape import derive
+from protocol.card import Card, all_parties, make_run_id, tape_seed
 from protocol.params import Params, require
-from protocol.party import read_event
-from protocol.roles import user_index
-from protocol.seating import Card, all_parties, make_run_id, tape_seed
-from protocol.signing import Signer, make_signer
-from protocol.tape import derive
-from protocol.view import END, EVENT, HASH_BYTES, RECEIVED, REJECTED, SENT, Header, Record
+from protocol.party.party import read_event
+from protocol.party.role import user_index
+from protocol.party.signing import Signer, make_signer
+from protocol.party.view import END, EVENT, HASH_BYTES, RECEIVED, REJECTED, SENT, Header, Record
+from protocol.wire.framing import HEAD_BYTES
+from protocol.wire.messages import EVENTS
 from sim import untrusted
 from sim.config import RunConfig, chosen_views, config_of
 from sim.folder import damaged, read_run, take_lock

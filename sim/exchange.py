@@ -12,7 +12,7 @@ import struct
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 
-from protocol.codec import NO_HEAD
+from protocol.wire.codec import NO_HEAD
 from sim.evidence import Case, Report
 
 _ENTRY = struct.Struct("<32s32s?I")

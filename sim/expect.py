@@ -18,7 +18,7 @@ import numpy.typing as npt
 from scipy.special import betainc, gammaln
 
 from actors.presence import takes_presence
-from protocol.course import Attempt, Course, Numbers, Turn
+from protocol.attendance import Attempt, Course, Numbers, Turn
 from protocol.params import Params
 from protocol.schemes import Scheme, Shape
 

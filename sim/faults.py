@@ -19,11 +19,11 @@ from typing import Any
 
 from actors.faults import PHASES, DiskFull, Faults, Mischief
 from actors.journal import Journal
+from protocol.card import Card, Seat
 from protocol.errors import Aborted, BadInput, Reason
-from protocol.messages import Event, Gone
-from protocol.party import Outgoing, Party, Step
-from protocol.roles import RECOMMENDER
-from protocol.seating import Card, Seat
+from protocol.party.party import Outgoing, Party, Step
+from protocol.party.role import RECOMMENDER
+from protocol.wire.messages import Event, Gone
 from sim.inprocess import Edge, InProcess, servers_of
 
 DEFAULT_RATE, HIGHEST_RATE = 0.05, 0.5

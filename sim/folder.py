@@ -23,11 +23,11 @@ import tomli_w
 from actors.journal import view_path
 from actors.keys import write_private
 from actors.own import load_scheme
+from protocol.card import Card
 from protocol.errors import BadInput
-from protocol.roles import RECOMMENDER, THIRD_PARTY, nearest_party
+from protocol.party.role import RECOMMENDER, THIRD_PARTY, nearest_party
+from protocol.party.view import HASH_BYTES
 from protocol.schemes import UntrustedScheme, find_scheme
-from protocol.seating import Card
-from protocol.view import HASH_BYTES
 from sim import untrusted
 from sim.bounds import check_params, check_summary
 from sim.config import RunConfig

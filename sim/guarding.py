@@ -14,7 +14,7 @@ import typer
 
 from actors.blame import scheme_failed
 from protocol.errors import Aborted, BadInput
-from protocol.view import Broken
+from protocol.party.view import Broken
 from sim.plain import visible
 
 DONE, BUG, BAD_INPUT, UNVERIFIED, ABORTED = 0, 1, 2, 4, 5

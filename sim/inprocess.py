@@ -23,13 +23,13 @@ from actors.journal import Journal, derive_again, make_view_folders, resume_part
 from actors.observer import HeldOut, Observer
 from actors.outcome import Attendance, Books, EventsFor, OnIteration, Outcome
 from actors.presence import everyone_stays, takes_presence
+from protocol.card import Card, Seat, seat_party
 from protocol.errors import Aborted, Bug, Reason, SchemeFailed
-from protocol.messages import SETUP, Deadline, Due, Event, Gone
-from protocol.party import Outgoing, Party, Step
-from protocol.roles import RECOMMENDER, user_index
+from protocol.party.party import Outgoing, Party, Step
+from protocol.party.role import RECOMMENDER, user_index
+from protocol.party.view import END, EVENT, SENT, SIGNED, Record
 from protocol.schemes import Scheme
-from protocol.seating import Card, Seat, seat_party
-from protocol.view import END, EVENT, SENT, SIGNED, Record
+from protocol.wire.messages import SETUP, Deadline, Due, Event, Gone
 
 Edge = tuple[str, str]
 

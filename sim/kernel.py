@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from actors.meter import RECONNECT, RESEND, UNDELIVERED
-from protocol.framing import ANSWERING_BYTES, DIALLING_BYTES, HANDSHAKE
+from protocol.wire.framing import ANSWERING_BYTES, DIALLING_BYTES, HANDSHAKE
 
 Pair = tuple[str, str]  # server, client
 

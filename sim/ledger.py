@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from protocol.framing import Traffic
-from protocol.messages import SETUP
 from protocol.params import MOST_ITERATIONS
-from protocol.roles import role_of
-from protocol.view import Broken
+from protocol.party.role import role_of
+from protocol.party.view import Broken
+from protocol.wire.framing import Traffic
+from protocol.wire.messages import SETUP
 from sim import untrusted
 from sim.bounds import FIGURE, MOST_WHOLE, check_form
 from sim.folder import FORMAT

@@ -12,10 +12,10 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
+from protocol.card import all_parties
 from protocol.errors import BadInput
 from protocol.params import Params
-from protocol.roles import user_index, user_name
-from protocol.seating import all_parties
+from protocol.party.role import user_index, user_name
 from sim import untrusted
 from sim.folder import read_run
 from sim.titles import clean

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from protocol.errors import BadInput
-from protocol.view import Broken
+from protocol.party.view import Broken
 from sim import bandwidth as measuring
 from sim import recommend as recommending
 from sim import replay as replaying

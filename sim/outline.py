@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from scipy.special import digamma
 
-from protocol.course import Numbers
+from protocol.arithmetic.tape import derive
+from protocol.attendance import Numbers
 from protocol.errors import BadInput
 from protocol.params import Params, require
 from protocol.schemes import Scheme, Shape
-from protocol.tape import derive
 from sim import data, generate
 from sim.churn import ChurnPlan
 from sim.config import RunConfig, resolve

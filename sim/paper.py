@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from protocol.course import Course, Turn
-from protocol.framing import Flow, wire_size
+from protocol.attendance import Course, Turn
 from protocol.params import Params
-from protocol.roles import THIRD_PARTY
+from protocol.party.role import THIRD_PARTY
 from protocol.schemes import Scheme
+from protocol.wire.framing import Flow, wire_size
 
 SOURCE = "Hua, Xia, Zhong 2015"
 USERS, ITEMS, RATED, DIM = 1000, 10_000, 20, 50

@@ -15,13 +15,13 @@ import numpy.typing as npt
 
 from actors.observer import HeldOut
 from actors.presence import takes_presence
+from protocol.arithmetic.tape import derive
+from protocol.card import Card, Seat, all_parties, make_run_id, tape_seed
 from protocol.errors import BadInput
-from protocol.framing import HANDSHAKE
-from protocol.roles import UserInput, role_of, user_index, user_name
+from protocol.party.role import UserInput, role_of, user_index, user_name
+from protocol.party.signing import make_signer
 from protocol.schemes import Scheme, Shape
-from protocol.seating import Card, Seat, all_parties, make_run_id, tape_seed
-from protocol.signing import make_signer
-from protocol.tape import derive
+from protocol.wire.framing import HANDSHAKE
 from sim.churn import ChurnPlan
 from sim.config import RunConfig, chosen_views, resolve
 from sim.data import Dealt, Ratings, load, split

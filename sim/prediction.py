@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from protocol.course import Course, Turn
+from protocol.attendance import Course, Turn
 from protocol.errors import BadInput
-from protocol.framing import Flow
-from protocol.messages import SETUP
 from protocol.params import Params, require
 from protocol.schemes import Scheme
+from protocol.wire.framing import Flow
+from protocol.wire.messages import SETUP
 from sim import paper, projection
 from sim.config import RunConfig
 from sim.expect import CERTAIN, Expected, expect

@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 
 from protocol.errors import BadInput
-from protocol.framing import Flow, wire_size
 from protocol.params import require
+from protocol.wire.framing import Flow, wire_size
 from sim.traffic import Row
 
 SECONDS_PER_DAY = 86_400

@@ -14,16 +14,16 @@ from typing import Any
 
 import numpy as np
 
+from protocol.arithmetic.factors import Vector
+from protocol.arithmetic.tape import Tape
 from protocol.errors import BadInput, Rejected
-from protocol.factors import Vector
-from protocol.messages import Publication
 from protocol.params import require
-from protocol.party import result_digest
-from protocol.profile import score
-from protocol.roles import RECOMMENDER, PredictingUser, Role, UserInput, user_index, user_name
-from protocol.schemes.factorizing import EndingUser, as_sent
-from protocol.tape import Tape
-from protocol.view import END, Broken
+from protocol.party.party import result_digest
+from protocol.party.profile import score
+from protocol.party.role import RECOMMENDER, PredictingUser, Role, UserInput, user_index, user_name
+from protocol.party.view import END, Broken
+from protocol.schemes.factorization.static_users import EndingUser, as_sent
+from protocol.wire.messages import Publication
 from sim import untrusted
 from sim.audit.exhibits import Exhibits
 from sim.evidence import Case, at_rest, open_case

@@ -16,11 +16,23 @@ import msgpack
 import numpy as np
 
 from actors.blame import in_brief
+from protocol.card import Seat, seat_party
 from protocol.errors import BadInput
-from protocol.party import Outgoing, Party
-from protocol.roles import Role, UserInput
-from protocol.seating import Seat, seat_party
-from protocol.view import END, EVENT, HASH_BYTES, HEADER, INPUT, SENT, TYPES, Broken, Differs, Record, WholeRecords
+from protocol.party.party import Outgoing, Party
+from protocol.party.role import Role, UserInput
+from protocol.party.view import (
+    END,
+    EVENT,
+    HASH_BYTES,
+    HEADER,
+    INPUT,
+    SENT,
+    TYPES,
+    Broken,
+    Differs,
+    Record,
+    WholeRecords,
+)
 from sim import claims
 from sim.evidence import Case, Report, at_rest, is_input_of, is_well_formed, open_case
 from sim.folder import describe_platform, open_view, view_name

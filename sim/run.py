@@ -21,8 +21,8 @@ from actors.outcome import IterationDone, OnIteration, OnJoin, OnReplay, Outcome
 from actors.transport import make_key_pair
 from protocol.errors import Aborted, BadInput, Reason
 from protocol.params import require
-from protocol.roles import RECOMMENDER, user_name
-from protocol.view import EVENT, WholeRecords
+from protocol.party.role import RECOMMENDER, user_name
+from protocol.party.view import EVENT, WholeRecords
 from sim.config import RunConfig, config_of
 from sim.faults import FaultyInProcess, parse_faults, with_a_full_disk
 from sim.folder import (

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from protocol.card import Card, all_parties
 from protocol.errors import BadInput
-from protocol.roles import role_of
-from protocol.seating import Card, all_parties
-from protocol.view import Broken
+from protocol.party.role import role_of
+from protocol.party.view import Broken
 from sim import untrusted
 from sim.audit.findings import QUESTIONS
 from sim.evidence import at_rest

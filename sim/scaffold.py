@@ -13,7 +13,7 @@ from protocol.schemes import SCHEMES
 
 _SCHEME = '''"""A scheme of my own. Run it with: keyhole run --scheme {module}:{cls}"""
 
-from protocol.schemes.masked import Masked
+from protocol.schemes.factorization.masked import Masked
 
 # Masked is one choice to start from. Others are in protocol.schemes: plain.Plain (nothing is hidden), direct.Direct
 # (users add noise themselves), dynamic.Dynamic (users come and go). A protocol with messages of its own subclasses

@@ -10,7 +10,7 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
-from protocol.roles import RECOMMENDER, THIRD_PARTY, user_index
+from protocol.party.role import RECOMMENDER, THIRD_PARTY, user_index
 from protocol.schemes import SCHEMES, Scheme
 from protocol.schemes.base import LEVELS
 from sim.audit.findings import SUPPORT

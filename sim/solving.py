@@ -1,4 +1,4 @@
-"""The profiles of all users at once, as `protocol/profile.py` fits them; LAPACK may do it here.
+"""The profiles of all users at once, as `protocol/party/profile.py` fits them; LAPACK may do it here.
 
     u = (V_R^T V_R + λ' I)^-1 V_R^T r = V_R^T (V_R V_R^T + λ' I)^-1 r
 
@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from protocol.profile import PRINTED_RIDGE, RIDGES
+from protocol.party.profile import PRINTED_RIDGE, RIDGES
 from sim.data import Column
 
 Matrix = npt.NDArray[np.float64]

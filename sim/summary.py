@@ -19,14 +19,14 @@ from actors.measures import Accuracy, Reading
 from actors.meter import UNDELIVERED, Tally, as_row
 from actors.observer import Observer
 from actors.outcome import IterationDone, Outcome
+from protocol.arithmetic.tape import Tape
+from protocol.card import tape_seed
 from protocol.errors import Aborted, SchemeFailed
-from protocol.framing import Traffic
-from protocol.messages import SETUP, Publication
-from protocol.party import result_digest
-from protocol.roles import RECOMMENDER, user_index
+from protocol.party.party import result_digest
+from protocol.party.role import RECOMMENDER, user_index
 from protocol.schemes.base import DELTA
-from protocol.seating import tape_seed
-from protocol.tape import Tape
+from protocol.wire.framing import Traffic
+from protocol.wire.messages import SETUP, Publication
 from sim import untrusted
 from sim.floors import errors, floors
 from sim.folder import FORMAT, open_private

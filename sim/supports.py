@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from protocol.errors import BadInput
-from protocol.messages import GradedRatings, Join, RatingsHandover
-from protocol.roles import RECOMMENDER, user_index, user_name
-from protocol.view import Broken
+from protocol.party.role import RECOMMENDER, user_index, user_name
+from protocol.party.view import Broken
+from protocol.wire.messages import GradedRatings, Join, RatingsHandover
 from sim.audit.exhibits import Exhibits
 from sim.data import Column
 from sim.evidence import Case

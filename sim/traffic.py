@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from protocol.errors import BadInput
-from protocol.framing import HANDSHAKE, Flow, wire_size
-from protocol.messages import SETUP
 from protocol.params import Params
-from protocol.roles import role_of, user_index, user_name
+from protocol.party.role import role_of, user_index, user_name
 from protocol.schemes import Scheme
+from protocol.wire.framing import HANDSHAKE, Flow, wire_size
+from protocol.wire.messages import SETUP
 from sim.ledger import Key
 
 BY = ("iteration", "edge", "kind", "party")

@@ -17,15 +17,15 @@ from typing import Any, NoReturn
 
 import msgpack
 
-from protocol.codec import Codec
-from protocol.course import Course
-from protocol.framing import HEAD_BYTES, Flow
-from protocol.messages import Hello
+from protocol.arithmetic.tape import Tape
+from protocol.attendance import Course
+from protocol.card import Card
 from protocol.params import Params
-from protocol.roles import RECOMMENDER, THIRD_PARTY, Role, UserInput
+from protocol.party.role import RECOMMENDER, THIRD_PARTY, Role, UserInput
 from protocol.schemes import Scheme, Setting, UntrustedScheme
-from protocol.seating import Card
-from protocol.tape import Tape
+from protocol.wire.codec import Codec
+from protocol.wire.framing import HEAD_BYTES, Flow
+from protocol.wire.messages import Hello
 from sim import untrusted
 from sim.bounds import check_params
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from actors.measures import Accuracy
 from actors.observer import Observer
+from protocol.card import Card, all_parties, make_run_id
 from protocol.params import Params
 from protocol.schemes import Scheme
-from protocol.seating import Card, all_parties, make_run_id
 from sim.baseline import plain_accuracy
 from sim.inprocess import InProcess
 from sim.plan import Plan

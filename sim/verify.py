@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from protocol.errors import BadInput, Reason
-from protocol.roles import user_index
-from protocol.view import HASH_BYTES
+from protocol.party.role import user_index
+from protocol.party.view import HASH_BYTES
 from sim import claims, untrusted
 from sim.evidence import Case, Report, at_rest, open_case
 from sim.exchange import Exchange

@@ -11,11 +11,10 @@ from typing import BinaryIO
 
 import numpy as np
 
-from protocol.codec import head_in
+from protocol.arithmetic.ring import Ids
 from protocol.errors import Reason
-from protocol.ring import Ids
-from protocol.signing import is_signed
-from protocol.view import (
+from protocol.party.signing import is_signed
+from protocol.party.view import (
     END,
     HASH_BYTES,
     HEADER,
@@ -30,6 +29,7 @@ from protocol.view import (
     Record,
     read_records,
 )
+from protocol.wire.codec import head_in
 from sim.claims import ViewResult
 from sim.evidence import Case, Report, is_input_of, is_well_formed
 from sim.exchange import Exchange, Frame

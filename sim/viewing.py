@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from protocol import view
-from protocol.codec import NO_HEAD, Codec, field_kinds, head_in
 from protocol.errors import Rejected
-from protocol.messages import EVENTS, SETUP
 from protocol.params import Params, require
-from protocol.party import iteration_of
+from protocol.party import view
+from protocol.party.party import iteration_of
+from protocol.wire.codec import NO_HEAD, Codec, field_kinds, head_in
+from protocol.wire.messages import EVENTS, SETUP
 from sim.evidence import is_input_of, is_well_formed
 from sim.folder import open_view, read_run
 from sim.unloaded import is_loaded, kind_of_frame

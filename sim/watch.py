@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from protocol.accounting import basic_composition
 from protocol.errors import BadInput
-from protocol.messages import SETUP
+from protocol.party.view import Broken
 from protocol.schemes import Scheme
-from protocol.view import Broken
+from protocol.schemes.composition import basic_composition
+from protocol.wire.messages import SETUP
 from sim import untrusted
 from sim.bounds import FIGURE, check_form
 from sim.folder import read_run, read_summary

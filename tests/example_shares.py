@@ -15,13 +15,13 @@ from typing import ClassVar
 
 import numpy as np
 
+from protocol.arithmetic.fixedpoint import FixedPoint
+from protocol.arithmetic.ring import Label
 from protocol.errors import Reason
-from protocol.fixedpoint import FixedPoint
-from protocol.framing import HELLO_FRAME, Flow, Sizes, frame_size
-from protocol.messages import SETUP, Hello, ItemIds, RingRows
-from protocol.ring import Label
-from protocol.roles import RECOMMENDER, THIRD_PARTY, Done, Role, Send, expect, require, user_index
+from protocol.party.role import RECOMMENDER, THIRD_PARTY, Done, Role, Send, expect, require, user_index
 from protocol.schemes import Leak, Scheme
+from protocol.wire.framing import HELLO_FRAME, Flow, Sizes, frame_size
+from protocol.wire.messages import SETUP, Hello, ItemIds, RingRows
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -33,9 +33,9 @@ from support_mutate import Mutator, TrueFrame, true_frame
 from support_snapshot import snapshot
 from support_wire import KINDS, framed
 
-from protocol.party import KEPT_FRAMES, Party, Step
+from protocol.card import Card, Seat, seat_party
+from protocol.party.party import KEPT_FRAMES, Party, Step
 from protocol.schemes import SCHEMES
-from protocol.seating import Card, Seat, seat_party
 from sim.churn import ChurnPlan
 from sim.inprocess import InProcess
 

@@ -109,14 +109,14 @@ OF_FOLDERS = [
     ),
     Guard(
         "untrusted: a record is held against the file before it is read",
-        "protocol/view.py",
+        "protocol/party/view.py",
         "    if not size.holds(length + HASH_BYTES):",
         "    if False:",
         "tests/test_untrusted.py -k held_against_what_is_left",
     ),
     Guard(
         "untrusted: an event has an end",
-        "protocol/view.py",
+        "protocol/party/view.py",
         "    if is_event and len(body) > MOST_EVENT_BYTES:",
         "    if False:",
         "tests/test_untrusted.py -k an_event_may_not",

@@ -14,11 +14,11 @@ from scipy import stats
 
 from actors.journal import view_path
 from actors.own import load_scheme
-from protocol.messages import Message
-from protocol.roles import UserInput, user_name
+from protocol.card import Card, Seat, all_parties, make_run_id, tape_seed
+from protocol.party.role import UserInput, user_name
+from protocol.party.view import RECEIVED, read_records
 from protocol.schemes import Shape, find_scheme
-from protocol.seating import Card, Seat, all_parties, make_run_id, tape_seed
-from protocol.view import RECEIVED, read_records
+from protocol.wire.messages import Message
 
 STARS = (1.0, 5.0)
 FALSE_ALARM = 1e-6  # a statistical test that holds fails for one seed in a million; seeds are fixed

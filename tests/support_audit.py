@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from actors.own import load_scheme
-from protocol.roles import RECOMMENDER, user_index, user_name
+from protocol.party.role import RECOMMENDER, user_index, user_name
 from protocol.schemes import find_scheme
 from sim.api import run as run_with
 from sim.audit.exhibits import Exhibits

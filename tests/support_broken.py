@@ -8,9 +8,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from protocol.framing import Flow, Sizes, frame_size
-from protocol.masked_sum import MaskDealer
-from protocol.messages import (
+from protocol.party.role import RECOMMENDER, THIRD_PARTY, Done, Send, role_of, user_index
+from protocol.schemes import Leak
+from protocol.schemes.factorization.masked import Masked, MaskedRecommender, MaskedUser, ThirdParty
+from protocol.schemes.factorization.masked_sum import MaskDealer
+from protocol.schemes.factorization.trusted import Trusted, TrustedRecommender, TrustingUser
+from protocol.wire.framing import Flow, Sizes, frame_size
+from protocol.wire.messages import (
     SETUP,
     Count,
     FactorRows,
@@ -23,10 +27,6 @@ from protocol.messages import (
     RingRows,
     UserIds,
 )
-from protocol.roles import RECOMMENDER, THIRD_PARTY, Done, Send, role_of, user_index
-from protocol.schemes import Leak
-from protocol.schemes.masked import Masked, MaskedRecommender, MaskedUser, ThirdParty
-from protocol.schemes.trusted import Trusted, TrustedRecommender, TrustingUser
 
 
 @dataclass(frozen=True, slots=True, eq=False)

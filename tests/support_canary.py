@@ -6,10 +6,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from protocol.messages import ItemFactors
-from protocol.noise import noise_share
-from protocol.roles import role_of
-from protocol.schemes.masked import Masked, MaskedUser
+from protocol.arithmetic.noise import noise_share
+from protocol.party.role import role_of
+from protocol.schemes.factorization.masked import Masked, MaskedUser
+from protocol.wire.messages import ItemFactors
 
 
 class HalfNoiseUser(MaskedUser):

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from protocol.covariance import packing
-from protocol.covariance.averages import Averages
-from protocol.covariance.params import CovarianceParams, HybridParams, covariance_params, hybrid_params
-from protocol.covariance.parts import second_part
 from protocol.params import Params, make_params
+from protocol.schemes.covariance import triangle
+from protocol.schemes.covariance.averages import Averages
+from protocol.schemes.covariance.options import CovarianceParams, HybridParams, covariance_params, hybrid_params
+from protocol.schemes.covariance.parts import second_part
 
 STARS = (1.0, 5.0)
 
@@ -48,7 +48,7 @@ def known(params: CovarianceParams, item_means: np.ndarray, user_shrink: float =
 def norms(params: CovarianceParams, packed: np.ndarray) -> tuple[float, float]:
     """(L1, L2) of the whole symmetric matrix: entries beside the diagonal stand twice in it."""
     twice = np.full(len(packed), 2.0)
-    twice[packing.starts(params.items)] = 1.0
+    twice[triangle.starts(params.items)] = 1.0
     return float(np.abs(packed) @ twice), math.sqrt(float(packed**2 @ twice))
 
 
@@ -57,6 +57,6 @@ def change(params: CovarianceParams, averages: Averages, items: np.ndarray, rati
     after = second_part(params, averages, items, ratings)
     few = params.per_user or len(items) == 1  # without any rating a user adds nothing
     before = np.zeros_like(after) if few else second_part(params, averages, items[:-1], ratings[:-1])
-    half = packing.packed_length(params.items)
+    half = triangle.packed_length(params.items)
     moved = after - before
     return np.array([norms(params, moved[:half]), norms(params, moved[half:])])

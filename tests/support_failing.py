@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from typing import ClassVar
 
-from protocol.roles import RECOMMENDER, THIRD_PARTY, role_of
-from protocol.schemes.masked import Masked, MaskedRecommender, MaskedUser, ThirdParty
+from protocol.party.role import RECOMMENDER, THIRD_PARTY, role_of
+from protocol.schemes.factorization.masked import Masked, MaskedRecommender, MaskedUser, ThirdParty
 
 SECRET = bytes(range(32))
 

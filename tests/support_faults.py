@@ -18,7 +18,8 @@ from support_stage import Stage
 from support_wire import KINDS, WIRE_VERSION
 
 from protocol.errors import Reason
-from protocol.messages import (
+from protocol.party.role import RECOMMENDER, THIRD_PARTY
+from protocol.wire.messages import (
     Again,
     Agreed,
     Contributors,
@@ -35,7 +36,6 @@ from protocol.messages import (
     Welcome,
     WelcomeInFull,
 )
-from protocol.roles import RECOMMENDER, THIRD_PARTY
 
 RATINGS = [{0: 1.0, 1: 4.0}, {1: 5.0, 2: 2.0}, {0: 3.0, 2: 4.0, 3: 1.0}]
 USERS, ITEMS, DIM, T = 3, 300, 2, 2

@@ -8,9 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 from support_broken import Broken
 
-from protocol.commitment import SealHolder
-from protocol.masked_sum import MaskDealer, mask_rows
-from protocol.messages import (
+from protocol.party.role import RECOMMENDER, THIRD_PARTY, Send, role_of, user_index, user_name
+from protocol.schemes import Leak
+from protocol.schemes.factorization.commitment import SealHolder
+from protocol.schemes.factorization.dynamic import Dynamic, DynamicThirdParty
+from protocol.schemes.factorization.masked import Masked, MaskedRecommender, MaskedUser, ThirdParty
+from protocol.schemes.factorization.masked_sum import MaskDealer, mask_rows
+from protocol.wire.messages import (
     Count,
     Digest,
     FactorRows,
@@ -20,10 +24,6 @@ from protocol.messages import (
     RingRows,
     UserIds,
 )
-from protocol.roles import RECOMMENDER, THIRD_PARTY, Send, role_of, user_index, user_name
-from protocol.schemes import Leak
-from protocol.schemes.dynamic import Dynamic, DynamicThirdParty
-from protocol.schemes.masked import Masked, MaskedRecommender, MaskedUser, ThirdParty
 
 
 def declared(receiver: str, kind: type) -> tuple[Leak, ...]:

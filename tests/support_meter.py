@@ -13,9 +13,9 @@ from support_runs import Staged
 
 from actors.meter import row_key
 from actors.outcome import IterationDone, Outcome
-from protocol.framing import Traffic
+from protocol.card import Card
 from protocol.schemes import Shape
-from protocol.seating import Card
+from protocol.wire.framing import Traffic
 from sim.expect import crowd_of, expect
 from sim.inprocess import InProcess
 

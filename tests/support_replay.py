@@ -19,12 +19,12 @@ import msgpack
 from support import small_run
 
 from actors.presence import takes_presence
-from protocol.messages import Deadline
-from protocol.party import Outgoing, Party, Step
-from protocol.roles import RECOMMENDER
-from protocol.seating import Card, Seat, seat_party
-from protocol.signing import make_signer
-from protocol.view import PREAMBLE, Record, read_records
+from protocol.card import Card, Seat, seat_party
+from protocol.party.party import Outgoing, Party, Step
+from protocol.party.role import RECOMMENDER
+from protocol.party.signing import make_signer
+from protocol.party.view import PREAMBLE, Record, read_records
+from protocol.wire.messages import Deadline
 from sim.churn import ChurnPlan
 
 RUN_SEED = b"\x07" * 32

@@ -18,13 +18,13 @@ from support import small_run
 from actors.faults import Faults
 from actors.journal import view_path
 from actors.outcome import Outcome
+from protocol.card import Card, Seat, seat_party
 from protocol.errors import Rejected
-from protocol.messages import Again, ItemFactors, ItemFactorsInFull
-from protocol.party import Outgoing, Step
-from protocol.schemes.masked import Masked, MaskedUser
-from protocol.seating import Card, Seat, seat_party
-from protocol.signing import make_signer
-from protocol.view import EVENT, RECEIVED, REJECTED, Record, read_records
+from protocol.party.party import Outgoing, Step
+from protocol.party.signing import make_signer
+from protocol.party.view import EVENT, RECEIVED, REJECTED, Record, read_records
+from protocol.schemes.factorization.masked import Masked, MaskedUser
+from protocol.wire.messages import Again, ItemFactors, ItemFactorsInFull
 from sim.churn import ChurnPlan
 from sim.faults import FaultyInProcess
 from sim.inprocess import InProcess

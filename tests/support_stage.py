@@ -14,10 +14,10 @@ from typing import Any
 
 from support_wire import WIRE_VERSION, form_of, written
 
-from protocol.messages import Hello, Message
-from protocol.party import Step
-from protocol.seating import Card, Seat, seat_party
-from protocol.view import REJECTED, Record, read_records
+from protocol.card import Card, Seat, seat_party
+from protocol.party.party import Step
+from protocol.party.view import REJECTED, Record, read_records
+from protocol.wire.messages import Hello, Message
 
 Late = Callable[["Stage", str, Message], bool]
 

@@ -14,9 +14,9 @@ import msgpack
 
 from actors.journal import view_path
 from actors.own import load_scheme
+from protocol.party.signing import make_signer
+from protocol.party.view import END, PREAMBLE, RECEIVED, SENT, SIGNED
 from protocol.schemes import find_scheme
-from protocol.signing import make_signer
-from protocol.view import END, PREAMBLE, RECEIVED, SENT, SIGNED
 from sim.config import RunConfig
 from sim.plan import run_seed_of
 from sim.run import run

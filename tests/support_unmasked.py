@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from protocol.commitment import SealHolder
-from protocol.masked_sum import MaskDealer, mask_rows
-from protocol.messages import MaskedGradient, MaskedTotal
-from protocol.roles import Send, role_of
-from protocol.schemes.dynamic import Dynamic, DynamicUser
-from protocol.schemes.masked import Masked, MaskedRecommender, MaskedUser, ThirdParty
+from protocol.party.role import Send, role_of
+from protocol.schemes.factorization.commitment import SealHolder
+from protocol.schemes.factorization.dynamic import Dynamic, DynamicUser
+from protocol.schemes.factorization.masked import Masked, MaskedRecommender, MaskedUser, ThirdParty
+from protocol.schemes.factorization.masked_sum import MaskDealer, mask_rows
+from protocol.wire.messages import MaskedGradient, MaskedTotal
 
 
 class FaultyDealer(MaskDealer):

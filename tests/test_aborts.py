@@ -13,13 +13,13 @@ from support_faults import DIM, ITEMS, RATINGS, USERS, T, changed, u32
 from support_snapshot import snapshot
 from support_stage import Stage
 
+from protocol.card import seat_party
 from protocol.errors import Aborted, Reason
-from protocol.messages import Agreed, Contributors, Join, MaskedTotal
-from protocol.party import Step
-from protocol.roles import RECOMMENDER, THIRD_PARTY, Send
-from protocol.schemes.factorizing import FACTOR_LIMIT
-from protocol.seating import seat_party
-from protocol.view import RECEIVED
+from protocol.party.party import Step
+from protocol.party.role import RECOMMENDER, THIRD_PARTY, Send
+from protocol.party.view import RECEIVED
+from protocol.schemes.factorization.static_users import FACTOR_LIMIT
+from protocol.wire.messages import Agreed, Contributors, Join, MaskedTotal
 from sim.inprocess import InProcess
 
 # Raters 2, 2, 2 and 1 of the items 0 to 3, all opened: who contributed, how many to each item.

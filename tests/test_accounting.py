@@ -11,8 +11,10 @@ from dp_accounting.pld.privacy_loss_mechanism import GaussianPrivacyLoss
 from scipy import integrate, stats
 from support import shape_of, small_ratings, small_run
 
-from protocol import accounting
-from protocol.accounting import (
+from protocol.arithmetic.tape import Tape
+from protocol.params import Params, make_params
+from protocol.schemes import composition
+from protocol.schemes.composition import (
     account_envelopes,
     advanced_composition,
     basic_composition,
@@ -21,8 +23,6 @@ from protocol.accounting import (
     inverse_envelope_sums,
     tight_laplace,
 )
-from protocol.params import Params, make_params
-from protocol.tape import Tape
 from sim.api import run
 from sim.plain import jsonable
 
@@ -171,7 +171,7 @@ def test_only_released_items_are_accounted():
 
 def test_too_much_work_becomes_a_sample_and_says_so(monkeypatch):
     whole = account(0.1, 10, 20)
-    monkeypatch.setattr(accounting, "MOST_ENVELOPE_VALUES", 800 * 10 * 20)
+    monkeypatch.setattr(composition, "MOST_ENVELOPE_VALUES", 800 * 10 * 20)
     sample = account(0.1, 10, 20)
     assert sample["items"] == 800
     assert "random sample of 800" in sample["method"] and "sample" not in whole["method"]

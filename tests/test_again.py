@@ -13,15 +13,15 @@ from support_replay import played
 from support_wire import NO_HEAD, WIRE_VERSION, code_of, framed
 
 from actors.journal import derive_again
-from protocol import party as party_module
-from protocol.codec import Codec
+from protocol.arithmetic.ring import Ring
 from protocol.errors import Reason
-from protocol.messages import Finish, Join
-from protocol.party import Outgoing, Party, Step
-from protocol.ring import Ring
-from protocol.roles import Done, Effects, Role, Send
+from protocol.party import party as party_module
+from protocol.party.party import Outgoing, Party, Step
+from protocol.party.role import Done, Effects, Role, Send
+from protocol.party.view import EVENT, REJECTED, ViewWriter
 from protocol.schemes import SCHEMES
-from protocol.view import EVENT, REJECTED, ViewWriter
+from protocol.wire.codec import Codec
+from protocol.wire.messages import Finish, Join
 
 RUN_ID, PARAMS = b"\x11" * 32, b"\x22" * 32
 AGAIN, FINISH = code_of("plain", "Again"), code_of("plain", "Finish")

@@ -17,8 +17,8 @@ from test_algebra import RATINGS
 import sim.run
 from actors.own import load_scheme
 from protocol.errors import BadInput
-from protocol.roles import user_index
-from protocol.view import Broken
+from protocol.party.role import user_index
+from protocol.party.view import Broken
 from sim.audit.algebra import knowledge
 from sim.audit.algebra.eliminate import left_kernel
 from sim.audit.algebra.grade import grade

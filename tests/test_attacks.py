@@ -10,11 +10,11 @@ import pytest
 from scipy.sparse import csr_matrix
 from support_audit import isolating_users
 
+from protocol.arithmetic.factors import item_gradients, prediction_errors, step_user
+from protocol.arithmetic.fixedpoint import FixedPoint
 from protocol.errors import BadInput, Bug
-from protocol.factors import item_gradients, prediction_errors, step_user
-from protocol.fixedpoint import FixedPoint
 from protocol.params import make_params
-from protocol.roles import user_name
+from protocol.party.role import user_name
 from sim.api import run
 from sim.audit import truth
 from sim.audit.attacks import attack

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from protocol import messages
-from protocol.masked_sum import MaskDealer, mask_rows
-from protocol.messages import RingRows
-from protocol.roles import Send
-from protocol.schemes.direct import Direct, DirectUser
-from protocol.schemes.masked import Masked, MaskedRecommender, MaskedUser
+from protocol.party.role import Send
+from protocol.schemes.factorization.direct import Direct, DirectUser
+from protocol.schemes.factorization.masked import Masked, MaskedRecommender, MaskedUser
+from protocol.schemes.factorization.masked_sum import MaskDealer, mask_rows
+from protocol.wire import messages
+from protocol.wire.messages import RingRows
 from sim.api import run
 from sim.audit.attacks import attack
 from sim.evidence import open_case

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from support_audit import isolating_users
 
-from protocol.roles import user_name
+from protocol.party.role import user_name
 from sim.api import run
 from sim.audit.attacks import attack
 from sim.audit.attacks.difference import round_to

@@ -11,12 +11,12 @@ import pytest
 from support import received
 from support_audit import made, of
 
-from protocol.accounting import envelope_mu, gaussian_epsilon, inverse_envelope_sums
-from protocol.messages import MaskedGradient
-from protocol.noise import noise_scale
+from protocol.arithmetic.noise import noise_scale
+from protocol.arithmetic.tape import Tape
 from protocol.params import make_params
-from protocol.schemes.masked import MaskedRecommender
-from protocol.tape import Tape
+from protocol.schemes.composition import envelope_mu, gaussian_epsilon, inverse_envelope_sums
+from protocol.schemes.factorization.masked import MaskedRecommender
+from protocol.wire.messages import MaskedGradient
 from sim.audit.account_ledger import Ledger, random_directions
 from sim.audit.account_releases import Reading, Release
 from sim.audit.accounting import account

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from support_audit import made, of
 
-from protocol.noise import laplace
-from protocol.schemes import trusted
-from protocol.schemes.direct import Direct, DirectUser
-from protocol.schemes.dynamic import Dynamic, DynamicUser
-from protocol.schemes.masked import Masked, MaskedRecommender, MaskedUser
-from protocol.schemes.trusted import Trusted, TrustedRecommender
+from protocol.arithmetic.noise import laplace
+from protocol.schemes.factorization import trusted
+from protocol.schemes.factorization.direct import Direct, DirectUser
+from protocol.schemes.factorization.dynamic import Dynamic, DynamicUser
+from protocol.schemes.factorization.masked import Masked, MaskedRecommender, MaskedUser
+from protocol.schemes.factorization.trusted import Trusted, TrustedRecommender
 from sim.audit.account_noise import Cell, NoiseTest
 from sim.audit.accounting import account
 from sim.audit.findings import verdict

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from protocol.view import Broken
+from protocol.party.view import Broken
 from sim.api import audit, run
 from sim.audit.attacks.guessing import ceiling
 from sim.audit.attacks.scoring import Score, score

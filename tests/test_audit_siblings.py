@@ -10,19 +10,19 @@ import numpy as np
 import pytest
 from support_audit import of
 
-from protocol.collection.grid import Grid
-from protocol.collection.mechanisms import ModifiedLaplace, RandomizedResponse
-from protocol.covariance import model, parts
-from protocol.messages import PerturbedRatings, RandomizedLevels
-from protocol.ring import Label
-from protocol.roles import Send
-from protocol.schemes import covariance_masked_roles as roles
-from protocol.schemes.covariance import Covariance, CovarianceRecommender, column
-from protocol.schemes.covariance_masked import CovarianceMasked
-from protocol.schemes.hybrid import Hybrid, PerturbingUser
-from protocol.schemes.laplace_ratings import LaplaceRatings, LaplaceUser
-from protocol.schemes.randomized_response import RandomizedResponseRatings, RespondingUser
-from protocol.tape import Tape
+from protocol.arithmetic.ring import Label
+from protocol.arithmetic.tape import Tape
+from protocol.party.role import Send
+from protocol.schemes.collection.grid import Grid
+from protocol.schemes.collection.laplace_ratings import LaplaceRatings, LaplaceUser
+from protocol.schemes.collection.mechanisms import ModifiedLaplace, RandomizedResponse
+from protocol.schemes.collection.randomized_response import RandomizedResponseRatings, RespondingUser
+from protocol.schemes.covariance import covariance_masked_roles as roles
+from protocol.schemes.covariance import model, parts
+from protocol.schemes.covariance.covariance import Covariance, CovarianceRecommender, column
+from protocol.schemes.covariance.covariance_masked import CovarianceMasked
+from protocol.schemes.covariance.hybrid import Hybrid, PerturbingUser
+from protocol.wire.messages import PerturbedRatings, RandomizedLevels
 from sim.api import audit, run
 from sim.audit import audit as audit_module
 from sim.audit import brief, statistics

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from test_cli import keyhole, refused
 
-from protocol.framing import HANDSHAKE, wire_size
-from protocol.roles import role_of
-from protocol.view import SENT, read_records
+from protocol.party.role import role_of
+from protocol.party.view import SENT, read_records
+from protocol.wire.framing import HANDSHAKE, wire_size
 from sim import api
 from sim.bandwidth import course_of
 from sim.config import RunConfig

@@ -11,9 +11,9 @@ import pytest
 from typer.testing import CliRunner
 
 from actors.floor import KINDS
-from protocol.course import Course, Turn
+from protocol.attendance import Course, Turn
 from protocol.errors import BadInput, Bug
-from protocol.framing import HELLO_FRAME
+from protocol.wire.framing import HELLO_FRAME
 from sim.cli import app
 from sim.experiments import bench, kernels, processes, secagg
 from sim.experiments import floor as floors

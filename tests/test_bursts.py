@@ -8,9 +8,9 @@ import pytest
 from support_runs import staged
 
 from actors.journal import Journal, view_path
-from protocol.party import Party, Step
-from protocol.seating import seat_party
-from protocol.view import EVENT, RECEIVED, read_records
+from protocol.card import seat_party
+from protocol.party.party import Party, Step
+from protocol.party.view import EVENT, RECEIVED, read_records
 from sim.experiments.crowd_bench import bench_crowd
 
 

@@ -18,8 +18,13 @@ from support_stage import Stage
 from test_dynamic import CHURNED, WIRES, Seen, churn, dropping
 from test_traffic import metered
 
+from protocol.arithmetic.tape import Tape
 from protocol.errors import BadInput, Reason
-from protocol.messages import (
+from protocol.party.party import Step
+from protocol.party.role import RECOMMENDER, THIRD_PARTY, user_name
+from protocol.schemes import find_scheme
+from protocol.schemes.factorization.dynamic_recommender import draw_invited
+from protocol.wire.messages import (
     Absent,
     Churn,
     Deadline,
@@ -30,11 +35,6 @@ from protocol.messages import (
     Present,
     SealedTotal,
 )
-from protocol.party import Step
-from protocol.roles import RECOMMENDER, THIRD_PARTY, user_name
-from protocol.schemes import find_scheme
-from protocol.schemes.dynamic_recommender import draw_invited
-from protocol.tape import Tape
 from sim.churn import ChurnPlan
 from sim.config import RunConfig
 from sim.inprocess import InProcess

@@ -27,14 +27,14 @@ from support_wire import (
     pack_uint,
 )
 
-from protocol import codec as codec_module
-from protocol.codec import Codec, head_in
+from protocol.arithmetic.ring import Ring
 from protocol.errors import Reason, Rejected
-from protocol.messages import Again
-from protocol.packing import Packing
 from protocol.params import MOST_ITERATIONS
-from protocol.ring import Ring
 from protocol.schemes import SCHEMES, find_scheme
+from protocol.wire import codec as codec_module
+from protocol.wire.codec import Codec, head_in
+from protocol.wire.messages import Again
+from protocol.wire.packing import Packing
 
 DIM = 2
 MAX_FRAME = 4096
@@ -193,7 +193,7 @@ def test_a_frame_above_the_limit_is_not_even_parsed(monkeypatch):
     def parsed(*_: Any, **__: Any) -> None:
         raise AssertionError("an oversized frame reached the parser")
 
-    monkeypatch.setattr("protocol.codec.msgpack.unpackb", parsed)
+    monkeypatch.setattr("protocol.wire.codec.msgpack.unpackb", parsed)
     codec = codec_of(max_frame=64)
     for frame in (b"\xc1" * 97, framed(1, 1, bytes(64)), b"\x93" + bytes(10**6)):
         assert refusal(codec, frame) is Reason.OVERSIZED

@@ -9,16 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocol.collection.counts import laplace_bytes, laplace_counts, response_bytes, response_counts
-from protocol.collection.grid import Grid
-from protocol.collection.means import laplace_means, own_mean, response_means, shrunk_means
-from protocol.collection.mechanisms import ModifiedLaplace, RandomizedResponse
-from protocol.collection.packing import (
-    digits_bytes,
-    pack_digits,
-    unpack_digits,
-)
-from protocol.collection.radius import (
+from protocol.arithmetic.tape import SEED_BYTES, Tape
+from protocol.errors import BadInput, Bug, Reason, Rejected
+from protocol.schemes.collection.counts import laplace_bytes, laplace_counts, response_bytes, response_counts
+from protocol.schemes.collection.grid import Grid
+from protocol.schemes.collection.means import laplace_means, own_mean, response_means, shrunk_means
+from protocol.schemes.collection.mechanisms import ModifiedLaplace, RandomizedResponse
+from protocol.schemes.collection.radius import (
     laplace_bound,
     laplace_radius,
     laplace_ratings,
@@ -26,8 +23,11 @@ from protocol.collection.radius import (
     response_radius,
     response_ratings,
 )
-from protocol.errors import BadInput, Bug, Reason, Rejected
-from protocol.tape import SEED_BYTES, Tape
+from protocol.wire.level_vectors import (
+    digits_bytes,
+    pack_digits,
+    unpack_digits,
+)
 
 STARS = Grid(1.0, 5.0, 1.0)
 
@@ -215,7 +215,8 @@ def test_the_estimates_of_sum_and_count_are_unbiased(kind, monkeypatch):
     """4000 users, 1000 of whom rate the only item, 700 with 5 and 300 with 2: S = 1100 and n = 1000 within 4 sd."""
     seen = {}
     monkeypatch.setattr(
-        "protocol.collection.means.shrunk_means", lambda grid, sums, raters, noise: seen.update(S=sums, n=raters)
+        "protocol.schemes.collection.means.shrunk_means",
+        lambda grid, sums, raters, noise: seen.update(S=sums, n=raters),
     )
     ratings = np.concatenate([np.full(700, 5.0), np.full(300, 2.0)])
     none, item, epsilon, m = np.zeros(0, np.uint32), np.zeros(1, np.uint32), 2.0, 4000

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare, kstest, laplace
 
-from protocol.collection.grid import Grid
-from protocol.collection.mechanisms import GRAIN, WHOLE, ModifiedLaplace, RandomizedResponse
-from protocol.tape import SEED_BYTES, Tape
+from protocol.arithmetic.tape import SEED_BYTES, Tape
+from protocol.schemes.collection.grid import Grid
+from protocol.schemes.collection.mechanisms import GRAIN, WHOLE, ModifiedLaplace, RandomizedResponse
 
 EPSILONS = (0.01, 0.1, 0.5, 1.0, 2.0, 4.0, 8.0, 20.0, 40.0)
 STARS = Grid(1.0, 5.0, 1.0)

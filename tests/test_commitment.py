@@ -13,14 +13,14 @@ from scipy import stats
 from support import FALSE_ALARM, small_run, steadily, uniform_p
 from test_dynamic import CHURNED, WIRES, Seen, dropping
 
-from protocol.commitment import SealHolder, blind_rows, choose_committers, unblind
+from protocol.arithmetic.fixedpoint import FixedPoint
+from protocol.arithmetic.noise import noise_share
+from protocol.arithmetic.ring import Ring
+from protocol.arithmetic.tape import Tape, derive, exponential
 from protocol.errors import Reason, Rejected
-from protocol.fixedpoint import FixedPoint
-from protocol.messages import Commit, CommitInFull, OpenCommitment, SealedTotal
-from protocol.noise import noise_share
-from protocol.ring import Ring
-from protocol.roles import THIRD_PARTY
-from protocol.tape import Tape, derive, exponential
+from protocol.party.role import THIRD_PARTY
+from protocol.schemes.factorization.commitment import SealHolder, blind_rows, choose_committers, unblind
+from protocol.wire.messages import Commit, CommitInFull, OpenCommitment, SealedTotal
 from sim.inprocess import InProcess
 
 RUN, KEY, OTHER_KEY = bytes(range(32)), bytes(range(64, 96)), bytes(range(96, 128))

@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 from protocol.errors import BadInput
 from protocol.schemes import SCHEMES, Leak
 from protocol.schemes.base import LEVELS
-from protocol.schemes.masked import Masked
-from protocol.schemes.trusted import Trusted
+from protocol.schemes.factorization.masked import Masked
+from protocol.schemes.factorization.trusted import Trusted
 from sim import api, show, show_compare
 from sim.bandwidth import bandwidth
 from sim.cli import app

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_matrix
 
-from protocol.collection.completion import GAP, RESIDUAL, Path, complete
-from protocol.collection.grid import Grid
-from protocol.collection.lowrank import Cells, Follower, first_block, largest_singular_value, nothing
-from protocol.collection.mechanisms import ModifiedLaplace, RandomizedResponse
-from protocol.tape import SEED_BYTES, Tape
+from protocol.arithmetic.tape import SEED_BYTES, Tape
+from protocol.schemes.collection.completion import GAP, RESIDUAL, Path, complete
+from protocol.schemes.collection.grid import Grid
+from protocol.schemes.collection.lowrank import Cells, Follower, first_block, largest_singular_value, nothing
+from protocol.schemes.collection.mechanisms import ModifiedLaplace, RandomizedResponse
 
 STARS = Grid(1.0, 5.0, 1.0)
 

@@ -10,17 +10,17 @@ from scipy import stats
 from support import FALSE_ALARM
 from support_covariance import base, of_size
 
-from protocol.covariance import packing
-from protocol.covariance.averages import averages_of, centre, clamped
-from protocol.covariance.model import Model, measured, model_of, predictions
-from protocol.covariance.noise import noise_for, round_length, scales_for, unit_noise
-from protocol.covariance.params import covariance_params
-from protocol.covariance.parts import first_part, first_sparse, largest_entries, second_part, second_sparse
-from protocol.covariance.predicting import largest
-from protocol.covariance.similarity import Similarity, similarity_of
-from protocol.covariance.totals import Book, first_total, second_total
+from protocol.arithmetic.tape import Tape
 from protocol.errors import BadInput
-from protocol.tape import Tape
+from protocol.schemes.covariance import triangle
+from protocol.schemes.covariance.averages import averages_of, centre, clamped
+from protocol.schemes.covariance.model import Model, measured, model_of, predictions
+from protocol.schemes.covariance.options import covariance_params
+from protocol.schemes.covariance.parts import first_part, first_sparse, largest_entries, second_part, second_sparse
+from protocol.schemes.covariance.predicting import largest
+from protocol.schemes.covariance.round_noise import noise_for, round_length, scales_for, unit_noise
+from protocol.schemes.covariance.similarity import Similarity, similarity_of
+from protocol.schemes.covariance.totals import Book, first_total, second_total
 
 TAPE = Tape(bytes(range(32)))
 INF = math.inf
@@ -67,7 +67,7 @@ def test_two_users_and_two_items_by_hand():
     # K0 = 4; t_off = .16744/.70711 = .2368 clipped to .05; t_d = (1.70711 + .03965)/(1.70711 + .70711) = .72353
     similarity = similarity_of(params, averages, second)
     cleaned = [(1.70711 + 4 * 0.72353) / 5.70711, (0.16744 + 0.2) / 4.70711, (0.03965 + 4 * 0.72353) / 4.70711]
-    assert packing.pack(similarity.covariances) == pytest.approx(cleaned, abs=5e-5)
+    assert triangle.pack(similarity.covariances) == pytest.approx(cleaned, abs=5e-5)
 
 
 def test_prediction_by_factors_and_by_neighbours_is_what_the_formulas_say():
@@ -134,7 +134,7 @@ def test_a_part_is_the_outer_product_over_the_covered_items(options):
     power = {("gaussian", "rating"): -0.5, ("laplace", "user"): -2}.get((params.noise, params.unit_of), -1)
     weight, some = len(items) ** power, np.ix_(averages.covered, averages.covered)
     whole = second_part(params, averages, items, ratings)
-    expected = [packing.pack(weight * np.outer(values, values)[some]) for values in (vector, there)]
+    expected = [triangle.pack(weight * np.outer(values, values)[some]) for values in (vector, there)]
     assert whole == pytest.approx(np.concatenate(expected))
     places, values = second_sparse(params, averages, items, ratings)
     assert np.array_equal(whole[places], values) and np.count_nonzero(whole) <= len(places)
@@ -150,10 +150,10 @@ def test_the_places_of_a_sparse_part_are_the_support_whatever_the_ratings():
 
 def test_packing_and_unpacking():
     matrix = np.array([[1.0, 2, 3], [2, 4, 5], [3, 5, 6]])
-    assert packing.pack(matrix).tolist() == [1, 2, 3, 4, 5, 6]
-    assert np.array_equal(packing.unpack(packing.pack(matrix), 3), matrix)
-    assert packing.positions(np.array([0, 1, 2]), np.array([2, 2, 2]), 3).tolist() == [2, 4, 5]
-    assert packing.starts(3).tolist() == [0, 3, 5]
+    assert triangle.pack(matrix).tolist() == [1, 2, 3, 4, 5, 6]
+    assert np.array_equal(triangle.unpack(triangle.pack(matrix), 3), matrix)
+    assert triangle.positions(np.array([0, 1, 2]), np.array([2, 2, 2]), 3).tolist() == [2, 4, 5]
+    assert triangle.starts(3).tolist() == [0, 3, 5]
 
 
 def test_of_equal_weights_the_first_are_nearest():
@@ -169,9 +169,9 @@ def test_of_equal_weights_the_first_are_nearest():
 def test_noise_has_its_law_and_its_scale_at_every_place(noise, law):
     params = of_size(10, 60, 2.0, noise=noise)
     drawn, scales = noise_for(params, 2, TAPE, 1.5), scales_for(params, 2, 1.5)
-    half = packing.packed_length(60)
+    half = triangle.packed_length(60)
     diagonal = np.zeros(half, bool)
-    diagonal[packing.starts(60)] = True
+    diagonal[triangle.starts(60)] = True
     for part in (slice(0, half), slice(half, None)):
         beside = {"gaussian": math.sqrt(0.5), "laplace": 0.5}[noise]
         assert np.unique(np.round(scales[part][~diagonal] / scales[part][diagonal][0], 12)) == pytest.approx(beside)
@@ -184,22 +184,22 @@ def test_noise_has_its_law_and_its_scale_at_every_place(noise, law):
 def test_mirrored_noise_has_the_variance_that_the_whole_matrix_needs():
     """Σ over all entries of (change/σ)² must be ‖change‖²/σ²: the mirrored pair carries one draw of variance σ²/2."""
     params = of_size(10, 40, 1.0)
-    packed = noise_for(params, 2, TAPE, 0.0)[: packing.packed_length(40)]
-    matrix = packing.unpack(packed, 40)
+    packed = noise_for(params, 2, TAPE, 0.0)[: triangle.packed_length(40)]
+    matrix = triangle.unpack(packed, 40)
     assert np.array_equal(matrix, matrix.T)
     sigma = scales_for(params, 2, 0.0)[0]
     change = np.random.default_rng(0).normal(size=(40, 40))
     change = change + change.T
-    scaled = packing.pack(change) / scales_for(params, 2, 0.0)[: len(packed)]
+    scaled = triangle.pack(change) / scales_for(params, 2, 0.0)[: len(packed)]
     assert (scaled**2).sum() == pytest.approx((change**2).sum() / sigma**2)
 
 
 def test_laplace_noise_of_a_mirrored_pair_covers_the_L1_norm_of_the_whole_matrix():
     params = of_size(10, 12, 1.0, noise="laplace")
-    scales = scales_for(params, 2, 2.0)[: packing.packed_length(12)]
+    scales = scales_for(params, 2, 2.0)[: triangle.packed_length(12)]
     change = np.random.default_rng(0).normal(size=(12, 12))
     change = change + change.T
-    assert (np.abs(packing.pack(change)) / scales).sum() == pytest.approx(np.abs(change).sum() / scales[0])
+    assert (np.abs(triangle.pack(change)) / scales).sum() == pytest.approx(np.abs(change).sum() / scales[0])
 
 
 def test_rounds_have_different_noise_and_infinity_has_none():

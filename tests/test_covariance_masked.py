@@ -11,20 +11,19 @@ from scipy import stats
 from support import small_run
 from support_runs import play
 
-from protocol.covariance import packing
-from protocol.covariance.averages import averages_of
-from protocol.covariance.model import model_of
-from protocol.covariance.noise import round_length, scales_for
-from protocol.covariance.parts import second_part
-from protocol.covariance.sensitivity import covariance_sensitivity
-from protocol.covariance.shares import noise_share, reach_of
-from protocol.covariance.totals import Book, first_total, second_total
+from protocol.arithmetic.tape import Tape
 from protocol.errors import BadInput, Rejected
-from protocol.messages import Join, MaskedPart, MaskWelcome, OpenPairs, PartTotal
-from protocol.roles import Role
-from protocol.schemes.covariance_masked import CovarianceMasked
-from protocol.schemes.covariance_masked_roles import MaskedCovarianceRecommender, PartHolder, places_of
-from protocol.tape import Tape
+from protocol.party.role import Role
+from protocol.schemes.covariance import triangle
+from protocol.schemes.covariance.averages import averages_of
+from protocol.schemes.covariance.covariance_masked import CovarianceMasked
+from protocol.schemes.covariance.covariance_masked_roles import MaskedCovarianceRecommender, PartHolder, places_of
+from protocol.schemes.covariance.model import model_of
+from protocol.schemes.covariance.parts import second_part
+from protocol.schemes.covariance.round_noise import noise_share, reach_of, round_length, scales_for
+from protocol.schemes.covariance.sensitivity import covariance_sensitivity
+from protocol.schemes.covariance.totals import Book, first_total, second_total
+from protocol.wire.messages import Join, MaskedPart, MaskWelcome, OpenPairs, PartTotal
 from sim.api import bandwidth, replay, verify
 from sim.config import RunConfig
 from sim.inprocess import InProcess
@@ -261,7 +260,7 @@ def test_the_sensitivity_covers_what_rounding_adds(noise):
 
 
 def unpack(part, length, size):
-    return packing.unpack(part[length // 2 : length], size)
+    return triangle.unpack(part[length // 2 : length], size)
 
 
 def test_coarse_rounding_takes_a_wider_ring_and_says_so():

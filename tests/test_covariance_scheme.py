@@ -14,14 +14,14 @@ from support_runs import factors_of, play
 from support_snapshot import snapshot
 from test_traffic import metered
 
-from protocol.covariance.model import measured, predictions
-from protocol.covariance.totals import Book
+from protocol.arithmetic.tape import Tape
 from protocol.errors import BadInput, Reason, Rejected
-from protocol.messages import FactorModel, GradedRatings, NeighbourModel, RatingsHandover
-from protocol.roles import Done, Send
+from protocol.party.role import Done, Send
 from protocol.schemes import find_scheme
-from protocol.schemes.covariance import MOST_FACTOR, Covariance, Publication
-from protocol.tape import Tape
+from protocol.schemes.covariance.covariance import MOST_FACTOR, Covariance, Publication
+from protocol.schemes.covariance.model import measured, predictions
+from protocol.schemes.covariance.totals import Book
+from protocol.wire.messages import FactorModel, GradedRatings, NeighbourModel, RatingsHandover
 from sim.bandwidth import bandwidth
 from sim.config import RunConfig
 from sim.replay import replay

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 from support_covariance import base, change, hybrid_of_size, known, of_size
 
-from protocol.covariance.averages import centre, clamped
-from protocol.covariance.params import covariance_params
-from protocol.covariance.parts import first_part
-from protocol.covariance.perturbing import within_reach
-from protocol.covariance.sensitivity import (
+from protocol.schemes.base import DELTA
+from protocol.schemes.covariance.averages import centre, clamped
+from protocol.schemes.covariance.hybrid import within_reach
+from protocol.schemes.covariance.options import covariance_params
+from protocol.schemes.covariance.parts import first_part
+from protocol.schemes.covariance.sensitivity import (
     covariance_scale,
     covariance_sensitivity,
     gaussian_mu,
@@ -22,7 +23,6 @@ from protocol.covariance.sensitivity import (
     sum_sensitivity,
     whole_epsilon,
 )
-from protocol.schemes.base import DELTA
 
 L1, L2 = 0, 1
 COV, WGT = 0, 1

@@ -20,7 +20,7 @@ from actors.faults import PHASES, Crash, DiskFull, Faults
 from actors.journal import view_path
 from actors.outcome import IterationDone, Outcome
 from protocol.errors import Reason
-from protocol.view import WholeRecords
+from protocol.party.view import WholeRecords
 from sim.faults import FaultyInProcess
 from sim.inprocess import InProcess
 

@@ -21,9 +21,9 @@ from actors.ranks import Ranks, pack_ranks
 from actors.transport import ClientEnd, ServerEnd, make_key_pair
 from actors.vault import Vault
 from actors.watch import Watch
+from protocol.card import seat_party
 from protocol.errors import BadInput
-from protocol.resting import put_down, take_up
-from protocol.seating import seat_party
+from protocol.party.freeze import put_down, take_up
 from sim import api
 from sim.inprocess import InProcess
 

@@ -10,7 +10,7 @@ import pytest
 from test_data import FORMATS, triples, write
 
 from protocol.errors import BadInput, did_you_mean
-from protocol.roles import nearest_party
+from protocol.party.role import nearest_party
 from sim import opening
 from sim.config import RunConfig, read_config
 from sim.data import available, load

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from support_audit import audited, made
 
-from protocol.messages import Publication
-from protocol.roles import RECOMMENDER, Send
-from protocol.schemes.trusted import Trusted, TrustedRecommender, fresh_item_factors
-from protocol.tape import Tape
+from protocol.arithmetic.tape import Tape
+from protocol.party.role import RECOMMENDER, Send
+from protocol.schemes.factorization.trusted import Trusted, TrustedRecommender, fresh_item_factors
+from protocol.wire.messages import Publication
 from sim.audit.audit import audit
 from sim.audit.data_pair import FreshNoise, choose_flip, compare, data_pair
 from sim.audit.exhibits import Exhibits
@@ -73,7 +73,7 @@ class OneItemBare(TrustedRecommender):
     """Publishes the most rated item from a minimiser without η."""
 
     def _publish(self):
-        from protocol.schemes.trusted import RatingBook, noisy_item_factors
+        from protocol.schemes.factorization.trusted import RatingBook, noisy_item_factors
 
         *sends, done = super()._publish()
         book = RatingBook(self.handed, self.params.n_items)

@@ -20,7 +20,7 @@ from actors.faults import Crash, Faults
 from actors.launch import Launch, Staff
 from actors.nursery import Nursery
 from protocol.errors import BadInput
-from protocol.view import EVENT, RECEIVED, SENT, read_records
+from protocol.party.view import EVENT, RECEIVED, SENT, read_records
 from sim.config import RunConfig
 from sim.inprocess import InProcess
 from sim.plan import Plan, make_plan

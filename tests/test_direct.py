@@ -19,18 +19,18 @@ from support_snapshot import snapshot
 from test_traffic import metered
 from test_trusted import RATINGS, f32, to_laplace, u32
 
+from protocol.arithmetic.tape import Tape, exponential
+from protocol.card import Card, Seat
 from protocol.errors import BadInput, Reason, Rejected
-from protocol.messages import Finish, Hello, ItemFactors, Join, NoiseKeys, NoisyGradient, Publication
 from protocol.params import Params
-from protocol.roles import Send, role_of
+from protocol.party.role import Send, role_of
 from protocol.schemes import find_scheme
-from protocol.schemes.direct import Direct, DirectParams, DirectRecommender, DirectUser
-from protocol.seating import Card, Seat
-from protocol.tape import Tape, exponential
+from protocol.schemes.factorization.direct import Direct, DirectParams, DirectRecommender, DirectUser
+from protocol.wire.messages import Finish, Hello, ItemFactors, Join, NoiseKeys, NoisyGradient, Publication
 from sim.config import check_options
 from sim.inprocess import InProcess
 
-DIRECT = "protocol.schemes.direct:Direct"
+DIRECT = "protocol.schemes.factorization.direct:Direct"
 KEY = bytes(range(32))
 
 Rows = dict[int, list[float]]  # by item

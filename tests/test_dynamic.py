@@ -19,7 +19,10 @@ import reference
 from support import FALSE_ALARM, STARS, received, small_ratings, small_run, uniform_p
 from support_runs import by_item, play, unit
 
-from protocol.messages import (
+from protocol.arithmetic.tape import Tape, exponential
+from protocol.card import Card, Seat
+from protocol.schemes.factorization.dynamic import Dynamic, DynamicUser
+from protocol.wire.messages import (
     BlindedShare,
     Commit,
     CommitInFull,
@@ -32,9 +35,6 @@ from protocol.messages import (
     SealedTotal,
     Welcome,
 )
-from protocol.schemes.dynamic import Dynamic, DynamicUser
-from protocol.seating import Card, Seat
-from protocol.tape import Tape, exponential
 from sim.churn import ChurnPlan
 
 WIRES = ("compact", "paper")

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from support_canary import HalfNoise, Quiet, Redrawing, Reusing, Unmasked
 
+from protocol.arithmetic.factors import item_gradients, prediction_errors, step_user
+from protocol.arithmetic.tape import derive
 from protocol.errors import BadInput
-from protocol.factors import item_gradients, prediction_errors, step_user
 from protocol.schemes import Shape, find_scheme
-from protocol.schemes.masked import Masked
-from protocol.tape import derive
+from protocol.schemes.factorization.masked import Masked
 from sim.api import run
 from sim.audit import canary, empirical_repeat
 from sim.audit.canary import Play, Stage, make_problem

@@ -9,20 +9,20 @@ import math
 import numpy as np
 import pytest
 
-from protocol.collection.mechanisms import ModifiedLaplace, RandomizedResponse
-from protocol.covariance import model as course
-from protocol.covariance.averages import averages_of
-from protocol.covariance.model import model_of
-from protocol.messages import MaskedPart, PerturbedRatings, RandomizedLevels
-from protocol.roles import RECOMMENDER, Send, role_of
+from protocol.arithmetic.tape import Tape
+from protocol.party.role import RECOMMENDER, Send, role_of
 from protocol.schemes import Shape
-from protocol.schemes.covariance import Covariance
-from protocol.schemes.covariance_masked import CovarianceMasked
-from protocol.schemes.covariance_masked_roles import MaskedCovarianceUser, masks_of
-from protocol.schemes.hybrid import Hybrid
-from protocol.schemes.laplace_ratings import LaplaceRatings, LaplaceUser
-from protocol.schemes.randomized_response import RandomizedResponseRatings, RespondingUser
-from protocol.tape import Tape
+from protocol.schemes.collection.laplace_ratings import LaplaceRatings, LaplaceUser
+from protocol.schemes.collection.mechanisms import ModifiedLaplace, RandomizedResponse
+from protocol.schemes.collection.randomized_response import RandomizedResponseRatings, RespondingUser
+from protocol.schemes.covariance import model as course
+from protocol.schemes.covariance.averages import averages_of
+from protocol.schemes.covariance.covariance import Covariance
+from protocol.schemes.covariance.covariance_masked import CovarianceMasked
+from protocol.schemes.covariance.covariance_masked_roles import MaskedCovarianceUser, masks_of
+from protocol.schemes.covariance.hybrid import Hybrid
+from protocol.schemes.covariance.model import model_of
+from protocol.wire.messages import MaskedPart, PerturbedRatings, RandomizedLevels
 from sim.audit.empirical import findings_of, measure
 from sim.audit.empirical_bound import gaussian_attainable, gaussian_bound
 from sim.audit.empirical_entries import Received, log_ratio, receive, vectors_of

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protocol.commitment import choose_committers
-from protocol.course import Course, spans
+from protocol.arithmetic.tape import Tape
+from protocol.attendance import Course, spans
+from protocol.card import tape_seed
 from protocol.params import Params
-from protocol.roles import RECOMMENDER
+from protocol.party.role import RECOMMENDER
 from protocol.schemes import Scheme
-from protocol.schemes.dynamic_recommender import DynamicParams, draw_invited
-from protocol.seating import tape_seed
-from protocol.tape import Tape
+from protocol.schemes.factorization.commitment import choose_committers
+from protocol.schemes.factorization.dynamic_recommender import DynamicParams, draw_invited
 from sim.bandwidth import course_of
 from sim.config import RunConfig
 from sim.expect import CountedItems, Crowd, LikelyItems, Turnout, at_least, crowd_of, expect, presence_of

@@ -12,10 +12,10 @@ from support import small_run
 from typer.testing import CliRunner
 
 from actors.own import load_scheme
+from protocol.arithmetic.tape import Envelopes, exponential
 from protocol.errors import BadInput
-from protocol.roles import user_name
-from protocol.schemes.masked import Masked
-from protocol.tape import Envelopes, exponential
+from protocol.party.role import user_name
+from protocol.schemes.factorization.masked import Masked
 from sim.cli import app
 from sim.experiments import algebra_bench, bench, growth, metering, noise_cost
 from sim.experiments.cells import GRID, LINE_FORMAT, Cell, run_cell

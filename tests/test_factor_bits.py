@@ -17,11 +17,11 @@ from support_wire import framed
 from test_cli import keyhole, refused
 from test_codec import HALVES, PACKED, codec_of, refusal
 
+from protocol.card import Seat, seat_party
 from protocol.errors import Aborted, Bug, Reason, Rejected
-from protocol.framing import wire_size
-from protocol.messages import ItemFactors
-from protocol.roles import RECOMMENDER
-from protocol.seating import Seat, seat_party
+from protocol.party.role import RECOMMENDER
+from protocol.wire.framing import wire_size
+from protocol.wire.messages import ItemFactors
 from sim.config import RunConfig
 from sim.inprocess import InProcess
 from sim.run import run

@@ -7,8 +7,14 @@ import pytest
 from scipy import stats
 from support import FALSE_ALARM
 
-from protocol.factors import first_factors, item_gradients, prediction_errors, step_items, step_user
-from protocol.tape import Tape
+from protocol.arithmetic.factors import (
+    first_factors,
+    item_gradients,
+    prediction_errors,
+    step_items,
+    step_user,
+)
+from protocol.arithmetic.tape import Tape
 
 SEED = bytes(range(32))
 

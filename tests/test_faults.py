@@ -30,12 +30,12 @@ from actors.faults import (
     corrupted,
 )
 from actors.journal import Journal
-from protocol.codec import head_in
 from protocol.errors import Aborted, BadInput, Reason, Rejected
-from protocol.framing import HANDSHAKE, wire_size
-from protocol.messages import Again, Finish, MaskedGradient
-from protocol.party import Outgoing
-from protocol.view import ViewWriter
+from protocol.party.party import Outgoing
+from protocol.party.view import ViewWriter
+from protocol.wire.codec import head_in
+from protocol.wire.framing import HANDSHAKE, wire_size
+from protocol.wire.messages import Again, Finish, MaskedGradient
 from sim.faults import MOST_SILENCE, FaultyInProcess, parse_faults
 from sim.inprocess import Edge, InProcess
 

@@ -12,8 +12,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from support import steadily
 
-from protocol.errors import BadInput, Bug
-from protocol.fixedpoint import (
+from protocol.arithmetic.fixedpoint import (
     LEAST_FRACTION_BITS,
     MOST_FRACTION_BITS,
     FixedPoint,
@@ -21,9 +20,10 @@ from protocol.fixedpoint import (
     most_fraction_bits,
     noise_reach,
 )
-from protocol.noise import noise_scale
+from protocol.arithmetic.noise import noise_scale
+from protocol.arithmetic.ring import Ring
+from protocol.errors import BadInput, Bug
 from protocol.params import default_clip
-from protocol.ring import Ring
 
 RING_BITS = (16, 24, 32, 40, 48, 56, 64)
 

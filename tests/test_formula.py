@@ -11,9 +11,9 @@ from support_meter import added_up
 
 from actors.meter import row_key
 from actors.outcome import IterationDone
-from protocol.messages import Gone
-from protocol.party import Outgoing
+from protocol.party.party import Outgoing
 from protocol.schemes import SCHEMES
+from protocol.wire.messages import Gone
 from sim.bandwidth import course_of
 from sim.config import RunConfig
 from sim.inprocess import InProcess

@@ -13,19 +13,19 @@ from hypothesis import strategies as st
 from support import steadily
 from support_wire import FIELDS, KINDS, form_of, written
 
-import protocol.messages
-from protocol.codec import Codec
-from protocol.commitment import SealHolder
+import protocol.wire.messages
 from protocol.errors import Reason, Rejected
-from protocol.masked_sum import SumHolder
-from protocol.messages import MaskedTotal
-from protocol.party import Party
-from protocol.schemes.dynamic import DynamicUser
-from protocol.schemes.dynamic_recommender import DynamicRecommender
-from protocol.schemes.factorizing import JoiningRecommender, JoiningUser
-from protocol.schemes.masked import MaskedRecommender, MaskedUser, ThirdParty
-from protocol.schemes.trusted import TrustedRecommender
-from protocol.session import Session
+from protocol.party.party import Party
+from protocol.party.session import Session
+from protocol.schemes.factorization.commitment import SealHolder
+from protocol.schemes.factorization.dynamic import DynamicUser
+from protocol.schemes.factorization.dynamic_recommender import DynamicRecommender
+from protocol.schemes.factorization.masked import MaskedRecommender, MaskedUser, ThirdParty
+from protocol.schemes.factorization.masked_sum import SumHolder
+from protocol.schemes.factorization.static_users import JoiningRecommender, JoiningUser
+from protocol.schemes.factorization.trusted import TrustedRecommender
+from protocol.wire.codec import Codec
+from protocol.wire.messages import MaskedTotal
 
 
 def test_hostile_frames_are_refused_or_right_and_change_nothing():
@@ -112,7 +112,8 @@ def test_messages_with_any_values_are_refused_or_right(scheme, wire):
         kind, values = message
         number = 0 if kind == "Again" else target.moment.numbers[sender]
         try:
-            frame = written(scheme, getattr(protocol.messages, kind)(*values), number, form_of(rehearsal.card.params))
+            message = getattr(protocol.wire.messages, kind)(*values)
+            frame = written(scheme, message, number, form_of(rehearsal.card.params))
         except ValueError:  # numbers beyond the bits that each has
             assume(False)
         attack = fuzz.Attack(target, None, tally)

@@ -13,9 +13,9 @@ import pytest
 from support import small_ratings, small_run
 from support_snapshot import snapshot
 
+from protocol.card import seat_party
 from protocol.errors import Rejected
 from protocol.schemes import SCHEMES
-from protocol.seating import seat_party
 from sim.inprocess import InProcess
 
 SETUPS = [

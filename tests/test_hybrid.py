@@ -16,14 +16,14 @@ from support_runs import factors_of, play
 from support_snapshot import snapshot
 from test_traffic import metered
 
-from protocol.covariance.averages import averages_of
-from protocol.covariance.model import measured, predictions
-from protocol.covariance.perturbing import perturbation, perturbed, within_reach
-from protocol.covariance.totals import Book
+from protocol.arithmetic.tape import Tape
 from protocol.errors import BadInput, Reason, Rejected
-from protocol.messages import PerturbedRatings
 from protocol.schemes import find_scheme
-from protocol.tape import Tape
+from protocol.schemes.covariance.averages import averages_of
+from protocol.schemes.covariance.hybrid import perturbation, perturbed, within_reach
+from protocol.schemes.covariance.model import measured, predictions
+from protocol.schemes.covariance.totals import Book
+from protocol.wire.messages import PerturbedRatings
 from sim.bandwidth import bandwidth
 from sim.config import RunConfig
 from sim.replay import replay

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from protocol.ring import Ring
+from protocol.arithmetic.ring import Ring
 from sim.api import run
 from sim.audit import guessing
 from sim.audit.exhibits import Exhibits

@@ -10,12 +10,12 @@ from typing import ClassVar
 import pytest
 from support_tamper import bodies, name_of, rebuild, small_folder
 
-from protocol.codec import WIRE_VERSION
-from protocol.messages import Count, Finish, Hello
-from protocol.roles import role_of
+from protocol.party.role import role_of
+from protocol.party.view import EVENT, RECEIVED, REJECTED, Broken
 from protocol.schemes import SCHEMES
-from protocol.schemes.masked import Masked
-from protocol.view import EVENT, RECEIVED, REJECTED, Broken
+from protocol.schemes.factorization.masked import Masked
+from protocol.wire.codec import WIRE_VERSION
+from protocol.wire.messages import Count, Finish, Hello
 from sim.audit.exhibits import Exhibits
 from sim.audit.inventory import take
 from sim.evidence import open_case

@@ -15,9 +15,9 @@ from actors.launch import Launch, Staff
 from actors.meter import Tally
 from actors.outcome import IterationDone, Outcome
 from actors.own import load_scheme
-from protocol.framing import HANDSHAKE, Traffic
-from protocol.schemes.dynamic import DynamicThirdParty
-from protocol.schemes.dynamic_recommender import DynamicRecommender
+from protocol.schemes.factorization.dynamic import DynamicThirdParty
+from protocol.schemes.factorization.dynamic_recommender import DynamicRecommender
+from protocol.wire.framing import HANDSHAKE, Traffic
 from sim.config import RunConfig
 from sim.folder import write_bandwidth
 from sim.plan import make_plan
@@ -26,8 +26,8 @@ from sim.summary import IterationLog, _bytes, bandwidth_document
 
 SMALL = {"data": "synthetic:12x9:.5", "dim": 3, "iterations": 4, "seed": 7}
 OWN_SCHEME = '''
-from protocol.roles import RECOMMENDER, THIRD_PARTY
-from protocol.schemes.masked import Masked
+from protocol.party.role import RECOMMENDER, THIRD_PARTY
+from protocol.schemes.factorization.masked import Masked
 
 
 class Telling(Masked):

@@ -9,7 +9,7 @@ import stat
 import pytest
 from support_audit import audited
 
-from protocol.view import Broken
+from protocol.party.view import Broken
 from sim import sealed
 from sim.audit import audit as auditing
 from sim.audit import canary_cache, empirical, kept

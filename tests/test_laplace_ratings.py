@@ -11,13 +11,13 @@ from support_runs import play
 from support_snapshot import snapshot
 from test_formula import both
 
-from protocol.collection.grid import Grid
-from protocol.collection.mechanisms import ModifiedLaplace
+from protocol.arithmetic.tape import Tape
 from protocol.errors import Reason, Rejected
-from protocol.messages import PerturbedRatings, Recommendations
-from protocol.roles import Done
-from protocol.schemes.laplace_ratings import LaplaceRatings
-from protocol.tape import Tape
+from protocol.party.role import Done
+from protocol.schemes.collection.grid import Grid
+from protocol.schemes.collection.laplace_ratings import LaplaceRatings
+from protocol.schemes.collection.mechanisms import ModifiedLaplace
+from protocol.wire.messages import PerturbedRatings, Recommendations
 from sim.bandwidth import bandwidth
 from sim.config import RunConfig
 from sim.prediction import predict

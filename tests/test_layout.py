@@ -18,8 +18,8 @@ from actors import meter
 from actors.figures import Figures
 from actors.meter import Meter
 from protocol.errors import BadInput
-from protocol.schemes.factorizing import as_sent
-from protocol.view import Broken
+from protocol.party.view import Broken
+from protocol.schemes.factorization.static_users import as_sent
 from sim import generate, kernel
 from sim.api import datasets
 from sim.bandwidth import bandwidth

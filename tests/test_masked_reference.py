@@ -15,8 +15,8 @@ import reference
 from support import STARS, received, small_run
 from support_runs import by_item, play, unit, with_skippers
 
-from protocol.messages import Contributors, ItemFactorsInFull, MaskedGradient, MaskedTotal, OpenSum, WelcomeInFull
-from protocol.tape import Tape
+from protocol.arithmetic.tape import Tape
+from protocol.wire.messages import Contributors, ItemFactorsInFull, MaskedGradient, MaskedTotal, OpenSum, WelcomeInFull
 
 
 class Followed:

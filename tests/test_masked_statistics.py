@@ -16,9 +16,9 @@ from scipy import stats
 from support import FALSE_ALARM, received, small_run, uniform_p
 from support_runs import factors_of, play
 
-from protocol.messages import ItemFactorsInFull, MaskedGradient
-from protocol.ring import Ring
-from protocol.seating import Card
+from protocol.arithmetic.ring import Ring
+from protocol.card import Card
+from protocol.wire.messages import ItemFactorsInFull, MaskedGradient
 
 # ---- noise, end to end
 

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support import FALSE_ALARM, steadily, uniform_p
 
+from protocol.arithmetic.ring import Ring
+from protocol.arithmetic.tape import Tape
 from protocol.errors import Aborted, Reason, Rejected
-from protocol.masked_sum import MaskDealer, SumHolder, contributor_digest, mask_rows
-from protocol.messages import MaskedTotal, OpenSum
-from protocol.ring import Ring
-from protocol.tape import Tape
+from protocol.schemes.factorization.masked_sum import MaskDealer, SumHolder, contributor_digest, mask_rows
+from protocol.wire.messages import MaskedTotal, OpenSum
 
 RUN, OTHER_RUN = bytes(range(32)), bytes(range(32, 64))
 KEY, OTHER_KEY = bytes(range(64, 96)), bytes(range(96, 128))

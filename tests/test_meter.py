@@ -10,13 +10,13 @@ import pytest
 from actors.figures import Figures
 from actors.meter import ALL, BARE, METERED, Meter, Tally
 from actors.outcome import Books, Outcome
-from protocol.codec import Codec
+from protocol.arithmetic.ring import Ring
 from protocol.errors import Reason
-from protocol.framing import Traffic
-from protocol.messages import Again, Hello, Join
-from protocol.party import Outgoing, Step
-from protocol.ring import Ring
-from protocol.view import EVENT, RECEIVED, REJECTED, SENT, Record
+from protocol.party.party import Outgoing, Step
+from protocol.party.view import EVENT, RECEIVED, REJECTED, SENT, Record
+from protocol.wire.codec import Codec
+from protocol.wire.framing import Traffic
+from protocol.wire.messages import Again, Hello, Join
 
 CODEC = Codec((Hello, Join), Ring(32), 2, 1000)
 

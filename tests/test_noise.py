@@ -16,8 +16,8 @@ import pytest
 from scipy import stats
 from support import FALSE_ALARM
 
-from protocol.noise import floor_of, noise_scale, noise_share
-from protocol.tape import Tape, exponential
+from protocol.arithmetic.noise import floor_of, noise_scale, noise_share
+from protocol.arithmetic.tape import Tape, exponential
 
 SAMPLES = 40_000
 SCALE = 3.0

@@ -15,7 +15,7 @@ import pytest
 
 from protocol.errors import BadInput
 from protocol.schemes import SCHEMES
-from protocol.schemes.masked import Masked
+from protocol.schemes.factorization.masked import Masked
 from sim import api
 from sim.audit.findings import QUESTIONS
 from sim.notebook import RECORD, Audit, Run

@@ -16,10 +16,10 @@ from support import small_run
 from support_failing import SECRET
 
 from actors import blame
+from protocol.card import seat_party
 from protocol.errors import Bug, SchemeFailed
-from protocol.messages import Deadline
-from protocol.schemes.masked import Masked
-from protocol.seating import seat_party
+from protocol.schemes.factorization.masked import Masked
+from protocol.wire.messages import Deadline
 from sim.config import RunConfig
 from sim.guarding import guarded
 from sim.run import run
@@ -126,7 +126,7 @@ def test_a_bug_of_keyholes_own_schemes_stays_a_bug(tmp_path, monkeypatch):
         raise ZeroDivisionError
 
     assert blame.scheme_failed(ZeroDivisionError(), Masked()) is None
-    monkeypatch.setattr("protocol.schemes.masked.MaskedUser.receive", broken)
+    monkeypatch.setattr("protocol.schemes.factorization.masked.MaskedUser.receive", broken)
     config = RunConfig(scheme="masked", data="synthetic:5x4", iterations=1, dim=2, transport="inprocess")
     with pytest.raises(ZeroDivisionError) as caught:
         run(config, out=tmp_path / "run")

@@ -13,8 +13,8 @@ from support_wire import NO_HEAD, bits_of, pack, pack_identifiers, pack_numbers
 from test_codec import PACKED, codec_of, refusal
 
 from protocol.errors import Bug, Reason, Rejected
-from protocol.messages import Join, OpenSum, Welcome
-from protocol.packing import (
+from protocol.wire.messages import Join, OpenSum, Welcome
+from protocol.wire.packing import (
     count_bits,
     id_bits,
     pack_counts,

@@ -17,12 +17,12 @@ from support_stage import Stage
 from support_wire import NO_HEAD, WIRE_VERSION, framed
 
 from actors.journal import view_path
+from protocol.card import Card, Seat, seat_party
 from protocol.errors import Reason
-from protocol.messages import Churn, Deadline, Due, Gone, ItemFactors
-from protocol.party import Party, Step, read_event, result_digest
-from protocol.roles import RECOMMENDER, THIRD_PARTY, UserInput
-from protocol.seating import Card, Seat, seat_party
-from protocol.view import END, EVENT, INPUT, RECEIVED, REJECTED, SENT, read_records
+from protocol.party.party import Party, Step, read_event, result_digest
+from protocol.party.role import RECOMMENDER, THIRD_PARTY, UserInput
+from protocol.party.view import END, EVENT, INPUT, RECEIVED, REJECTED, SENT, read_records
+from protocol.wire.messages import Churn, Deadline, Due, Gone, ItemFactors
 from sim.inprocess import InProcess
 
 RUNS = {"compact": ("masked", "compact"), "paper": ("masked", "paper"), "plain": ("plain", "compact")}

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from actors.observer import HeldOut, Observer
-from protocol.roles import PredictingUser, UserInput
+from protocol.party.role import PredictingUser, UserInput
 from sim.config import RunConfig
 from sim.run import run
 

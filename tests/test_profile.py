@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from protocol.profile import PRINTED_RIDGE, RIDGES, fit_and_score, fit_profile, predict, score
+from protocol.party.profile import PRINTED_RIDGE, RIDGES, fit_and_score, fit_profile, predict, score
 
 STARS = (1.0, 5.0)
 
@@ -69,7 +69,7 @@ def test_profiles_and_leave_one_out_errors_are_those_of_explicit_refits(n, dim, 
 def test_leverages_are_the_same_for_more_ratings_than_are_worked_on_at_once(monkeypatch):
     items, ratings = draw(50, 3, 5)
     _, whole = fit_and_score(items, ratings, STARS, RIDGES)
-    monkeypatch.setattr("protocol.profile._ROWS_AT_ONCE", 7)
+    monkeypatch.setattr("protocol.party.profile._ROWS_AT_ONCE", 7)
     _, parts = fit_and_score(items, ratings, STARS, RIDGES)
     assert parts.tobytes() == whole.tobytes()
 

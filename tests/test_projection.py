@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from protocol.errors import BadInput
-from protocol.framing import Flow
+from protocol.wire.framing import Flow
 from sim.config import RunConfig
 from sim.prediction import predict
 from sim.projection import Link, least_seconds, links_of, parse_link, rounds_of, user_bytes

@@ -11,8 +11,8 @@ import pytest
 from support import small_run
 from support_runs import play
 
-from protocol.framing import wire_size
-from protocol.roles import RECOMMENDER, user_name
+from protocol.party.role import RECOMMENDER, user_name
+from protocol.wire.framing import wire_size
 from sim import api
 from sim.churn import ChurnPlan
 from sim.config import RunConfig

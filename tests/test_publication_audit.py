@@ -9,9 +9,9 @@ import pytest
 from support_audit import audited, made, of
 from test_algebra import CHURN, RATINGS
 
-from protocol.factors import item_gradients, prediction_errors, step_items
-from protocol.messages import Publication
-from protocol.roles import RECOMMENDER
+from protocol.arithmetic.factors import item_gradients, prediction_errors, step_items
+from protocol.party.role import RECOMMENDER
+from protocol.wire.messages import Publication
 from sim.audit import inventory
 from sim.audit.account_releases import Reading
 from sim.audit.account_user import to_a_user

@@ -16,9 +16,9 @@ import pytest
 from support import received, small_run
 
 from actors.presence import everyone_stays
-from protocol.messages import Churn, Due, Hello
-from protocol.roles import role_of
+from protocol.party.role import role_of
 from protocol.schemes import SCHEMES
+from protocol.wire.messages import Churn, Due, Hello
 from sim.inprocess import InProcess
 
 ROOT = Path(__file__).parent.parent

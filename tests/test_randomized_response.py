@@ -11,14 +11,14 @@ from support_runs import play
 from support_snapshot import snapshot
 from test_formula import both
 
-from protocol.collection.mechanisms import RandomizedResponse
-from protocol.collection.packing import digits_bytes
+from protocol.arithmetic.tape import Tape
 from protocol.errors import BadInput, Reason, Rejected
-from protocol.messages import RandomizedLevels, Recommendations
-from protocol.roles import Done
+from protocol.party.role import Done
 from protocol.schemes import Shape
-from protocol.schemes.randomized_response import RandomizedResponseRatings
-from protocol.tape import Tape
+from protocol.schemes.collection.mechanisms import RandomizedResponse
+from protocol.schemes.collection.randomized_response import RandomizedResponseRatings
+from protocol.wire.level_vectors import digits_bytes
+from protocol.wire.messages import RandomizedLevels, Recommendations
 from sim.config import RunConfig
 from sim.plan import make_plan
 from sim.run import run

@@ -14,9 +14,9 @@ import pytest
 from support_tamper import bodies, copy_of, rebuild, view_of
 from typer.testing import CliRunner
 
-from protocol.profile import RIDGES
+from protocol.party.profile import RIDGES
+from protocol.party.view import END, INPUT
 from protocol.schemes import SCHEMES
-from protocol.view import END, INPUT
 from sim import api
 from sim.cli import app
 from sim.evidence import open_case

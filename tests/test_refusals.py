@@ -38,8 +38,8 @@ from support_stage import Stage
 from support_wire import KINDS, code_of, framed
 
 from protocol.errors import Reason, Rejected
-from protocol.messages import ItemFactorsInFull, MaskedGradient, MaskedTotal, OpenSum
-from protocol.roles import RECOMMENDER, THIRD_PARTY
+from protocol.party.role import RECOMMENDER, THIRD_PARTY
+from protocol.wire.messages import ItemFactorsInFull, MaskedGradient, MaskedTotal, OpenSum
 
 
 @functools.cache

@@ -23,7 +23,7 @@ from support_tamper import (
 from typer.testing import CliRunner
 
 from protocol.errors import BadInput
-from protocol.view import END, EVENT, PREAMBLE, RECEIVED, SENT
+from protocol.party.view import END, EVENT, PREAMBLE, RECEIVED, SENT
 from sim.api import replay, verify
 from sim.cli import app
 

@@ -15,11 +15,11 @@ from support_snapshot import snapshot
 from support_wire import code_of, framed
 
 from actors.journal import resume_party
-from protocol.messages import Churn, Deadline, Due, OpenSum
-from protocol.party import Party
-from protocol.roles import RECOMMENDER, THIRD_PARTY
-from protocol.signing import make_signer
-from protocol.view import END, EVENT, RECEIVED, REJECTED, SENT, SIGNED, Broken, Differs
+from protocol.party.party import Party
+from protocol.party.role import RECOMMENDER, THIRD_PARTY
+from protocol.party.signing import make_signer
+from protocol.party.view import END, EVENT, RECEIVED, REJECTED, SENT, SIGNED, Broken, Differs
+from protocol.wire.messages import Churn, Deadline, Due, OpenSum
 
 TROUBLE = {"in order": (0.0, 0.0), "lossy": (0.15, 0.0), "lossy and hurried": (0.15, 0.1)}
 CASES = [

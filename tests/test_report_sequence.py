@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from actors.own import load_scheme
-from protocol.factors import item_gradients, prediction_errors, step_user
+from protocol.arithmetic.factors import item_gradients, prediction_errors, step_user
 from protocol.schemes import SCHEMES
 from sim.audit import inventory
 from sim.audit.exhibits import Exhibits

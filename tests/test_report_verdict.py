@@ -16,7 +16,7 @@ import typer
 from markupsafe import escape
 from typer.testing import CliRunner
 
-from protocol.roles import user_index
+from protocol.party.role import user_index
 from protocol.schemes import SCHEMES, find_scheme
 from sim.api import run
 from sim.audit import truth

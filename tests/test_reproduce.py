@@ -13,12 +13,18 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from protocol.fixedpoint import FixedPoint
-from protocol.profile import PRINTED_RIDGE, fit_profile
-from protocol.roles import RECOMMENDER, user_name
-from protocol.schemes.trusted import RatingBook, fresh_item_factors, noisy_item_factors, objective_noise, train
-from protocol.seating import tape_seed
-from protocol.tape import Tape
+from protocol.arithmetic.fixedpoint import FixedPoint
+from protocol.arithmetic.tape import Tape
+from protocol.card import tape_seed
+from protocol.party.profile import PRINTED_RIDGE, fit_profile
+from protocol.party.role import RECOMMENDER, user_name
+from protocol.schemes.factorization.trusted import (
+    RatingBook,
+    fresh_item_factors,
+    noisy_item_factors,
+    objective_noise,
+    train,
+)
 from sim import baseline, data
 from sim.churn import ChurnPlan
 from sim.cli import app

@@ -20,8 +20,8 @@ from support import all_gone, hear_ctrl_c
 from support_meter import read_bandwidth, rows_in
 
 from protocol.errors import Aborted, BadInput
-from protocol.framing import Traffic
-from protocol.view import Broken, read_records
+from protocol.party.view import Broken, read_records
+from protocol.wire.framing import Traffic
 from sim import api
 from sim.config import RunConfig
 from sim.run import gone_users, resume, run

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support import steadily
 
-from protocol.ring import Ring
+from protocol.arithmetic.ring import Ring
 
 ALL_BITS = (8, 16, 24, 32, 40, 48, 56, 64)
 

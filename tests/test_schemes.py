@@ -15,13 +15,13 @@ from support import received, small_run
 from support_runs import by_item, factors_of, play, unit, with_skippers
 
 from actors.own import load_scheme
+from protocol.arithmetic.tape import Tape
+from protocol.card import make_run_id
 from protocol.errors import BadInput, Reason
-from protocol.messages import Agreed, Contributors, Deadline, Finish, Gradient, Hello, MaskedGradient, OpenSum
-from protocol.roles import Done, Send, Timer
+from protocol.party.role import Done, Send, Timer
 from protocol.schemes import SCHEMES, find_scheme
-from protocol.schemes.masked import Masked, ThirdParty
-from protocol.seating import make_run_id
-from protocol.tape import Tape
+from protocol.schemes.factorization.masked import Masked, ThirdParty
+from protocol.wire.messages import Agreed, Contributors, Deadline, Finish, Gradient, Hello, MaskedGradient, OpenSum
 from sim.inprocess import InProcess
 
 ABSENT = {0: {1}, 1: {0, 2}, 3: {0, 1, 2, 3, 4}}  # iteration -> users
@@ -287,8 +287,8 @@ def test_the_third_party_ends_with_the_last_iteration():
 
 def test_schemes_are_found_by_name_or_import():
     assert {name: type(find_scheme(name)) for name in SCHEMES} == SCHEMES
-    load_scheme("protocol.schemes.masked:Masked")
-    assert isinstance(find_scheme("protocol.schemes.masked:Masked"), Masked)
+    load_scheme("protocol.schemes.factorization.masked:Masked")
+    assert isinstance(find_scheme("protocol.schemes.factorization.masked:Masked"), Masked)
 
 
 @pytest.mark.parametrize(
@@ -296,10 +296,10 @@ def test_schemes_are_found_by_name_or_import():
     [
         ("morse", "There is no scheme 'morse': use plain, trusted, direct, masked, dynamic"),
         ("no.such.module:X", "cannot be imported"),
-        ("protocol.schemes.masked:Absent", "cannot be imported"),
+        ("protocol.schemes.factorization.masked:Absent", "cannot be imported"),
         (":", "cannot be imported"),
-        ("protocol.schemes.masked:MaskedUser", "not a subclass"),
-        ("protocol.schemes.masked:ENVELOPE_LIMIT", "not a subclass"),
+        ("protocol.schemes.factorization.masked:MaskedUser", "not a subclass"),
+        ("protocol.schemes.factorization.masked:ENVELOPE_LIMIT", "not a subclass"),
     ],
 )
 def test_what_is_no_scheme_is_refused_in_words(name, words):

@@ -22,11 +22,11 @@ import zmq.utils.z85
 from actors.journal import view_path
 from actors.keys import key_path, read_secret
 from actors.launch import Launch
+from protocol.arithmetic.tape import Tape
 from protocol.errors import BadInput
-from protocol.masked_sum import mask_rows
-from protocol.messages import MaskedGradient
-from protocol.roles import RECOMMENDER, THIRD_PARTY, user_name
-from protocol.tape import Tape
+from protocol.party.role import RECOMMENDER, THIRD_PARTY, user_name
+from protocol.schemes.factorization.masked_sum import mask_rows
+from protocol.wire.messages import MaskedGradient
 from sim.byhand import prepare
 from sim.config import RunConfig
 from sim.inprocess import InProcess

@@ -9,9 +9,15 @@ import pytest
 from support import small_run
 from support_audit import made
 
-from protocol.roles import UserInput
-from protocol.schemes.trusted import RatingBook, fresh_item_factors, noisy_item_factors, objective_noise, train
-from protocol.tape import Tape
+from protocol.arithmetic.tape import Tape
+from protocol.party.role import UserInput
+from protocol.schemes.factorization.trusted import (
+    RatingBook,
+    fresh_item_factors,
+    noisy_item_factors,
+    objective_noise,
+    train,
+)
 from sim.audit.account_trusted import NoiseMap, read_publication
 from sim.audit.exhibits import Exhibits
 from sim.audit.sensitivity import flipped, moving_losses, reacting_changes, sensitivity, spread

@@ -11,11 +11,11 @@ from support import small_run
 from support_snapshot import snapshot
 from support_wire import NO_HEAD, WIRE_VERSION, framed
 
+from protocol.card import seat_party
 from protocol.errors import Reason, Rejected
-from protocol.messages import Finish, Hello, Join
-from protocol.party import Party
-from protocol.seating import seat_party
-from protocol.session import REMEMBERED, Session
+from protocol.party.party import Party
+from protocol.party.session import REMEMBERED, Session
+from protocol.wire.messages import Finish, Hello, Join
 
 RUN_ID, PARAMS = b"\x11" * 32, b"\x22" * 32
 HELLO = Hello(WIRE_VERSION, RUN_ID, PARAMS)

@@ -12,9 +12,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from support_replay import RUN_SEED, RUNS, played
 from support_wire import pack_bin, pack_uint
 
-from protocol.seating import tape_seed
-from protocol.signing import Signer, is_signed, make_signer
-from protocol.view import END, RECEIVED, SIGNED
+from protocol.card import tape_seed
+from protocol.party.signing import Signer, is_signed, make_signer
+from protocol.party.view import END, RECEIVED, SIGNED
 
 RUN_ID, HEAD = b"\x11" * 32, b"\x22" * 32
 SIGNER = make_signer(RUN_SEED, "user:7")

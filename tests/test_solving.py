@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from protocol.profile import RIDGES, fit_profile
+from protocol.party.profile import RIDGES, fit_profile
 from sim.data import Column
 from sim.solving import choose_profiles, solve_profiles
 

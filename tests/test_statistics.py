@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from protocol.ring import Ring
+from protocol.arithmetic.ring import Ring
 from sim.api import run
 from sim.audit import statistics
 from sim.audit.statistics import LEVEL, Sample, Tally, checks_of, holm, smallest_bias, smallest_fraction, uniformity

@@ -15,8 +15,8 @@ from test_deaths import in_process, losses
 
 from actors.launch import Launch
 from actors.transport import Address, ClientEnd, Gate, ServerEnd, make_key_pair
-from protocol.party import result_digest
-from protocol.view import EVENT, read_records
+from protocol.party.party import result_digest
+from protocol.party.view import EVENT, read_records
 from sim.config import RunConfig
 from sim.plan import make_plan
 from sim.run import run

@@ -12,7 +12,7 @@ import pytest
 from scipy import stats
 from support import FALSE_ALARM
 
-from protocol.tape import Tape, _unit_interval, derive, exponential, keystream
+from protocol.arithmetic.tape import Tape, _unit_interval, derive, exponential, keystream
 
 SEED, OTHER_SEED = bytes(range(32)), bytes(range(1, 33))
 

@@ -13,8 +13,8 @@ from support_meter import added_up, predicted_if_all_stay
 from support_runs import play
 
 from actors.outcome import IterationDone
-from protocol.framing import HANDSHAKE, Traffic, bin_size, uint_size, wire_size
-from protocol.seating import Card, Seat
+from protocol.card import Card, Seat
+from protocol.wire.framing import HANDSHAKE, Traffic, bin_size, uint_size, wire_size
 
 
 def test_sizes_of_numbers_and_arrays_are_those_of_msgpack():

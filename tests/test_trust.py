@@ -236,7 +236,9 @@ def test_a_clone_that_is_not_installed_is_found_where_it_is(tmp_path):
 
 def test_a_notebook_loads_what_it_is_told_to_trust(tmp_path, monkeypatch):
     folder = renamed(small_folder(tmp_path / "run"), "of_a_notebook:Own")
-    (tmp_path / "of_a_notebook.py").write_text("from protocol.schemes import masked\nclass Own(masked.Masked): pass\n")
+    (tmp_path / "of_a_notebook.py").write_text(
+        "from protocol.schemes.factorization import masked\nclass Own(masked.Masked): pass\n"
+    )
     monkeypatch.chdir(tmp_path)
     run = api.load(folder)
     assert run.verify()["verified"] and len(run.views) == 5 and run.audit().verdict == "None"
@@ -253,9 +255,9 @@ def test_a_notebook_loads_what_it_is_told_to_trust(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("verb", ["load", "verify", "replay", "audit", "bandwidth", "resume"])
 def test_every_verb_of_a_notebook_takes_the_name(tmp_path, verb):
-    folder = renamed(small_folder(tmp_path / "run"), "protocol.schemes.masked:Masked")
+    folder = renamed(small_folder(tmp_path / "run"), "protocol.schemes.factorization.masked:Masked")
     more = {"only": ["inventory"]} if verb == "audit" else {}
-    assert getattr(api, verb)(folder, scheme="protocol.schemes.masked:Masked", **more)
+    assert getattr(api, verb)(folder, scheme="protocol.schemes.factorization.masked:Masked", **more)
 
 
 def test_a_name_is_not_looked_up_by_itself():

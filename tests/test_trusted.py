@@ -19,22 +19,22 @@ from support_stage import Stage
 from support_wire import framed
 from test_traffic import metered
 
-from protocol.codec import Codec
+from protocol.arithmetic.noise import laplace
+from protocol.arithmetic.ring import Ring
+from protocol.arithmetic.tape import Tape
+from protocol.card import Card, Seat
 from protocol.errors import BadInput, Reason, Rejected
-from protocol.messages import Hello, Publication, RatingsHandover
-from protocol.noise import laplace
-from protocol.ring import Ring
-from protocol.roles import Done, Send, role_of
+from protocol.party.role import Done, Send, role_of
 from protocol.schemes import find_scheme
-from protocol.schemes.trusted import Trusted, TrustedRecommender
-from protocol.seating import Card, Seat
-from protocol.tape import Tape
+from protocol.schemes.factorization.trusted import Trusted, TrustedRecommender
+from protocol.wire.codec import Codec
+from protocol.wire.messages import Hello, Publication, RatingsHandover
 from sim.config import RunConfig, check_options
 from sim.inprocess import InProcess
 from sim.plan import make_plan
 from sim.run import run as run_all
 
-TRUSTED = "protocol.schemes.trusted:Trusted"
+TRUSTED = "protocol.schemes.factorization.trusted:Trusted"
 RATINGS = [{0: 1.0, 1: 4.0}, {1: 5.0, 2: 2.0}, {0: 3.0, 2: 4.0, 3: 1.0}]
 
 Rows = list[list[float]]

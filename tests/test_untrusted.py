@@ -17,9 +17,9 @@ import pytest
 from rich.console import Console
 from support_tamper import bodies, joined, rechained, view_of
 
-from protocol import view
 from protocol.errors import BadInput
-from protocol.view import EVENT, Broken, CutOff, read_records
+from protocol.party import view
+from protocol.party.view import EVENT, Broken, CutOff, read_records
 from sim import api, plain, show, untrusted
 from sim.bounds import check_params
 from sim.folder import locked, read_document, read_run, read_summary

@@ -17,16 +17,16 @@ import pytest
 from support_snapshot import snapshot
 from support_wire import FIELDS, KINDS, NO_HEAD, assert_holds, code_of, framed, message_of
 
-from protocol.codec import Codec, head_in
+from protocol.arithmetic.ring import Ring
 from protocol.errors import Reason
-from protocol.messages import Again
-from protocol.packing import Packing
 from protocol.params import Params
-from protocol.party import Outgoing, Party
-from protocol.ring import Ring
+from protocol.party.party import Outgoing, Party
+from protocol.party.view import PREAMBLE, REJECTED, ViewWriter, read_records
 from protocol.schemes import SCHEMES, Setting
-from protocol.schemes.masked import ThirdParty
-from protocol.view import PREAMBLE, REJECTED, ViewWriter, read_records
+from protocol.schemes.factorization.masked import ThirdParty
+from protocol.wire.codec import Codec, head_in
+from protocol.wire.messages import Again
+from protocol.wire.packing import Packing
 
 RUN_ID = b"\x11" * 32
 PARAMS_DIGEST = b"\x22" * 32

@@ -29,7 +29,7 @@ from support_tamper import (
     view_of,
 )
 
-from protocol.view import END, PREAMBLE, RECEIVED, REJECTED, SENT, SIGNED
+from protocol.party.view import END, PREAMBLE, RECEIVED, REJECTED, SENT, SIGNED
 from sim.api import verify
 from sim.evidence import Report, open_case
 from sim.exchange import Exchange

@@ -23,7 +23,7 @@ from support_tamper import (
 )
 from typer.testing import CliRunner
 
-from protocol.view import PREAMBLE, ViewWriter
+from protocol.party.view import PREAMBLE, ViewWriter
 from sim.api import verify
 from sim.cli import app
 from sim.config import RunConfig

@@ -16,12 +16,11 @@ import pytest
 from support import small_run
 
 from actors.journal import Journal, view_path
+from protocol.card import Card, Seat, seat_party
 from protocol.errors import BadInput
-from protocol.messages import Welcome
-from protocol.roles import UserInput
-from protocol.seating import Card, Seat, seat_party
-from protocol.signing import Signer
-from protocol.view import (
+from protocol.party.role import UserInput
+from protocol.party.signing import Signer
+from protocol.party.view import (
     END,
     EVENT,
     HEADER,
@@ -40,6 +39,7 @@ from protocol.view import (
     WholeRecords,
     read_records,
 )
+from protocol.wire.messages import Welcome
 from sim.inprocess import InProcess
 
 

@@ -9,8 +9,8 @@ import pytest
 from support_tamper import bodies, joined, rebuild, rechained, small_folder, split, view_of
 from typer.testing import CliRunner
 
-from protocol.signing import is_signed
-from protocol.view import EVENT, RECEIVED, SENT
+from protocol.party.signing import is_signed
+from protocol.party.view import EVENT, RECEIVED, SENT
 from sim.api import view
 from sim.cli import app
 

@@ -14,10 +14,10 @@ from support_runs import long
 from support_tamper import bodies, small_folder, view_of
 from typer.testing import CliRunner
 
-from protocol.codec import field_kinds
-from protocol.messages import Again, MaskedGradient
+from protocol.party.view import Header, ViewWriter
 from protocol.schemes import SCHEMES
-from protocol.view import Header, ViewWriter
+from protocol.wire.codec import field_kinds
+from protocol.wire.messages import Again, MaskedGradient
 from sim import show
 from sim.api import run, view
 from sim.cli import app

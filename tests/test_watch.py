@@ -8,7 +8,7 @@ import pytest
 from test_cli import keyhole, refused
 
 from protocol.errors import BadInput
-from protocol.view import Broken
+from protocol.party.view import Broken
 from sim import api, runs_command, show, watch
 from sim.folder import locked
 from sim.watch import Watched, follow

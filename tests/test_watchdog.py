@@ -19,9 +19,9 @@ from actors import patience as module
 from actors.launch import Launch, Staff
 from actors.standstill import Standstill
 from protocol.errors import Bug, Reason
-from protocol.messages import Churn, Due
-from protocol.roles import RECOMMENDER, THIRD_PARTY, user_name
+from protocol.party.role import RECOMMENDER, THIRD_PARTY, user_name
 from protocol.schemes import SCHEMES
+from protocol.wire.messages import Churn, Due
 from sim.inprocess import InProcess
 from sim.run import make_roster
 

@@ -1,28 +1,66 @@
-"""The schemes by name, and those of one's own that a person has allowed (`actors/own.py` loads them)."""
+"""The schemes by name, and those of one's own that a person has allowed (`actors/own.py` loads them).
+
+A scheme's module is imported when the scheme is asked for: a user's process holds the code of one scheme, and a command
+that only names schemes starts at once.
+"""
 
 from __future__ import annotations
 
+import importlib
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
 from protocol.errors import BadInput, did_you_mean
-from protocol.schemes.base import Leak, Scheme, Setting, Shape
-from protocol.schemes.covariance import Covariance
-from protocol.schemes.covariance_masked import CovarianceMasked
-from protocol.schemes.direct import Direct
-from protocol.schemes.dynamic import Dynamic
-from protocol.schemes.hybrid import Hybrid
-from protocol.schemes.laplace_ratings import LaplaceRatings
-from protocol.schemes.masked import Masked
-from protocol.schemes.plain import Plain
-from protocol.schemes.randomized_response import RandomizedResponseRatings
-from protocol.schemes.trusted import Trusted
+
+if TYPE_CHECKING:
+    from protocol.schemes.base import Leak, Scheme, Setting, Shape
 
 __all__ = [
     "SCHEMES", "Leak", "Scheme", "Setting", "Shape", "UntrustedScheme", "add_scheme", "find_scheme",
     "own_schemes",
 ]
 
-_PAPER = (Plain, Trusted, Direct, Masked, Dynamic)
-_SIBLINGS = (Covariance, CovarianceMasked, Hybrid, LaplaceRatings, RandomizedResponseRatings)
-SCHEMES: dict[str, type[Scheme]] = {scheme.name: scheme for scheme in (*_PAPER, *_SIBLINGS)}
+_WHERE = {
+    "plain": ("factorization.plain", "Plain"),
+    "trusted": ("factorization.trusted", "Trusted"),
+    "direct": ("factorization.direct", "Direct"),
+    "masked": ("factorization.masked", "Masked"),
+    "dynamic": ("factorization.dynamic", "Dynamic"),
+    "covariance": ("covariance.covariance", "Covariance"),
+    "covariance-masked": ("covariance.covariance_masked", "CovarianceMasked"),
+    "hybrid": ("covariance.hybrid", "Hybrid"),
+    "laplace-ratings": ("collection.laplace_ratings", "LaplaceRatings"),
+    "randomized-response": ("collection.randomized_response", "RandomizedResponseRatings"),
+}
+
+
+class _Schemes(Mapping[str, "type[Scheme]"]):
+    """Keyhole's own schemes by name, each imported on first use."""
+
+    def __getitem__(self, name: str) -> type[Scheme]:
+        module, class_ = _WHERE[name]
+        found: type[Scheme] = getattr(importlib.import_module(f"protocol.schemes.{module}"), class_)
+        return found
+
+    def __contains__(self, name: object) -> bool:
+        return name in _WHERE
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_WHERE)
+
+    def __len__(self) -> int:
+        return len(_WHERE)
+
+
+SCHEMES: Mapping[str, type[Scheme]] = _Schemes()
+
+
+def __getattr__(name: str) -> Any:
+    """Import what a scheme is made of when it is asked for."""
+    if name in ("Leak", "Scheme", "Setting", "Shape"):
+        return getattr(importlib.import_module("protocol.schemes.base"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 _OWN: dict[str, type[Scheme]] = {}  # by module:Class, as the person named it
 
@@ -32,7 +70,7 @@ class UntrustedScheme(BadInput):
 
 
 def find_scheme(name: str) -> Scheme:
-    """Make a scheme by its name: one of Keyhole's, or a `module:Class` that `add_scheme` was given. Imports nothing."""
+    """Make a scheme by its name: one of Keyhole's, or a `module:Class` that `add_scheme` was given; load no other."""
     if name in SCHEMES:
         return SCHEMES[name]()
     if name in _OWN:
@@ -46,6 +84,8 @@ def find_scheme(name: str) -> Scheme:
 
 def add_scheme(name: str, found: object) -> None:
     """Let `find_scheme` make this class by this name, from now on and in this process."""
+    from protocol.schemes.base import Scheme
+
     if not (isinstance(found, type) and issubclass(found, Scheme)):
         raise BadInput(f"{name} is not a subclass of protocol.schemes.Scheme.")
     try:

@@ -16,16 +16,16 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from protocol.codec import Codec
-from protocol.course import Course
-from protocol.framing import ANSWERING_BYTES, DIALLING_BYTES, HANDSHAKE, Flow
-from protocol.messages import SETUP
-from protocol.packing import Packing
+from protocol.arithmetic.reals import Reals
+from protocol.arithmetic.ring import Ring
+from protocol.arithmetic.tape import Envelopes, Tape
+from protocol.attendance import Course
 from protocol.params import Params, make_params, require
-from protocol.reals import Reals
-from protocol.ring import Ring
-from protocol.roles import RECOMMENDER, THIRD_PARTY, Role, UserInput
-from protocol.tape import Envelopes, Tape
+from protocol.party.role import RECOMMENDER, THIRD_PARTY, Role, UserInput
+from protocol.wire.codec import Codec
+from protocol.wire.framing import ANSWERING_BYTES, DIALLING_BYTES, HANDSHAKE, Flow
+from protocol.wire.messages import SETUP
+from protocol.wire.packing import Packing
 
 Counts = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from protocol.roles import user_index
+from protocol.party.role import user_index
 from sim.audit.algebra.solve import Solved
 from sim.audit.findings import Finding
 from sim.naming import Names

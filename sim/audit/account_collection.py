@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import stats
 
-from protocol.messages import PerturbedRatings, RandomizedLevels
-from protocol.roles import RECOMMENDER, UserInput, user_index
-from protocol.schemes import laplace_ratings, randomized_response
+from protocol.party.role import RECOMMENDER, UserInput, user_index
 from protocol.schemes.base import DELTA
-from protocol.schemes.collecting import CollectingParams
+from protocol.schemes.collection import laplace_ratings, randomized_response
+from protocol.schemes.collection.collecting import CollectingParams
+from protocol.wire.messages import PerturbedRatings, RandomizedLevels
 from sim.audit import truth
 from sim.audit.account_findings import no_claim, noise_finding
 from sim.audit.account_noise import FALSE_ALARM, LAPLACE_MEDIAN, NoiseTest

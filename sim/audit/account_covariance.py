@@ -13,18 +13,18 @@ from typing import Any
 
 import numpy as np
 
-from protocol.accounting import gaussian_epsilon
-from protocol.covariance.params import CovarianceParams, HybridParams
-from protocol.covariance.sensitivity import (
+from protocol.party.role import RECOMMENDER, user_index
+from protocol.schemes.base import DELTA
+from protocol.schemes.composition import gaussian_epsilon
+from protocol.schemes.covariance.covariance import Covariance
+from protocol.schemes.covariance.covariance_masked import DENSE, MaskedCovarianceParams
+from protocol.schemes.covariance.options import CovarianceParams, HybridParams
+from protocol.schemes.covariance.sensitivity import (
     covariance_sensitivity,
     gaussian_mu,
     published_epsilon,
     whole_epsilon,
 )
-from protocol.roles import RECOMMENDER, user_index
-from protocol.schemes.base import DELTA
-from protocol.schemes.covariance import Covariance
-from protocol.schemes.covariance_masked import DENSE, MaskedCovarianceParams
 from sim.audit import truth
 from sim.audit.account_findings import no_claim, noise_finding
 from sim.audit.account_noise import NoiseTest

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from protocol.roles import RECOMMENDER
+from protocol.party.role import RECOMMENDER
 from sim.audit.account_noise import FALSE_ALARM
 from sim.audit.findings import Finding
 

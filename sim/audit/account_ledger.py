@@ -13,7 +13,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from protocol.accounting import (
+from protocol.arithmetic.ring import Ids
+from protocol.params import Params
+from protocol.schemes.base import DELTA
+from protocol.schemes.composition import (
     MOST_ENVELOPE_VALUES,
     advanced_composition,
     basic_composition,
@@ -21,9 +24,6 @@ from protocol.accounting import (
     gaussian_epsilon,
     tight_laplace,
 )
-from protocol.params import Params
-from protocol.ring import Ids
-from protocol.schemes.base import DELTA
 from sim.audit.account_releases import Release
 
 COLLUDERS = {"1": 1, "3": 3, "all but one": -1}  # c; −1: k' − 1

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from protocol.arithmetic.factors import Matrix
+from protocol.arithmetic.ring import Ids
+from protocol.arithmetic.tape import derive, exponential
 from protocol.errors import Aborted
-from protocol.factors import Matrix
-from protocol.messages import ItemFactors, ItemFactorsInFull, ItemFactorsWithPieces, MaskedTotal, SealedTotal
-from protocol.ring import Ids
-from protocol.roles import RECOMMENDER, Effects, Role, Send, user_index
-from protocol.schemes.dynamic_recommender import DynamicRecommender
-from protocol.schemes.masked import MaskedRecommender
-from protocol.tape import derive, exponential
+from protocol.party.role import RECOMMENDER, Effects, Role, Send, user_index
+from protocol.schemes.factorization.dynamic_recommender import DynamicRecommender
+from protocol.schemes.factorization.masked import MaskedRecommender
+from protocol.wire.messages import ItemFactors, ItemFactorsInFull, ItemFactorsWithPieces, MaskedTotal, SealedTotal
 from sim.audit.exhibits import Exhibits, Seen
 from sim.audit.rerun import inputs_of
 from sim.evidence import Case

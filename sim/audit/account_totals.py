@@ -15,15 +15,15 @@ from typing import Any
 
 import numpy as np
 
-from protocol.covariance import packing
-from protocol.covariance.averages import Averages, averages_of
-from protocol.covariance.model import Model, model_of
-from protocol.covariance.noise import scales_for
-from protocol.covariance.params import CovarianceParams, HybridParams
-from protocol.covariance.perturbing import within_reach
-from protocol.covariance.totals import Book, Floats, first_total, second_total
-from protocol.messages import Message
-from protocol.roles import RECOMMENDER, Send, user_index
+from protocol.party.role import RECOMMENDER, Send, user_index
+from protocol.schemes.covariance import triangle
+from protocol.schemes.covariance.averages import Averages, averages_of
+from protocol.schemes.covariance.hybrid import within_reach
+from protocol.schemes.covariance.model import Model, model_of
+from protocol.schemes.covariance.options import CovarianceParams, HybridParams
+from protocol.schemes.covariance.round_noise import scales_for
+from protocol.schemes.covariance.totals import Book, Floats, first_total, second_total
+from protocol.wire.messages import Message
 from sim.audit import truth
 from sim.audit.account_noise import LAPLACE_MEDIAN, NORMAL_MEDIAN, NoiseTest
 from sim.audit.exhibits import Exhibits
@@ -162,7 +162,7 @@ def noise_test(totals: Totals) -> NoiseTest:
     test.add("item sums", every, first[2 : 2 + params.n_items])
     test.add("item counts", every, first[2 + params.n_items :])
     rows = np.repeat(np.arange(params.items), np.arange(params.items, 0, -1))
-    half = packing.packed_length(params.items)
+    half = triangle.packed_length(params.items)
     test.add("covariances", averages.covered[rows], second[:half])
     test.add("weights", averages.covered[rows], second[half:])
     return test

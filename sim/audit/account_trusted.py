@@ -15,13 +15,13 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_matrix
 
+from protocol.arithmetic.factors import Matrix
+from protocol.arithmetic.tape import Tape
 from protocol.errors import Aborted
-from protocol.factors import Matrix
-from protocol.messages import RatingsHandover
 from protocol.params import Params
-from protocol.roles import RECOMMENDER, UserInput, user_index
-from protocol.schemes.trusted import RatingBook, TrustedRecommender, fresh_item_factors
-from protocol.tape import Tape
+from protocol.party.role import RECOMMENDER, UserInput, user_index
+from protocol.schemes.factorization.trusted import RatingBook, TrustedRecommender, fresh_item_factors
+from protocol.wire.messages import RatingsHandover
 from sim.audit.exhibits import Exhibits
 from sim.evidence import Case
 

@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from protocol.params import Params
 from protocol.schemes.base import DELTA
-from protocol.schemes.dynamic_recommender import DynamicParams
+from protocol.schemes.factorization.dynamic_recommender import DynamicParams
 from sim.audit.account_ledger import Ledger
 
 Floats = npt.NDArray[np.float64]

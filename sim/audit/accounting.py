@@ -7,18 +7,18 @@ from typing import Any
 
 import numpy as np
 
-from protocol.accounting import advanced_composition, basic_composition, tight_laplace
-from protocol.covariance.params import CovarianceParams
-from protocol.factors import Matrix
-from protocol.messages import Join, NoisyGradient
-from protocol.roles import RECOMMENDER, user_index, user_name
+from protocol.arithmetic.factors import Matrix
+from protocol.arithmetic.tape import exponential
+from protocol.party.role import RECOMMENDER, user_index, user_name
 from protocol.schemes.base import DELTA
-from protocol.schemes.collecting import CollectingParams
-from protocol.schemes.direct import DirectParams, DirectRecommender
-from protocol.schemes.dynamic_recommender import DynamicRecommender
-from protocol.schemes.masked import MaskedRecommender
-from protocol.schemes.trusted import RatingBook, TrustedRecommender
-from protocol.tape import exponential
+from protocol.schemes.collection.collecting import CollectingParams
+from protocol.schemes.composition import advanced_composition, basic_composition, tight_laplace
+from protocol.schemes.covariance.options import CovarianceParams
+from protocol.schemes.factorization.direct import DirectParams, DirectRecommender
+from protocol.schemes.factorization.dynamic_recommender import DynamicRecommender
+from protocol.schemes.factorization.masked import MaskedRecommender
+from protocol.schemes.factorization.trusted import RatingBook, TrustedRecommender
+from protocol.wire.messages import Join, NoisyGradient
 from sim.audit.account_collection import account_collection
 from sim.audit.account_covariance import account_covariance
 from sim.audit.account_findings import dilution_of, findings_of_envelopes, no_claim, noise_finding

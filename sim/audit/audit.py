@@ -11,11 +11,11 @@ from typing import Any
 
 from actors.blame import in_brief
 from protocol.errors import BadInput, Rejected
-from protocol.messages import MaskedPart
-from protocol.roles import THIRD_PARTY
+from protocol.party.role import THIRD_PARTY
+from protocol.party.view import Broken
 from protocol.schemes import SCHEMES
-from protocol.schemes.collecting import CollectingParams
-from protocol.view import Broken
+from protocol.schemes.collection.collecting import CollectingParams
+from protocol.wire.messages import MaskedPart
 from sim.audit import (
     account_noise,
     accounting,

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from protocol.errors import BadInput
-from protocol.view import Broken
+from protocol.party.view import Broken
 from sim.audit.attacks.run import guess_ratings
 from sim.audit.audit import audit, numbers_of
 from sim.audit.verdict import FEW

@@ -16,14 +16,14 @@ import numpy as np
 import numpy.typing as npt
 
 from actors.presence import everyone_stays, takes_presence
+from protocol.arithmetic.ring import Ids, Ring, RingArray
+from protocol.arithmetic.tape import Name, Tape, derive
+from protocol.card import all_parties
 from protocol.errors import BadInput
-from protocol.messages import Event, Message
 from protocol.params import Params
-from protocol.ring import Ids, Ring, RingArray
-from protocol.roles import RECOMMENDER, Done, Effects, Role, Send, UserInput, user_name
+from protocol.party.role import RECOMMENDER, Done, Effects, Role, Send, UserInput, user_name
 from protocol.schemes.base import Scheme, Setting, Shape
-from protocol.seating import all_parties
-from protocol.tape import Name, Tape, derive
+from protocol.wire.messages import Event, Message
 
 CANARY, WITNESS = user_name(0), user_name(1)  # whose rating changes; another rater of the item
 CROWDS = (2, 3, 5, 10)  # users: the first number that the scheme accepts

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from protocol.errors import BadInput
-from protocol.roles import user_index, user_name
+from protocol.party.role import user_index, user_name
 from sim.audit.algebra.knowledge import Library
 from sim.evidence import Case
 from sim.naming import Names, read_names

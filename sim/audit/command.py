@@ -9,8 +9,8 @@ import typer
 from typer.core import TyperCommand
 
 from protocol.errors import BadInput
+from protocol.party.view import Broken
 from protocol.schemes import Scheme
-from protocol.view import Broken
 from sim.plain import json_text, jsonable
 
 BEYOND = 3  # the exit code of --strict

@@ -22,13 +22,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from protocol.codec import field_kinds
-from protocol.covariance.params import CovarianceParams
+from protocol.arithmetic.tape import Name, Tape
 from protocol.errors import Aborted
-from protocol.messages import Event, GradedRatings, Message, RatingsHandover
 from protocol.params import Params
-from protocol.roles import RECOMMENDER, Effects, Send, user_index
-from protocol.tape import Name, Tape
+from protocol.party.role import RECOMMENDER, Effects, Send, user_index
+from protocol.schemes.covariance.options import CovarianceParams
+from protocol.wire.codec import field_kinds
+from protocol.wire.messages import Event, GradedRatings, Message, RatingsHandover
 from sim.audit.exhibits import Exhibits, Seen
 from sim.audit.findings import Finding
 from sim.audit.rerun import inputs_of

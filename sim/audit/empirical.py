@@ -13,10 +13,10 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from protocol.arithmetic.tape import derive
 from protocol.errors import BadInput
 from protocol.params import Params
 from protocol.schemes.base import DELTA, Scheme
-from protocol.tape import derive
 from sim.audit.canary import CannotBeMeasured, Problem, Stage
 from sim.audit.empirical_arms import PUBLICATION, RELEASE, SUMS, Arm
 from sim.audit.empirical_repeat import plays_sums, repeat

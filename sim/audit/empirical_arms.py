@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from protocol.params import Params
-from protocol.roles import RECOMMENDER
+from protocol.party.role import RECOMMENDER
 from protocol.schemes.base import Scheme
 from sim.audit import empirical_batch
 from sim.audit.canary import Problem, make_problem

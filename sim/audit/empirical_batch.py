@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from protocol.ring import Ring
-from protocol.roles import UserInput
+from protocol.arithmetic.ring import Ring
+from protocol.party.role import UserInput
 from protocol.schemes import SCHEMES
 from protocol.schemes.base import Setting
-from protocol.schemes.factorizing import JoiningUser
+from protocol.schemes.factorization.static_users import JoiningUser
 from sim.audit.canary import CANARY, WITNESS, Play, Problem, Stage
 
 STILL = 2.0**-28  # a learning rate at which no factor moves, not even a user's with hundreds of items

@@ -29,7 +29,7 @@ import numpy.typing as npt
 from scipy import stats
 from scipy.special import ndtr, ndtri
 
-from protocol.accounting import gaussian_epsilon
+from protocol.schemes.composition import gaussian_epsilon
 
 THRESHOLDS = 100  # lines to choose from, at even steps of rank
 CAUTION = 10  # the line is chosen with so many times less error: a lucky tail of the first half does not repeat itself

@@ -17,15 +17,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from protocol.collection.grid import Grid
-from protocol.collection.mechanisms import ModifiedLaplace, RandomizedResponse
-from protocol.messages import Message, PerturbedRatings, RandomizedLevels
+from protocol.arithmetic.ring import Ring
+from protocol.arithmetic.tape import Tape, derive
 from protocol.params import Params
-from protocol.ring import Ring
-from protocol.roles import RECOMMENDER, Send, UserInput, user_name
+from protocol.party.role import RECOMMENDER, Send, UserInput, user_name
 from protocol.schemes.base import Scheme, Setting, Shape
-from protocol.schemes.collecting import CollectingParams
-from protocol.tape import Tape, derive
+from protocol.schemes.collection.collecting import CollectingParams
+from protocol.schemes.collection.grid import Grid
+from protocol.schemes.collection.mechanisms import ModifiedLaplace, RandomizedResponse
+from protocol.wire.messages import Message, PerturbedRatings, RandomizedLevels
 from sim.audit.canary import CannotBeMeasured
 
 VECTOR = 400  # entries of a vector in which each is a repetition

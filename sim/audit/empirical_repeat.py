@@ -13,8 +13,11 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from protocol.arithmetic.tape import derive, exponential
 from protocol.errors import Aborted, Rejected
-from protocol.messages import (
+from protocol.party.role import RECOMMENDER
+from protocol.schemes.factorization.static_users import JoiningRecommender, JoiningUser
+from protocol.wire.messages import (
     Commit,
     CommitInFull,
     ItemFactorsInFull,
@@ -24,9 +27,6 @@ from protocol.messages import (
     Welcome,
     WelcomeInFull,
 )
-from protocol.roles import RECOMMENDER
-from protocol.schemes.factorizing import JoiningRecommender, JoiningUser
-from protocol.tape import derive, exponential
 from sim.audit.canary import WITNESS, CannotBeMeasured, Play, Problem, Stage
 from sim.audit.empirical_batch import Batch, can_batch, play_batch
 from sim.progress import Tell

@@ -16,14 +16,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from protocol.accounting import gaussian_epsilon
-from protocol.covariance.params import CovarianceParams, HybridParams
-from protocol.covariance.sensitivity import gaussian_mu, kappa, whole_epsilon
+from protocol.arithmetic.tape import derive
 from protocol.params import Params
-from protocol.roles import RECOMMENDER, THIRD_PARTY
+from protocol.party.role import RECOMMENDER, THIRD_PARTY
 from protocol.schemes.base import DELTA, Scheme
-from protocol.schemes.collecting import CollectingParams
-from protocol.tape import derive
+from protocol.schemes.collection.collecting import CollectingParams
+from protocol.schemes.composition import gaussian_epsilon
+from protocol.schemes.covariance.options import CovarianceParams, HybridParams
+from protocol.schemes.covariance.sensitivity import gaussian_mu, kappa, whole_epsilon
 from sim.audit.canary import CannotBeMeasured
 from sim.audit.empirical_arms import Statistic
 from sim.audit.empirical_entries import VECTOR, beside_known, log_ratio, receive, vectors_of

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from protocol.params import Params
-from protocol.schemes.factorizing import as_sent
+from protocol.schemes.factorization.static_users import as_sent
 from sim.audit.canary import Problem
 from sim.audit.empirical_repeat import Observed
 

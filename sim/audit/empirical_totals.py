@@ -25,19 +25,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from protocol.covariance import model as course
-from protocol.covariance.averages import Averages, averages_of
-from protocol.covariance.noise import scales_for
-from protocol.covariance.params import CovarianceParams, HybridParams
-from protocol.covariance.parts import first_part, second_part
+from protocol.arithmetic.fixedpoint import FixedPoint
+from protocol.arithmetic.ring import Ring
+from protocol.arithmetic.tape import Tape, derive
+from protocol.card import all_parties
 from protocol.errors import Aborted, BadInput, Rejected
-from protocol.fixedpoint import FixedPoint
-from protocol.messages import MaskedPart, MaskWelcome, Message
-from protocol.ring import Ring
-from protocol.roles import RECOMMENDER, Effects, Role, Send, UserInput, user_name
+from protocol.party.role import RECOMMENDER, Effects, Role, Send, UserInput, user_name
 from protocol.schemes.base import Scheme, Setting, Shape
-from protocol.seating import all_parties
-from protocol.tape import Tape, derive
+from protocol.schemes.covariance import model as course
+from protocol.schemes.covariance.averages import Averages, averages_of
+from protocol.schemes.covariance.options import CovarianceParams, HybridParams
+from protocol.schemes.covariance.parts import first_part, second_part
+from protocol.schemes.covariance.round_noise import scales_for
+from protocol.wire.messages import MaskedPart, MaskWelcome, Message
 from sim.audit.canary import CannotBeMeasured
 
 USERS, ITEMS = 3, 6  # more items bring the covariance nearer to its sensitivity, and cost time
@@ -303,7 +303,7 @@ def own_uploads(troupe: Troupe, roles: dict[str, Role], heard: Overheard) -> lis
     params, setting = troupe.world.params, troupe.setting
     if getattr(params, "form", "sparse") == "sparse":
         return []
-    from protocol.schemes.covariance_masked_roles import masks_of
+    from protocol.schemes.covariance.covariance_masked_roles import masks_of
 
     user = user_name(params.n_users - 1)
     key: bytes = getattr(roles[user], "mask_key")  # noqa: B009

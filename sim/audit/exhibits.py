@@ -13,12 +13,12 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from protocol.arithmetic.tape import Tape
 from protocol.errors import Bug, Rejected
-from protocol.messages import Message
-from protocol.party import iteration_of
-from protocol.roles import UserInput
-from protocol.tape import Tape
-from protocol.view import EVENT, INPUT, RECEIVED, Broken, Record, read_records
+from protocol.party.party import iteration_of
+from protocol.party.role import UserInput
+from protocol.party.view import EVENT, INPUT, RECEIVED, Broken, Record, read_records
+from protocol.wire.messages import Message
 from sim.evidence import Case, is_input_of, is_well_formed
 from sim.folder import open_view
 

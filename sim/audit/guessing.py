@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
-from protocol.ring import Ring, RingArray
+from protocol.arithmetic.ring import Ring, RingArray
 
 FOLDS = 5
 RESAMPLES = 200

@@ -25,11 +25,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from protocol.codec import field_kinds
-from protocol.masked_sum import MaskDealer
-from protocol.messages import Contributors, Join, MaskedTotal
-from protocol.ring import Ids, Ring, RingArray
-from protocol.roles import RECOMMENDER, FactorizingRecommender, FactorizingUser, Role, user_index, user_name
+from protocol.arithmetic.ring import Ids, Ring, RingArray
+from protocol.party.role import RECOMMENDER, FactorizingRecommender, FactorizingUser, Role, user_index, user_name
+from protocol.schemes.factorization.masked_sum import MaskDealer
+from protocol.wire.codec import field_kinds
+from protocol.wire.messages import Contributors, Join, MaskedTotal
 from sim.audit import guessing
 from sim.audit.exhibits import Exhibits
 from sim.audit.findings import Finding

@@ -13,11 +13,11 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
-from protocol.codec import WIRE_VERSION
-from protocol.messages import EVENTS, Hello, Message, Publication
-from protocol.roles import user_index
+from protocol.party.role import user_index
+from protocol.party.view import EVENT, RECEIVED, REJECTED, Record
 from protocol.schemes.base import Leak
-from protocol.view import EVENT, RECEIVED, REJECTED, Record
+from protocol.wire.codec import WIRE_VERSION
+from protocol.wire.messages import EVENTS, Hello, Message, Publication
 from sim.audit.exhibits import Exhibits, read_message
 from sim.audit.findings import Finding
 from sim.evidence import Case

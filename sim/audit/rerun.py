@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from protocol.errors import Aborted
-from protocol.messages import EVENTS, Event, Hello
-from protocol.party import read_event
-from protocol.roles import Effects, Role
-from protocol.view import EVENT, RECEIVED
+from protocol.party.party import read_event
+from protocol.party.role import Effects, Role
+from protocol.party.view import EVENT, RECEIVED
+from protocol.wire.messages import EVENTS, Event, Hello
 from sim.audit.exhibits import Exhibits, Seen, read_message
 
 

@@ -20,14 +20,14 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
-from protocol.covariance.params import CovarianceParams
+from protocol.arithmetic.factors import Matrix
 from protocol.errors import Rejected
-from protocol.factors import Matrix
-from protocol.messages import Publication
 from protocol.params import Params
-from protocol.roles import RECOMMENDER, UserInput, user_index
-from protocol.schemes.factorizing import JoiningUser
-from protocol.schemes.trusted import RatingBook, Trusted, objective_noise, train
+from protocol.party.role import RECOMMENDER, UserInput, user_index
+from protocol.schemes.covariance.options import CovarianceParams
+from protocol.schemes.factorization.static_users import JoiningUser
+from protocol.schemes.factorization.trusted import RatingBook, Trusted, objective_noise, train
+from protocol.wire.messages import Publication
 from sim.audit.account_trusted import NoiseMap, Published, read_publication
 from sim.audit.exhibits import Exhibits
 from sim.audit.findings import Finding

@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from protocol.covariance import packing
-from protocol.covariance.averages import Averages
-from protocol.covariance.params import CovarianceParams
-from protocol.covariance.parts import Sparse, first_sparse, second_sparse
-from protocol.covariance.sensitivity import Pair, covariance_sensitivity, sum_sensitivity
-from protocol.covariance.totals import Floats, Ints
-from protocol.roles import RECOMMENDER
+from protocol.party.role import RECOMMENDER
+from protocol.schemes.covariance import triangle
+from protocol.schemes.covariance.averages import Averages
+from protocol.schemes.covariance.options import CovarianceParams
+from protocol.schemes.covariance.parts import Sparse, first_sparse, second_sparse
+from protocol.schemes.covariance.sensitivity import Pair, covariance_sensitivity, sum_sensitivity
+from protocol.schemes.covariance.totals import Floats, Ints
 from sim.audit.account_totals import Totals, read_totals
 from sim.audit.findings import Finding
 from sim.evidence import Case
@@ -73,8 +73,8 @@ def moved(params: CovarianceParams, averages: Averages, before: Owned, after: Ow
         **_over("items", change[~of_all & ~counts], change[counts], each, params),
     }
     places, change = _change(*(_second(params, averages, own) for own in (before, after)))
-    half = packing.packed_length(params.items)
-    on_diagonal = np.isin(places % half, packing.starts(params.items))
+    half = triangle.packed_length(params.items)
+    on_diagonal = np.isin(places % half, triangle.starts(params.items))
     change = change * np.where(on_diagonal, 1.0, np.sqrt(2.0) if params.gaussian else 2.0)  # entries that stand twice
     return found | _over("covariance", change[places < half], change[places >= half], pair, params)
 

@@ -25,11 +25,11 @@ import numpy as np
 import numpy.typing as npt
 from scipy import optimize, stats
 
-from protocol.messages import Message, SealedTotal
-from protocol.ring import Ids, Ring, RingArray
-from protocol.roles import RECOMMENDER
+from protocol.arithmetic.ring import Ids, Ring, RingArray
+from protocol.party.role import RECOMMENDER
 from protocol.schemes.base import Leak
-from protocol.schemes.dynamic_recommender import DynamicRecommender
+from protocol.schemes.factorization.dynamic_recommender import DynamicRecommender
+from protocol.wire.messages import Message, SealedTotal
 from sim.audit.exhibits import Exhibits
 from sim.audit.findings import Finding
 from sim.audit.rerun import rerun

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from protocol.roles import UserInput, user_index
+from protocol.party.role import UserInput, user_index
 from sim.audit.attacks.stories import Contribution, UserStory, user_story
 from sim.audit.exhibits import Exhibits
 from sim.evidence import Case

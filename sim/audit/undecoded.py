@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from protocol.roles import role_of
-from protocol.view import RECEIVED, REJECTED, SENT, Record
+from protocol.party.role import role_of
+from protocol.party.view import RECEIVED, REJECTED, SENT, Record
 from sim.audit.claim import unknown
 from sim.audit.exhibits import Exhibits
 from sim.evidence import Case

@@ -6,11 +6,11 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from protocol.codec import field_kinds
-from protocol.covariance.params import CovarianceParams, HybridParams
-from protocol.roles import role_of, user_index
+from protocol.party.role import role_of, user_index
 from protocol.schemes import Scheme
 from protocol.schemes.base import LEVELS
+from protocol.schemes.covariance.options import CovarianceParams, HybridParams
+from protocol.wire.codec import field_kinds
 from sim.audit.algebra.solve import Solved, detail
 from sim.audit.exhibits import Exhibits
 from sim.audit.findings import SUPPORT, Finding

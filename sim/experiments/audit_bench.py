@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from protocol.arithmetic.tape import derive
+from protocol.card import Card, Seat, all_parties, make_run_id
 from protocol.schemes import find_scheme
-from protocol.seating import Card, Seat, all_parties, make_run_id
-from protocol.tape import derive
 from sim.audit.canary import Problem, Stage
 from sim.audit.empirical_arms import RELEASE
 from sim.audit.empirical_repeat import play_once

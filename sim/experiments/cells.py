@@ -18,9 +18,9 @@ import numpy.typing as npt
 
 from actors.measures import Reading
 from protocol.params import require
-from protocol.roles import RECOMMENDER, FactorizingRecommender, FactorizingUser, user_name
+from protocol.party.role import RECOMMENDER, FactorizingRecommender, FactorizingUser, user_name
 from protocol.schemes import find_scheme
-from protocol.schemes.factorizing import as_sent
+from protocol.schemes.factorization.static_users import as_sent
 from sim.baseline import plain_accuracy
 from sim.config import RunConfig
 from sim.inprocess import InProcess

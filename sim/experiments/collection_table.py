@@ -16,13 +16,13 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_matrix
 
-from protocol.collection.completion import Path, complete
-from protocol.collection.counts import laplace_bytes, laplace_counts, response_bytes, response_counts
-from protocol.collection.grid import Grid
-from protocol.collection.means import USER_FIRM, laplace_means, response_means
-from protocol.collection.mechanisms import ModifiedLaplace, RandomizedResponse
-from protocol.collection.radius import laplace_radius, laplace_ratings, response_radius, response_ratings
-from protocol.tape import Tape
+from protocol.arithmetic.tape import Tape
+from protocol.schemes.collection.completion import Path, complete
+from protocol.schemes.collection.counts import laplace_bytes, laplace_counts, response_bytes, response_counts
+from protocol.schemes.collection.grid import Grid
+from protocol.schemes.collection.means import USER_FIRM, laplace_means, response_means
+from protocol.schemes.collection.mechanisms import ModifiedLaplace, RandomizedResponse
+from protocol.schemes.collection.radius import laplace_radius, laplace_ratings, response_radius, response_ratings
 from sim.data import Ratings, load
 
 DATA, SEEDS, TOLERANCE = "ml-100k", (1, 2, 3), 0.015
@@ -48,7 +48,7 @@ EXPLANATION = (
     "The reference rests on one split, on which always predicting 3 has 1.2405; over 20 splits that has 1.2447 "
     "(standard deviation .0027). At ε = 8 the answer of (4) for Laplace is steep in ρ: one per cent of ρ moves "
     "the error by .016; over 20 splits it is 1.113 (standard deviation .005), never below 1.101. How strongly "
-    "means are shrunk the reference does not say: the σ used here (`protocol/collection/means.py`) was chosen "
+    "means are shrunk the reference does not say: the σ used here (`protocol/schemes/collection/means.py`) was chosen "
     "among several because it gives the reference's figures."
 )
 _DOWN = 0.85  # from one λ to the next where the best is looked for

@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from actors.own import load_schemes
-from protocol.codec import field_kinds
+from protocol.arithmetic.tape import derive
+from protocol.card import all_parties
 from protocol.errors import Aborted, BadInput, Reason
 from protocol.params import check_sizes, require
-from protocol.roles import RECOMMENDER, THIRD_PARTY, role_of
+from protocol.party.role import RECOMMENDER, THIRD_PARTY, role_of
 from protocol.schemes import SCHEMES, Scheme, find_scheme
 from protocol.schemes.base import LEVELS
-from protocol.seating import all_parties
-from protocol.tape import derive
+from protocol.wire.codec import field_kinds
 from sim.config import RunConfig, resolve
 from sim.data import Dealt, Ratings, load, split
 from sim.floors import errors, floors

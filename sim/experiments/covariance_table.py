@@ -15,14 +15,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from protocol.covariance.model import Model, measured, predictions
-from protocol.covariance.params import CovarianceParams, HybridParams, covariance_params, hybrid_params
-from protocol.covariance.perturbing import perturbed
-from protocol.covariance.totals import Book
+from protocol.arithmetic.tape import Tape, derive
+from protocol.card import tape_seed
 from protocol.params import make_params
-from protocol.roles import RECOMMENDER, user_name
-from protocol.seating import tape_seed
-from protocol.tape import Tape, derive
+from protocol.party.role import RECOMMENDER, user_name
+from protocol.schemes.covariance.hybrid import perturbed
+from protocol.schemes.covariance.model import Model, measured, predictions
+from protocol.schemes.covariance.options import CovarianceParams, HybridParams, covariance_params, hybrid_params
+from protocol.schemes.covariance.totals import Book
 from sim.data import Dealt, Ratings, load, split
 from sim.plan import run_seed_of
 

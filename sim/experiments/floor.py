@@ -17,7 +17,7 @@ from actors.floor import KINDS, Layout
 from actors.nursery import python_running
 from actors.transport import make_key_pair
 from protocol.errors import Aborted, Bug, Reason
-from protocol.framing import HELLO_FRAME
+from protocol.wire.framing import HELLO_FRAME
 
 Frames = list[list[int]]  # for every iteration the bytes of a frame of each of `KINDS`
 Received = dict[str, list[int]]  # by kind, frames and bytes

@@ -13,9 +13,9 @@ from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
 from scipy.sparse import csc_matrix
 
+from protocol.arithmetic.ring import Ids, Ring, RingArray
 from protocol.errors import Bug
-from protocol.masked_sum import mask_rows
-from protocol.ring import Ids, Ring, RingArray
+from protocol.schemes.factorization.masked_sum import mask_rows
 from sim.experiments.processes import CATALOGUE, DIM, ITEMS, USERS
 
 ROUNDS, WARM = 31, 3  # turns of each side; as many before them are not counted

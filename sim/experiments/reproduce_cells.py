@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from protocol.schemes.factorizing import as_sent
-from protocol.tape import derive
+from protocol.arithmetic.tape import derive
+from protocol.schemes.factorization.static_users import as_sent
 from sim.baseline import Baseline, Matrix
 from sim.data import Ratings, load, split
 from sim.experiments.cells import GRID, key_of

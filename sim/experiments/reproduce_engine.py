@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from protocol.noise import noise_scale
+from protocol.arithmetic.noise import noise_scale
 from protocol.params import Params, make_params
 from sim.baseline import Baseline
 from sim.data import Column, Dealt, Ratings

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from protocol.noise import noise_scale
+from protocol.arithmetic.noise import noise_scale
 from sim import paper
 from sim.experiments.reproduce_bytes import WHATS
 from sim.experiments.reproduce_cells import DYNAMIC, ITERATE, READINGS, SOLVED, ratings_of

@@ -14,7 +14,7 @@ from typing import Any
 
 from actors.figures import peak_memory
 from protocol.errors import Bug
-from protocol.roles import RECOMMENDER
+from protocol.party.role import RECOMMENDER
 from sim.config import RunConfig
 from sim.data import find
 from sim.inprocess import InProcess

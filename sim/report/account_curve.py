@@ -10,18 +10,18 @@ from typing import Any
 
 import numpy as np
 
-from protocol.accounting import (
+from protocol.arithmetic.tape import Tape, exponential
+from protocol.errors import BadInput
+from protocol.party.role import RECOMMENDER
+from protocol.schemes.base import DELTA
+from protocol.schemes.composition import (
     accounted_items,
     advanced_composition,
     basic_composition,
     recommender_epsilons,
     tight_laplace,
 )
-from protocol.errors import BadInput
-from protocol.roles import RECOMMENDER
-from protocol.schemes.base import DELTA
-from protocol.schemes.masked import MaskedRecommender
-from protocol.tape import Tape, exponential
+from protocol.schemes.factorization.masked import MaskedRecommender
 from sim.audit.account_ledger import Ledger
 from sim.audit.account_releases import Reading
 from sim.audit.accounting import seeded

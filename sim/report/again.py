@@ -7,7 +7,7 @@ import shlex
 from importlib import metadata
 from typing import Any
 
-from protocol.roles import THIRD_PARTY
+from protocol.party.role import THIRD_PARTY
 from sim import untrusted
 from sim.config import FLAG_DEFAULTS, RunConfig
 from sim.report.flags import flags_of

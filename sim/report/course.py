@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
-from protocol.messages import SETUP
+from protocol.wire.messages import SETUP
 from sim.report import chart
 from sim.report.material import Document, Material
 from sim.report.section import Section, picture, render

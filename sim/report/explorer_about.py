@@ -9,7 +9,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from protocol.roles import user_name
+from protocol.party.role import user_name
 from sim.audit.about import EXACT, MEMBER, NOISY, NOTHING, SUMS, about_user
 from sim.audit.show import name_of
 from sim.naming import Names, read_names

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from protocol.roles import user_index
+from protocol.party.role import user_index
 from protocol.schemes.base import LEVELS
 from sim.audit import truth
 from sim.audit.about import known_of_users

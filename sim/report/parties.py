@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from protocol.roles import user_index, user_name
+from protocol.party.role import user_index, user_name
 from protocol.schemes.base import LEVELS
 from sim.audit.attacks.scoring import counted
 from sim.audit.show import in_short, name_of

@@ -7,7 +7,7 @@ from typing import Any
 from markupsafe import Markup
 
 from protocol.errors import BadInput
-from protocol.view import Broken
+from protocol.party.view import Broken
 from sim.plain import shortened
 from sim.recommend import median_user, recommend
 from sim.recommend_command import cut_words, identifier, who

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from protocol.messages import SETUP
+from protocol.wire.messages import SETUP
 from sim.report.material import Material
 from sim.report.section import Section, render
 from sim.report.sequence_arrows import Diagram, Row, counted, is_one_round, make_diagram, rows_of, typical_iteration

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from protocol.errors import BadInput
-from protocol.framing import HANDSHAKE
-from protocol.messages import SETUP
 from protocol.schemes import Scheme
+from protocol.wire.framing import HANDSHAKE
+from protocol.wire.messages import SETUP
 from sim.ledger import LINES
 from sim.report.material import Material
 from sim.show import size

@@ -9,8 +9,8 @@ from typing import Any
 
 from markupsafe import Markup
 
-from protocol.messages import SETUP
-from protocol.roles import role_of, user_index
+from protocol.party.role import role_of, user_index
+from protocol.wire.messages import SETUP
 from sim.report.material import Material
 from sim.report.section import table
 from sim.report.sequence_arrows import Arrow, counted

@@ -9,11 +9,11 @@ import numpy as np
 import numpy.typing as npt
 from markupsafe import Markup
 
-from protocol.messages import Message
-from protocol.ring import Ids, Ring
-from protocol.roles import RECOMMENDER, UserInput
-from protocol.schemes.collecting import CollectingParams
-from protocol.schemes.masked import Masked
+from protocol.arithmetic.ring import Ids, Ring
+from protocol.party.role import RECOMMENDER, UserInput
+from protocol.schemes.collection.collecting import CollectingParams
+from protocol.schemes.factorization.masked import Masked
+from protocol.wire.messages import Message
 from sim.audit.attacks.stories import RecommenderStory
 from sim.audit.exhibits import Exhibits, Seen
 from sim.report import chart

@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from protocol.roles import role_of, user_index
-from protocol.view import RECEIVED, SENT, CutOff, Record
+from protocol.party.role import role_of, user_index
+from protocol.party.view import RECEIVED, SENT, CutOff, Record
 from sim.audit.exhibits import Exhibits, Seen, read_message
 from sim.evidence import Case
 from sim.report.sequence_arrows import Edge

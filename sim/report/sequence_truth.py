@@ -12,15 +12,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from protocol.codec import field_kinds
+from protocol.arithmetic.reals import RealArray, Reals
+from protocol.arithmetic.ring import Ids, Label, Ring, RingArray
 from protocol.errors import Aborted, Rejected
-from protocol.messages import Message
 from protocol.params import Params
-from protocol.party import iteration_of
-from protocol.reals import RealArray, Reals
-from protocol.ring import Ids, Label, Ring, RingArray
-from protocol.roles import Effects, Send, UserInput, role_of
-from protocol.view import CutOff
+from protocol.party.party import iteration_of
+from protocol.party.role import Effects, Send, UserInput, role_of
+from protocol.party.view import CutOff
+from protocol.wire.codec import field_kinds
+from protocol.wire.messages import Message
 from sim.audit.exhibits import Exhibits, Seen
 from sim.audit.rerun import inputs_of
 from sim.evidence import Case

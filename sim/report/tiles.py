@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from protocol.errors import BadInput
-from protocol.view import Broken
+from protocol.party.view import Broken
 from sim.audit.findings import SUPPORT
 from sim.report.material import Material
 from sim.report.parties import style_of

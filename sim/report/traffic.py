@@ -10,9 +10,9 @@ from typing import Any
 from markupsafe import Markup
 
 from protocol.errors import BadInput
-from protocol.framing import HANDSHAKE
-from protocol.messages import SETUP
 from protocol.schemes import Scheme
+from protocol.wire.framing import HANDSHAKE
+from protocol.wire.messages import SETUP
 from sim.report import chart
 from sim.report.material import Document, Material
 from sim.report.section import Section, picture, render

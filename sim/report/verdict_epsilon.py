@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from protocol.roles import RECOMMENDER, THIRD_PARTY, role_of
+from protocol.party.role import RECOMMENDER, THIRD_PARTY, role_of
 from sim.audit.findings import goes_beyond
 from sim.audit.verdict import permitted, promised
 from sim.evidence import Case

@@ -217,7 +217,7 @@ def call(argv: list[str]) -> None:
 
 def _call_api(folder: str, names: list[str]) -> None:
     from protocol.errors import Aborted, BadInput
-    from protocol.view import Broken
+    from protocol.party.view import Broken
     from sim.api import load
 
     worst = 0

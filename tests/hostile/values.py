@@ -14,7 +14,8 @@ SCHEMES = (
     "views.evil:Evil", "keyhole_evil:Evil", "mine:Careful", "builtins:eval", "evil", ":", "evil:", ":Evil",
     "evil.:Evil", "..evil:Evil", "protocol.schemes:Scheme", "protocol.schemes.base:Scheme", "sim.cli:app", "sys:exit",
     "a\0b:c",
-    "protocol.schemes.masked:Masked", "protocol.schemes.masked:MaskedUser", "evil:Evil:x", "\ud800:x",
+    "protocol.schemes.factorization.masked:Masked", "protocol.schemes.factorization.masked:MaskedUser",
+    "evil:Evil:x", "\ud800:x",
     "x" * 5000 + ":y",
 )  # fmt: skip
 DATA = (

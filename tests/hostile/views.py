@@ -14,9 +14,9 @@ from support_acceptable import read
 from support_mutate import Mutator, true_frame
 from support_tamper import adapt_summary, joined, rebuild, rechain, split
 
+from protocol.card import Card, all_parties, make_run_id
+from protocol.party.view import END, EVENT, HEADER, INPUT, PREAMBLE, RECEIVED, REJECTED, SENT, SIGNED
 from protocol.schemes import SCHEMES
-from protocol.seating import Card, all_parties, make_run_id
-from protocol.view import END, EVENT, HEADER, INPUT, PREAMBLE, RECEIVED, REJECTED, SENT, SIGNED
 from tests.hostile.trees import to_toml
 from tests.hostile.values import NUMBERS, TEXTS, Chance, near
 

@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from protocol.ring import Label
-from protocol.tape import Name
+from protocol.arithmetic.ring import Label
+from protocol.arithmetic.tape import Name
 
 Nodes = npt.NDArray[np.int64]
 

@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 
 from actors.limits import check_files, files_of
-from protocol.codec import field_kinds
 from protocol.errors import Aborted, BadInput
-from protocol.messages import EVENTS, Hello, Message
-from protocol.party import iteration_of, read_event
-from protocol.roles import Effects, Role, Send
+from protocol.party.party import iteration_of, read_event
+from protocol.party.role import Effects, Role, Send
+from protocol.party.view import EVENT, INPUT, RECEIVED, REJECTED, Broken, CutOff, Record
 from protocol.schemes.base import Setting
-from protocol.view import EVENT, INPUT, RECEIVED, REJECTED, Broken, CutOff, Record
+from protocol.wire.codec import field_kinds
+from protocol.wire.messages import EVENTS, Hello, Message
 from sim.audit.algebra.arena import Arena, Forms, Nodes
 from sim.audit.algebra.symbolic import Rows, SymbolicReals, SymbolicRing
 from sim.audit.exhibits import Exhibits, read_input, read_message

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from protocol.covariance.params import HybridParams
 from protocol.params import Params
-from protocol.roles import role_of, user_name
+from protocol.party.role import role_of, user_name
+from protocol.party.view import Broken
 from protocol.schemes.base import LEVELS
-from protocol.view import Broken
+from protocol.schemes.covariance.options import HybridParams
 from sim.audit.algebra.grade import Answer, grade
 from sim.audit.algebra.knowledge import Library
 from sim.audit.algebra.rerun import Rerun

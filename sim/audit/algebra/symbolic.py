@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from protocol.arithmetic.reals import Reals
+from protocol.arithmetic.ring import Ids, Label, Ring, everywhere
+from protocol.arithmetic.tape import Name
 from protocol.errors import BadInput
-from protocol.reals import Reals
-from protocol.ring import Ids, Label, Ring, everywhere
-from protocol.tape import Name
 from sim.audit.algebra.arena import NOISE, VALUE, ZERO, Arena, Nodes
 
 _HOW = "use ring.uniform for what is drawn and FixedPoint.encode or reals.mark with a Label for what is a number"

@@ -14,8 +14,8 @@ from abc import ABC, abstractmethod
 import numpy as np
 import numpy.typing as npt
 
-from protocol.collection.grid import Grid
-from protocol.collection.mechanisms import ModifiedLaplace, RandomizedResponse
+from protocol.schemes.collection.grid import Grid
+from protocol.schemes.collection.mechanisms import ModifiedLaplace, RandomizedResponse
 
 Floats = npt.NDArray[np.float64]
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import least_squares
 
-from protocol.factors import Matrix, Vector, step_user
+from protocol.arithmetic.factors import Matrix, Vector, step_user
 from protocol.params import Params
 
 STARTS = 16

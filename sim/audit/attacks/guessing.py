@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from protocol.factors import Matrix
-from protocol.fixedpoint import FixedPoint
-from protocol.ring import Ids
-from protocol.roles import RECOMMENDER, user_index, user_name
+from protocol.arithmetic.factors import Matrix
+from protocol.arithmetic.fixedpoint import FixedPoint
+from protocol.arithmetic.ring import Ids
+from protocol.party.role import RECOMMENDER, user_index, user_name
 from sim.audit import truth
 from sim.audit.attacks.difference import FEWEST_ITEMS, Recovered, TwoUploads, recover, round_to
 from sim.audit.attacks.scene import Scene

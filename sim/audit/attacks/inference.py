@@ -8,12 +8,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from protocol.factors import Matrix, Vector
-from protocol.messages import SETUP
-from protocol.ring import Ids
-from protocol.roles import RECOMMENDER, user_name
-from protocol.schemes.direct import DirectParams
-from protocol.tape import derive, exponential
+from protocol.arithmetic.factors import Matrix, Vector
+from protocol.arithmetic.ring import Ids
+from protocol.arithmetic.tape import derive, exponential
+from protocol.party.role import RECOMMENDER, user_name
+from protocol.schemes.factorization.direct import DirectParams
+from protocol.wire.messages import SETUP
 from sim.audit import truth
 from sim.audit.attacks.guessing import ceiling, readings, sampled
 from sim.audit.attacks.isolating import Rest, outsiders_of, rests_of_recommender, rests_of_users

@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from protocol.factors import Matrix, Vector
-from protocol.fixedpoint import FixedPoint
-from protocol.messages import Publication
-from protocol.ring import RingArray
-from protocol.roles import user_name
+from protocol.arithmetic.factors import Matrix, Vector
+from protocol.arithmetic.fixedpoint import FixedPoint
+from protocol.arithmetic.ring import RingArray
+from protocol.party.role import user_name
+from protocol.wire.messages import Publication
 from sim.audit.attacks.scene import Scene, row_of, unknown_noise
 from sim.audit.findings import Finding
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from protocol.roles import RECOMMENDER, THIRD_PARTY, user_index
+from protocol.party.role import RECOMMENDER, THIRD_PARTY, user_index
 from sim.audit import truth
 from sim.audit.attacks.isolating import learned
 from sim.audit.attacks.scene import Scene

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from protocol.covariance.noise import round_length, scales_for
-from protocol.fixedpoint import FixedPoint
-from protocol.roles import RECOMMENDER, THIRD_PARTY, user_index, user_name
-from protocol.schemes.covariance_masked import MaskedCovarianceParams
+from protocol.arithmetic.fixedpoint import FixedPoint
+from protocol.party.role import RECOMMENDER, THIRD_PARTY, user_index, user_name
+from protocol.schemes.covariance.covariance_masked import MaskedCovarianceParams
+from protocol.schemes.covariance.round_noise import round_length, scales_for
 from sim.audit import truth
 from sim.audit.attacks.scene import Scene
 from sim.audit.attacks.scoring import counted, generator, score
@@ -22,7 +22,7 @@ Floats = npt.NDArray[np.float64]
 
 def first_parts(scene: Scene) -> Iterator[tuple[int, Floats]]:
     """(user, its part of the first sum with its share of the noise): NaN where it adds nothing."""
-    from protocol.schemes.covariance_masked_roles import masks_of, places_of
+    from protocol.schemes.covariance.covariance_masked_roles import masks_of, places_of
 
     params, setting = scene.params, scene.case.card.setting
     assert isinstance(params, MaskedCovarianceParams)

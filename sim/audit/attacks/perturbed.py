@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import stats
 
-from protocol.collection.grid import Floats
-from protocol.covariance.params import HybridParams
-from protocol.ring import Ids
-from protocol.roles import RECOMMENDER, user_index
-from protocol.schemes import laplace_ratings, randomized_response
-from protocol.schemes.collecting import CollectingParams
+from protocol.arithmetic.ring import Ids
+from protocol.party.role import RECOMMENDER, user_index
+from protocol.schemes.collection import laplace_ratings, randomized_response
+from protocol.schemes.collection.collecting import CollectingParams
+from protocol.schemes.collection.grid import Floats
+from protocol.schemes.covariance.options import HybridParams
 from sim.audit import truth
 from sim.audit.attacks.channels import Channel, LaplaceEntries, ResponseEntries, UniformNoise
 from sim.audit.attacks.guessing import ceiling

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from protocol.errors import BadInput
-from protocol.roles import RECOMMENDER, THIRD_PARTY
+from protocol.party.role import RECOMMENDER, THIRD_PARTY
 from sim.audit import truth
 from sim.audit.attacks.guessing import attack_difference
 from sim.audit.attacks.inference import attack_inference

@@ -9,16 +9,16 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from protocol.covariance.params import HybridParams
+from protocol.arithmetic.ring import Ids, Ring, RingArray
 from protocol.errors import Bug
 from protocol.params import Params
-from protocol.ring import Ids, Ring, RingArray
-from protocol.roles import RECOMMENDER, THIRD_PARTY, UserInput, user_index, user_name
-from protocol.schemes.collecting import CollectingParams
-from protocol.schemes.direct import Direct
-from protocol.schemes.dynamic import Dynamic
-from protocol.schemes.masked import Masked
-from protocol.schemes.plain import Plain
+from protocol.party.role import RECOMMENDER, THIRD_PARTY, UserInput, user_index, user_name
+from protocol.schemes.collection.collecting import CollectingParams
+from protocol.schemes.covariance.options import HybridParams
+from protocol.schemes.factorization.direct import Direct
+from protocol.schemes.factorization.dynamic import Dynamic
+from protocol.schemes.factorization.masked import Masked
+from protocol.schemes.factorization.plain import Plain
 from sim.audit import truth
 from sim.audit.attacks.scoring import LEVEL, MOST_TRIES
 from sim.audit.attacks.stories import Contribution, RecommenderStory, UserStory, user_story

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from protocol.ring import Ids
-from protocol.roles import RECOMMENDER, user_index
+from protocol.arithmetic.ring import Ids
+from protocol.party.role import RECOMMENDER, user_index
 from sim.audit.attacks.scene import Scene
 from sim.audit.findings import Finding
 

@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from protocol.factors import Matrix
-from protocol.messages import Event, Message
-from protocol.noise import floor_of
-from protocol.ring import Ids, RingArray
-from protocol.roles import Effects, Role, Send
+from protocol.arithmetic.factors import Matrix
+from protocol.arithmetic.noise import floor_of
+from protocol.arithmetic.ring import Ids, RingArray
+from protocol.party.role import Effects, Role, Send
+from protocol.wire.messages import Event, Message
 from sim.audit.exhibits import Exhibits
 from sim.audit.rerun import listen, rerun
 

@@ -13,8 +13,8 @@ from scipy.sparse import csr_matrix
 from scipy.special import expit, log_expit
 from scipy.stats import rankdata
 
-from protocol.roles import RECOMMENDER, THIRD_PARTY, user_index
-from protocol.view import Broken
+from protocol.party.role import RECOMMENDER, THIRD_PARTY, user_index
+from protocol.party.view import Broken
 from sim import untrusted
 from sim.audit.attacks.scene import Scene
 from sim.audit.attacks.scoring import CONFIDENCE, generator

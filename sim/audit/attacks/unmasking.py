@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 from scipy import stats
 
-from protocol.masked_sum import MaskDealer
-from protocol.ring import Ids, RingArray
-from protocol.roles import RECOMMENDER, THIRD_PARTY, user_index
+from protocol.arithmetic.ring import Ids, RingArray
+from protocol.party.role import RECOMMENDER, THIRD_PARTY, user_index
+from protocol.schemes.factorization.masked_sum import MaskDealer
 from sim.audit.attacks.scene import Scene
 from sim.audit.findings import Finding
 

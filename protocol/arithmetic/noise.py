@@ -1,0 +1,52 @@
+"""The paper's noise and its shares (Lemma 1, Theorem 2, equation 12).
+
+If H ~ Exp(1) and N ~ N(0, 1) then b sqrt(2H) N is Laplace(0, b). Given H, a normal variable splits into k
+independent normal shares of variance 1/k; so the recommender deals H, each user draws its own share, and
+only the sum over k users has the Laplace law.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import log_ndtr
+
+from protocol.arithmetic.tape import Name, Tape
+
+
+def noise_scale(epsilon: float, rating_span: float, dim: int) -> float:
+    """b = 2 Δ sqrt(d) / ε; no noise for ε = ∞."""
+    return 0.0 if math.isinf(epsilon) else 2 * rating_span * math.sqrt(dim) / epsilon
+
+
+def noise_share(
+    scale: float,
+    envelope: npt.NDArray[np.float32],
+    floors: npt.NDArray[np.uint32],
+    normal: npt.NDArray[np.float64],
+) -> npt.NDArray[np.float64]:
+    """b sqrt(2 H_j[l]) C[l] with C ~ N(0, 1/floor): rows are items, `floors` one count per row."""
+    share = envelope.astype(np.float64)
+    share *= 2
+    np.sqrt(share, out=share)
+    share /= np.sqrt(floors.astype(np.float64))[:, None]
+    share *= scale
+    share *= normal
+    return share
+
+
+def floor_of(invited: npt.NDArray[np.int64], dropout_allowance: float, min_contributors: int) -> npt.NDArray[np.uint32]:
+    """The fewest contributors for which an item is released: invited (1 - allowance) rounded up, or the minimum."""
+    # the small term keeps 10 * (1 - .7) = 3.0000000000000004 from becoming 4
+    enough = np.ceil(invited * (1 - dropout_allowance) - 1e-9)
+    floors: npt.NDArray[np.uint32] = np.maximum(enough, min_contributors).astype(np.uint32)
+    return floors
+
+
+def laplace(tape: Tape, scale: float, rows: int, dim: int, *name: Name) -> npt.NDArray[np.float64]:
+    """Independent Laplace(0, b): to N(0, 1) with P(N > |n|) = p belongs the Laplace value ±b ln(1/2p)."""
+    normal = tape.normal(rows, dim, *name)
+    sizes: npt.NDArray[np.float64] = -scale * (log_ndtr(-np.abs(normal)) + np.log(2.0))
+    return np.copysign(sizes, normal)

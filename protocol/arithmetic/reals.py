@@ -1,0 +1,55 @@
+"""Real vectors that travel as floats, for the schemes that hide nothing in a ring.
+
+A role touches them only through this object, as it touches ring values only through its ring, so that an audit can
+run the same role on linear forms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csc_matrix
+
+from protocol.arithmetic.ring import Ids, Label, everywhere
+
+RealArray = npt.NDArray[Any]  # float64 in a role, float32 on the wire
+
+
+class Reals:
+    __slots__ = ()
+
+    def mark(self, values: RealArray, label: Label) -> RealArray:
+        """These numbers are now what the label says."""
+        return values
+
+    def add(self, first: RealArray, *others: RealArray) -> RealArray:
+        total = first.copy()
+        for other in others:
+            total += other
+        return total
+
+    def narrow(self, values: RealArray) -> RealArray:
+        """As they travel."""
+        return values.astype(np.float32)
+
+    def widen(self, values: RealArray) -> RealArray:
+        """As a role computes with them."""
+        return values.astype(np.float64)
+
+    def within(self, values: RealArray, limit: float) -> bool:
+        return everywhere(np.abs(values) <= limit)
+
+    def sum_by_item(self, parts: Sequence[tuple[Ids, RealArray]], items: Ids, n_items: int) -> RealArray:
+        """For each of `items` the sum of its rows, added in the order of `parts`: float addition is not associative."""
+        rows = np.concatenate([rows for _, rows in parts])
+        ids = np.concatenate([ids for ids, _ in parts])
+        which = csc_matrix((np.ones(len(ids)), ids, np.arange(len(ids) + 1)), shape=(n_items, len(ids)))
+        summed: RealArray = (which @ rows)[items]
+        return summed
+
+    def open(self, values: RealArray) -> npt.NDArray[np.float64]:
+        """The numbers alone: the role makes item factors of them."""
+        return values

@@ -1,0 +1,135 @@
+"""Vectors over Z_P, P = 2^bits, as machine words.
+
+A role receives its ring as an argument and touches ring values only through it, so that another
+implementation of the same methods (linear forms instead of words) runs the same role code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csc_matrix
+
+from protocol.arithmetic.tape import Name, keystream
+from protocol.errors import Bug
+
+RingArray = npt.NDArray[Any]  # uint32 or uint64, every entry below P
+Ids = npt.NDArray[np.uint32]
+
+WIDTHS = range(8, 65, 8)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Label:
+    """What a number is that enters the arithmetic. A run takes no notice; an audit, on linear forms, names it so."""
+
+    what: str  # "gradient", "eta", "rho", …
+    iteration: int
+    items: Ids  # one per row
+    shares: npt.NDArray[np.uint32] | None = None  # of noise: of how many shares this is one, per row
+
+    @property
+    def weights(self) -> npt.NDArray[np.float64] | None:
+        """Of noise: which part of the whole's variance a share has, per row."""
+        return None if self.shares is None else 1 / self.shares
+
+
+def everywhere(condition: npt.NDArray[np.bool_]) -> bool:
+    """`all`, without numpy's reductions: they cost each process 150 kB more, and a search for a zero byte is faster."""
+    return b"\0" not in condition.tobytes()
+
+
+class Ring:
+    """Addition mod 2^bits on numpy arrays; overflow of the machine word is the reduction."""
+
+    def __init__(self, bits: int) -> None:
+        if bits not in WIDTHS:
+            raise ValueError(f"ring bits must be a multiple of 8 from 8 to 64, not {bits}")
+        self.bits = bits
+        self.width = bits // 8  # bytes of one element on the wire
+        self.dtype = np.dtype(np.uint32 if bits <= 32 else np.uint64)
+        self._little = self.dtype.newbyteorder("<")
+        self.largest = (1 << bits) - 1
+        self._fills_word = bits == 8 * self.dtype.itemsize
+        self._mask = self.dtype.type(self.largest)
+
+    def __repr__(self) -> str:
+        return f"Ring({self.bits})"
+
+    def _reduce(self, words: RingArray) -> RingArray:
+        return words if self._fills_word else words & self._mask
+
+    def zeros(self, rows: int, dim: int) -> RingArray:
+        return np.zeros((rows, dim), self.dtype)
+
+    def add(self, first: RingArray, *others: RingArray) -> RingArray:
+        total = first + others[0] if others else first.copy()
+        for other in others[1:]:
+            total += other
+        return self._reduce(total)
+
+    def subtract(self, first: RingArray, second: RingArray) -> RingArray:
+        return self._reduce(first - second)
+
+    def sum_by_item(self, parts: Sequence[tuple[Ids, RingArray]], items: Ids, dim: int) -> RingArray:
+        """For each of `items` (increasing) the sum of the rows that `parts` hold for it.
+
+        A sparse product of a 0/1 matrix with the stacked rows: exact mod 2^32 or 2^64 whatever the order.
+        """
+        if not parts or not len(items):
+            return self.zeros(len(items), dim)
+        ids = np.concatenate([ids for ids, _ in parts])
+        rows = np.concatenate([rows for _, rows in parts])
+        place_of = np.zeros(int(items[-1]) + 1, np.int32)  # looked up, not searched for: parts name these items only
+        place_of[items] = np.arange(len(items), dtype=np.int32)
+        ones = np.ones(len(ids), self.dtype)
+        columns = np.arange(len(ids) + 1)
+        which = csc_matrix((ones, place_of[ids], columns), shape=(len(items), len(ids)))
+        return self._reduce(which @ rows)
+
+    def fits(self, values: RingArray, shape: tuple[int, int]) -> bool:
+        if values.shape != shape or values.dtype != self.dtype:
+            return False
+        return self._fills_word or everywhere(values <= self._mask)
+
+    def uniform(self, key: bytes, rows: int, dim: int, *name: Name) -> RingArray:
+        """Rows from a keyed stream: uniform to whoever lacks the key, the same for everyone who holds it."""
+        return self.from_bytes(keystream(key, rows * dim * self.width, *name), dim)
+
+    def from_integers(self, integers: npt.NDArray[np.float64], label: Label | None = None) -> RingArray:
+        """Integral floats of any size, reduced mod P without rounding."""
+        if everywhere(np.abs(integers) < 2.0**63):
+            return self._reduce(integers.astype(np.int64).astype(self.dtype))
+        if not everywhere(np.isfinite(integers)):
+            raise Bug("a value to encode is not finite")
+        modulus = 2.0**self.bits
+        residue = np.fmod(integers, modulus)  # exact, in (-P, P)
+        # into [-P/2, P/2), exact because a float above P/2 is a multiple of a large enough power of two
+        residue = np.where(residue >= modulus / 2, residue - modulus, residue)
+        residue = np.where(residue < -modulus / 2, residue + modulus, residue)
+        return self._reduce(residue.astype(np.int64).astype(self.dtype))
+
+    def to_signed(self, words: RingArray) -> npt.NDArray[np.int64]:
+        """The residue in [-P/2, P/2)."""
+        spare = np.uint64(64 - self.bits)
+        return (words.astype(np.uint64) << spare).view(np.int64) >> spare.astype(np.int64)
+
+    def to_bytes(self, words: RingArray) -> bytes:
+        """Little-endian, exactly `width` bytes per element."""
+        full = np.ascontiguousarray(words, self._little)
+        if self._fills_word:
+            return full.tobytes()
+        return full.view(np.uint8).reshape(-1, self.dtype.itemsize)[:, : self.width].tobytes()
+
+    def from_bytes(self, data: bytes | memoryview, dim: int) -> RingArray:
+        """Rows of `dim` elements (the caller has checked the length); uniform bytes give uniform elements."""
+        if self._fills_word:
+            return np.frombuffer(data, self._little).astype(self.dtype, copy=False).reshape(-1, dim)
+        packed = np.frombuffer(data, np.uint8).reshape(-1, self.width)
+        full = np.zeros((len(packed), self.dtype.itemsize), np.uint8)
+        full[:, : self.width] = packed
+        return full.view(self._little).astype(self.dtype, copy=False).reshape(-1, dim)

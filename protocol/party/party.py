@@ -1,0 +1,344 @@
+"""One party without any I/O: role, session, codec and view together.
+
+A driver (ZeroMQ process, in-process scheduler, replay) hands in frames and gets a `Step` back. It must write
+`step.records` to the view before the first byte of `step.sends` leaves.
+
+Frames may be lost, doubled or late, and a party may end at any moment and come back from its view. What mends that is
+one unnumbered message, `Again`: "I have n frames of yours", to which a party answers with the frames from number n on,
+byte for byte. A party says it when it comes back, when a frame shows that an earlier one is missing, and, by way of
+its driver, when it has heard nothing for long.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from protocol.errors import Aborted, Reason, Rejected, during, note_during
+from protocol.party.role import Done, Effects, Role, Send, Timer, user_index
+from protocol.party.session import Session
+from protocol.party.signing import Signer
+from protocol.party.view import END, EVENT, HASH_BYTES, RECEIVED, REJECTED, SENT, SIGNED, Differs, Record, ViewWriter
+from protocol.wire.codec import NO_HEAD, WIRE_VERSION, Codec, Memo
+from protocol.wire.messages import EVENTS, SETUP, Again, Event, Hello, Message
+
+KEPT_FRAMES = 4  # per peer, for one that asks again; the protocols have fewer on their way
+KEPT_BYTES = 64 << 20  # for all peers together, besides the latest frame of each; the view gives what is older
+_EVENT_FIELDS = {"Deadline": [int], "Churn": [int, bool], "Due": [int, tuple], "Gone": [int]}
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    to: str
+    kind: str
+    iteration: int
+    frame: bytes
+
+
+@dataclass(slots=True)
+class Step:
+    """What one input caused."""
+
+    records: list[bytes] = field(default_factory=list)
+    sends: list[Outgoing] = field(default_factory=list)
+    timers: list[int] = field(default_factory=list)
+    done: bool = False
+    rejected: Reason | None = None
+    abort: Aborted | None = None  # this input ended the run; it is in the records all the same
+    kind: str = ""  # of the frame that was received, "" where it could not be read
+    iteration: int = SETUP
+    wants: tuple[str, int, int] | None = None  # a peer asks for these frames (first, end), which are not kept any more
+    has_all: bool = False  # the peer said that it has every frame that was sent to it
+    rest: Effects = ()  # what else this input caused, for `go_on`
+
+
+class Party:
+    def __init__(
+        self,
+        name: str,
+        role: Role,
+        codec: Codec,
+        run_id: bytes,
+        params_digest: bytes,
+        view: ViewWriter | None,
+        signer: Signer | None = None,
+    ) -> None:
+        self.name = name
+        self.role = role
+        self.codec = codec
+        self.view = view
+        self.done = False
+        self.result: np.ndarray | None = None
+        self._signer = signer
+        self._memo = Memo(codec.n_users if user_index(name) < 0 else 0)
+        self._session = Session(Hello(WIRE_VERSION, run_id, params_digest))
+        self._latest: dict[str, tuple[int, bytes]] = {}  # by peer: number and frame
+        self._older: OrderedDict[tuple[str, int], bytes] = OrderedDict()  # by peer and number, oldest first
+        self._older_bytes = 0
+        self.keep_bytes = KEPT_BYTES
+        self.burst: int | None = None  # frames of a step at most: the first of many leave before the last are made
+        self._asked: dict[str, int] = {}  # by peer, the frame that was asked for when a later one had come
+
+    def start(self) -> Step:
+        step = Step()
+        with during(self.name, "at its start"):
+            self._carry_out(self.role.start(), step)
+        return step
+
+    def receive(self, sender: str, frame: bytes) -> Step:
+        step = Step()
+        try:
+            return self._receive(sender, frame, step)
+        except (Exception, SystemExit) as error:  # of a role, which no message may cause
+            when = f" of iteration {step.iteration}" if step.iteration >= 0 else ""
+            note_during(error, self.name, f"handling {step.kind or 'a frame'}{when} from {sender}")
+            raise
+
+    def _receive(self, sender: str, frame: bytes, step: Step) -> Step:
+        understood = False
+        try:
+            sequence, message = self.codec.decode(frame, self._memo)
+            step.kind, step.iteration = type(message).__name__, iteration_of(message)
+            if isinstance(message, Again):
+                if sequence:
+                    raise Rejected(Reason.MALFORMED)  # it has no number
+                return self._say_again(sender, message, step)
+            if self.done:  # its view is closed
+                raise Rejected(Reason.WRONG_KIND)
+            self._session.check(sender, sequence, frame, message)
+            understood = True
+            effects = [] if isinstance(message, Hello) else self.role.receive(sender, message)
+        except Rejected as refusal:
+            step.rejected = refusal.reason
+            if self.view and not self.done:
+                step.records.append(self.view.rejected(sender, refusal.reason.name, frame, understood))
+            if refusal.reason is Reason.GAP:
+                self._ask_for_the_missing(sender, step)
+            effects = []
+        except Aborted as abort:
+            step.abort = abort
+            effects = []
+        if self.view and step.rejected is None:
+            step.records.append(self.view.received(sender, frame))
+        if understood:
+            self._session.accept(sender, frame)
+        self._carry_out(effects, step)
+        return step
+
+    def tick(self, event: Event) -> Step:
+        """An input that is no message: it stands in the view all the same, so that the role can be replayed."""
+        step = Step(kind=type(event).__name__, iteration=iteration_of(event))
+        if self.done:
+            return step
+        if self.view:
+            step.records.append(self.view.event(type(event).__name__, *dataclasses.astuple(event)))
+        with during(self.name, f"handling the event {step.kind}"):
+            try:
+                effects = self.role.tick(event)
+            except Aborted as abort:
+                step.abort = abort
+                effects = []
+            self._carry_out(effects, step)
+        return step
+
+    def note(self, kind: str, *fields: int | str) -> list[bytes]:
+        """Records of something that concerns no role, such as a connection that was refused."""
+        return [self.view.event(kind, *fields)] if self.view and not self.done else []
+
+    # --- after a crash, or long after ----------------------------------------------------------------------------
+
+    def replay(self, records: Iterable[Record], on_sent: Callable[[Outgoing], None] | None = None) -> Step:
+        """Become the party that wrote these records (those behind header and input, which it has written itself).
+
+        Everything that the role does is done again and must give the same chain of records, or `Differs` names the
+        first that it does not. The step holds what the view does not have yet: records to be written, frames to send.
+        """
+        assert self.view is not None
+        step = self.start()
+        expected, owed, timers = deque(step.records), deque(step.sends), step.timers
+        for record in records:
+            if record.type not in (SENT, END, SIGNED):
+                if expected:
+                    raise Differs(record.number, "stands where this role would have sent something", expected[0])
+                step = self._repeat(record)
+                expected.extend(step.records)
+                owed.extend(step.sends)
+                timers = step.timers or timers
+            elif record.type == SIGNED and self._signer is None:
+                break
+            derived = expected.popleft() if expected else b""
+            if derived[-HASH_BYTES:] != record.head:
+                raise Differs(record.number, "is not what this role does", derived)
+            if record.type == SENT:
+                sent = owed.popleft()
+                if on_sent:
+                    on_sent(sent)
+        return Step(list(expected), list(owed), timers, self.done, abort=step.abort)
+
+    def _repeat(self, record: Record) -> Step:
+        assert self.view is not None
+        if record.type == RECEIVED:
+            return self.receive(*record.fields)
+        if record.type == EVENT and record.fields[0] in EVENTS:
+            return self._repeat_event(record)
+        if record.type == REJECTED and record.fields[4]:
+            self._session.note(record.fields[0], record.fields[3])
+        return Step([self.view.record(record.type, *record.fields)])
+
+    def _repeat_event(self, record: Record) -> Step:
+        try:
+            event = read_event(*record.fields)
+        except ValueError:
+            raise Differs(record.number, "is no event that can happen") from None
+        return self.tick(event)
+
+    def ask_again(self, peers: Iterable[str]) -> list[Outgoing]:
+        """To these peers: what I have of yours; send me the rest, and tell me what you have of mine."""
+        return [self._control(peer, answer=1) for peer in peers]
+
+    def take_leave(self, peers: Iterable[str]) -> list[Outgoing]:
+        """To these peers, before their connections are closed: what I have of yours, if that is anything."""
+        return [self._control(peer, answer=0) for peer in peers if self._session.received_from(peer)]
+
+    def _ask_for_the_missing(self, sender: str, step: Step) -> None:
+        missing = self._session.received_from(sender)
+        if self._asked.get(sender) != missing:  # once; if that is lost, silence will ask
+            self._asked[sender] = missing
+            step.sends.append(self._control(sender, answer=0))
+
+    def _say_again(self, sender: str, message: Again, step: Step) -> Step:
+        step.records += self.note("Again", sender, message.received)
+        step.has_all = message.received >= self._session.next_to(sender)
+        kept = self._kept_for(sender)
+        oldest = kept[0][0] if kept else self._session.next_to(sender)
+        if message.received < oldest:
+            step.wants = (sender, message.received, oldest)
+        for number, frame in kept:
+            if number >= message.received:
+                step.sends.append(Outgoing(sender, "resend", SETUP, frame))
+        if message.answer:  # the last, so that whoever hears it has heard all the rest
+            step.sends.append(self._control(sender, answer=0))
+        return step
+
+    def _control(self, peer: str, answer: int) -> Outgoing:
+        frame = self.codec.encode(Again(self._session.received_from(peer), answer), 0, self._head())
+        return Outgoing(peer, "Again", SETUP, frame)
+
+    # --- effects -----------------------------------------------------------------------------------------------------
+
+    def go_on(self, rest: Effects) -> Step:
+        """With what the step before has left over, once its records are written and its frames have left."""
+        step = Step()
+        with during(self.name, "sending what a message caused"):
+            self._carry_out(rest, step)
+        return step
+
+    def _carry_out(self, effects: Effects, step: Step) -> None:
+        if effects is None:
+            raise TypeError(f"{type(self.role).__name__} returned None, not a list of effects: return [] there")
+        for place, effect in enumerate(effects):
+            if self.burst is not None and len(step.sends) >= self.burst:
+                step.rest = effects[place:]
+                return
+            if isinstance(effect, Send):
+                if self._session.next_to(effect.to) == 0:
+                    self._send(effect.to, self._session.hello, step)
+                self._send(effect.to, effect.message, step)
+            elif isinstance(effect, Timer):
+                step.timers.append(effect.iteration)
+            elif isinstance(effect, Done):
+                self._end(effect, step)
+            else:
+                role, kind = type(self.role).__name__, type(effect).__name__
+                raise TypeError(f"{role} returned a {kind} among its effects, not a Send, Timer or Done")
+
+    def _end(self, effect: Done, step: Step) -> None:
+        step.done = self.done = True
+        self.result = effect.result
+        if self.view:
+            step.records.append(self.view.end(result_digest(effect.result)))
+            if self._signer:
+                signed = self._signer.sign(self._session.hello.run_id, self.name, self.view.records, self.view.head)
+                step.records.append(self.view.signed(signed))
+
+    def _send(self, to: str, message: Message, step: Step) -> None:
+        number = self._session.next_to(to)
+        frame = self.codec.encode(message, number, self._head(), self._memo)
+        self._session.sent(to)
+        self._keep(to, number, frame)
+        outgoing = Outgoing(to, type(message).__name__, iteration_of(message), frame)
+        if self.view:
+            step.records.append(self.view.sent(to, outgoing.kind, outgoing.iteration, frame))
+        step.sends.append(outgoing)
+
+    def _keep(self, to: str, number: int, frame: bytes) -> None:
+        """Keep the latest frame of every peer: after a break all of them ask, and each would cost a replay."""
+        if to in self._latest:
+            before, older = self._latest[to]
+            self._older[to, before] = older
+            self._older_bytes += len(older)
+        self._latest[to] = (number, frame)
+        if number >= KEPT_FRAMES:
+            self._older_bytes -= len(self._older.pop((to, number - KEPT_FRAMES), b""))
+        while self._older_bytes > self.keep_bytes:
+            self._older_bytes -= len(self._older.popitem(last=False)[1])
+
+    def _kept_for(self, peer: str) -> list[tuple[int, bytes]]:
+        """Its frames that are still here, by increasing number."""
+        if peer not in self._latest:
+            return []
+        numbers = range(max(0, self._latest[peer][0] + 1 - KEPT_FRAMES), self._latest[peer][0])
+        older = [(number, self._older[peer, number]) for number in numbers if (peer, number) in self._older]
+        return [*older, self._latest[peer]]
+
+    def counts(self) -> tuple[dict[str, int], dict[str, int]]:
+        """How many frames it has sent to each peer, and received from each."""
+        sent, received, _ = self._session.counts()
+        return sent, received
+
+    def exchanged(self) -> list[Any]:
+        """What it has sent and received so far, as far as it matters for what comes next (`resting.py`)."""
+        kept = [[peer, number, frame] for peer in self._latest for number, frame in self._kept_for(peer)]
+        return [self._session.counts(), self._asked, kept]
+
+    def go_on_from(self, exchanged: list[Any]) -> None:
+        counts, asked, kept = exchanged
+        self._session.go_on_from(counts)
+        self._asked.update(asked)
+        for peer, number, frame in kept:
+            self._keep(peer, number, frame)
+
+    def forget(self, peer: str) -> None:
+        """It has everything that was sent to it."""
+        for number, _ in self._kept_for(peer):
+            self._older_bytes -= len(self._older.pop((peer, number), b""))
+        self._latest.pop(peer, None)
+
+    def _head(self) -> bytes:
+        return self.view.head if self.view else NO_HEAD
+
+
+def read_event(kind: str, *fields: object) -> Event:
+    """As it stands in a view or comes from a launcher; ValueError if that kind has other fields."""
+    given = [tuple(value) if isinstance(value, list) else value for value in fields]
+    users = [user for value in given if isinstance(value, tuple) for user in value]
+    if [type(value) for value in given] != _EVENT_FIELDS[kind] or not {int}.issuperset(map(type, users)):
+        raise ValueError(f"{kind} does not have the fields {fields}")
+    event: Event = EVENTS[kind](*given)
+    return event
+
+
+def iteration_of(message: Message) -> int:
+    return getattr(message, "iteration", SETUP)
+
+
+def result_digest(result: np.ndarray | None) -> bytes:
+    """Over the little-endian float64 bytes in row order: the same on every platform for the same numbers."""
+    data = b"" if result is None else np.ascontiguousarray(result, "<f8").tobytes()
+    return hashlib.sha256(data).digest()

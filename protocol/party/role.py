@@ -1,0 +1,180 @@
+"""What every role is: a deterministic function of its input, its tape and the messages it received."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Container, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from protocol.attendance import spans
+from protocol.errors import Reason, Rejected, did_you_mean
+from protocol.party.profile import Profile
+from protocol.wire.messages import SETUP, Event, Message
+
+RECOMMENDER = "recommender"
+THIRD_PARTY = "third_party"
+
+
+def user_name(index: int) -> str:
+    return f"user:{index}"
+
+
+def user_index(party: str) -> int:
+    """The number in `user:17`, or -1 for a party that is no user."""
+    role, _, number = party.partition(":")
+    return int(number) if role == "user" and number.isdecimal() else -1
+
+
+def nearest_party(name: str, parties: Collection[str]) -> str:
+    """Say which party was perhaps meant by a name that is none's, to stand behind a sentence."""
+    number = "".join(filter(str.isdigit, name))
+    servers = [party for party in (RECOMMENDER, THIRD_PARTY) if party in parties]
+    users = [user_name(int(number))] if number.isdecimal() and user_name(int(number)) in parties else []
+    return did_you_mean(name, users or servers)
+
+
+def users_without(n_users: int, heard: Container[int]) -> list[str]:
+    """Name the users who are not among those that were heard."""
+    return [user_name(user) for user in range(n_users) if user not in heard]
+
+
+def role_of(party: str) -> str:
+    return party.partition(":")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    to: str
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class Timer:
+    """Deliver `Deadline(iteration)` to this role when the run's patience with that iteration ends."""
+
+    iteration: int
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """This role has finished. The result, where there is one, is re-derived on replay like any message."""
+
+    result: npt.NDArray[np.float64] | None = None
+
+
+Effects = Sequence[Send | Timer | Done]
+Facts = dict[str, Any]  # texts, numbers, lists and dictionaries; sets of users as `course.spans` writes them
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class UserInput:
+    """What a user brings: the training ratings, in the order of increasing items."""
+
+    items: npt.NDArray[np.uint32]
+    ratings: npt.NDArray[np.float64]
+
+
+class Role(ABC):
+    """`receive` returns effects, or raises `Rejected` and leaves the role exactly as it was."""
+
+    iteration: int = SETUP  # the one that this role works on
+
+    def start(self) -> Effects:
+        return []
+
+    @abstractmethod
+    def receive(self, sender: str, message: Message) -> Effects: ...
+
+    def tick(self, event: Event) -> Effects:
+        """Something from outside the protocol, such as a deadline; a role ignores what does not concern it."""
+        return []
+
+    def work_ahead(self) -> None:  # noqa: B027 - most roles have nothing to do ahead
+        """A driver may call it when everything that a step sends has left: what is sure to be needed is made now.
+
+        Nothing that this role says or does may depend on whether it was called.
+        """
+
+    def awaited(self) -> Sequence[str]:
+        """Name the parties without whose word this role does not go on, for the person who asks why nothing moves."""
+        return ()
+
+    def facts(self) -> Facts:
+        """For the person: what bytes depend on (`course.py`), of the iteration, or the set-up, that has just ended."""
+        return {}
+
+    def figures(self) -> Facts:
+        """For the person, from a server at its end: what it found out on the way; `notes` are sentences to be read."""
+        return {}
+
+
+class PredictingUser(Role):
+    """What the person may measure at a user without any message: how well it predicts ratings, its own or held out."""
+
+    inputs: UserInput
+    popularity: npt.NDArray[np.float64] | None = None  # noisy counts of every item's raters, if the scheme tells them
+
+    def awaited(self) -> Sequence[str]:
+        return (RECOMMENDER,)
+
+    @abstractmethod
+    def predict(self, items: npt.NDArray[np.uint32]) -> npt.NDArray[np.float64]:
+        """Once this role has finished; the person clips them to the rating range."""
+
+
+class FactorizingUser(Role):
+    """The same of a user with factors of its own, which stay here: its predictions are u_i · v_j."""
+
+    inputs: UserInput
+    user_factors: npt.NDArray[np.float64]  # u_i of the latest iteration
+    popularity: npt.NDArray[np.float64] | None = None
+    profile: Profile | None = None  # fitted at home to what was published
+    published: npt.NDArray[np.float64] | None = None  # v_j of all items, or of its own
+    clipped: int = 0  # errors that were clipped to ±C so far
+    last_errors: npt.NDArray[np.float64] | None = None  # e_ij of the latest iteration, unclipped
+
+    def awaited(self) -> Sequence[str]:
+        return (RECOMMENDER,)
+
+
+class LeadingRecommender(Role):
+    """What the person may measure at a recommender: who took part in the last iteration."""
+
+    last_invited: Collection[int] = ()
+    last_contributors: Collection[int] = ()
+
+    @property
+    def n_invited(self) -> int:
+        return len(self.last_invited)
+
+    @property
+    def n_contributors(self) -> int:
+        return len(self.last_contributors)
+
+    def facts(self) -> Facts:
+        if self.iteration <= 0:
+            return {}
+        return {"invited": spans(self.last_invited), "contributors": spans(self.last_contributors)}
+
+
+class FactorizingRecommender(LeadingRecommender):
+    """And the item factors."""
+
+    item_factors: npt.NDArray[np.float64]
+    profiles: npt.NDArray[np.float64] | None = None  # u_i of every user, where the recommender has trained them itself
+    last_moved: npt.NDArray[np.uint32] | None = None  # the items whose sums were released
+
+
+def expect(message: Message, *kinds: type) -> Any:
+    if not isinstance(message, kinds):
+        raise Rejected(Reason.WRONG_KIND)
+    return message
+
+
+def require(condition: Any, reason: Reason) -> None:
+    if not condition:
+        raise Rejected(reason)

@@ -1,0 +1,78 @@
+"""The scale of ratings as the collection mechanisms see it: d levels, and the interval [−1, 1].
+
+    level 1 … d   the ratings low, low + step, …, high; 0 means that the rating is missing
+    [−1, 1]       x = (r − c) / h with the middle c = (low + high)/2 and h half the span
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from protocol.arrays import Levels
+from protocol.errors import BadInput
+
+MOST_LEVELS = 254  # with 0 for what is missing they fit into a byte
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    low: float
+    high: float
+    step: float
+
+    def __post_init__(self) -> None:
+        if not (self.low < self.high and self.step > 0):
+            raise BadInput(f"step must be above 0 and the rating range not empty, not {self.step:g}.")
+        steps = (self.high - self.low) / self.step
+        if abs(steps - round(steps)) > 1e-9 * steps or not 1 <= round(steps) < MOST_LEVELS:
+            raise BadInput(
+                f"step must divide the rating range {self.low:g} to {self.high:g} into 2 to {MOST_LEVELS} levels, "
+                f"not {self.step:g}."
+            )
+
+    @property
+    def levels(self) -> int:
+        """d"""
+        return round((self.high - self.low) / self.step) + 1
+
+    @property
+    def middle(self) -> float:
+        return (self.low + self.high) / 2
+
+    @property
+    def half(self) -> float:
+        return (self.high - self.low) / 2
+
+    def offsets(self) -> Floats:
+        """l − c of every level, as ratings."""
+        return self.low - self.middle + self.step * np.arange(self.levels, dtype=np.float64)
+
+    def level_of(self, ratings: Floats) -> Levels:
+        """The nearest level; of two equally near ones the even one."""
+        nearest: Levels = (1 + np.rint((ratings - self.low) / self.step)).astype(np.uint8)
+        return nearest
+
+    def vector(self, items: npt.NDArray[np.uint32], ratings: Floats, n_items: int) -> Levels:
+        """A user's whole vector: 0 where it has not rated."""
+        entries = np.zeros(n_items, np.uint8)
+        entries[items] = self.level_of(ratings)
+        return entries
+
+    def holds(self, ratings: Floats) -> npt.NDArray[np.bool_]:
+        """Which ratings are levels, up to rounding."""
+        steps = (ratings - self.low) / self.step
+        whole: npt.NDArray[np.bool_] = np.abs(steps - np.rint(steps)) <= 1e-6
+        return whole
+
+    def scaled(self, ratings: Floats) -> Floats:
+        """x in [−1, 1]."""
+        return (ratings - self.middle) / self.half
+
+    def rating_of(self, scaled: Floats) -> Floats:
+        """Back from [−1, 1]."""
+        return self.middle + self.half * scaled

@@ -1,0 +1,169 @@
+"""What a scheme claims, and what composition really gives. Nothing here replaces a claim: the figures stand beside it.
+
+One release of an item is Σ∇ + noise; changing one rating moves it by 2 u (r − r'), whose length is at most 2Δ.
+
+* To a party without the envelopes each coordinate carries Laplace(0, b), b = 2Δ√d/ε. The change that attains ε has
+  2Δ/√d in every coordinate, so T releases are T·d Laplace mechanisms of ε/d each (`tight_laplace`).
+* To the recommender, who dealt H, the noise is Gaussian with known variance 2b²H_l(t). A change in the fixed direction
+  w is then μ-Gaussian-private with μ² = Σ_t Σ_l (2Δ w_l)² / (2b² H_l(t)) (`envelope_mu`): no pure ε holds.
+
+The neighbouring data change one rating's value; that u_i itself reacts to it is not covered by either.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import log_ndtr
+
+from protocol.arithmetic.noise import floor_of
+from protocol.arithmetic.tape import Tape, exponential
+from protocol.params import Params
+from protocol.schemes.base import DELTA
+
+MOST_ENVELOPE_VALUES = 50_000_000  # about ten seconds; beyond it a sample of the items is accounted
+
+MOST_SHARE = 50.0  # ε per coordinate beyond which the loss is its maximum but for e^-50: nothing is gained over basic
+MOST_CELLS = 2_000_000  # of the composed privacy loss distribution
+
+Floats = npt.NDArray[np.float64]
+
+
+def basic_composition(epsilon: float, releases: int) -> float:
+    return epsilon * releases
+
+
+def advanced_composition(epsilon: float, releases: int, delta: float = DELTA) -> float:
+    """ε √(2T ln 1/δ) + T ε (e^ε − 1), or the basic bound where that is smaller: for a large ε or few releases."""
+    basic = basic_composition(epsilon, releases)
+    if epsilon > 50:  # e^ε may overflow
+        return basic
+    return min(basic, epsilon * math.sqrt(2 * releases * math.log(1 / delta)) + basic * math.expm1(epsilon))
+
+
+def tight_laplace(epsilon: float, dim: int, releases: int, delta: float = DELTA) -> float:
+    """ε at δ of T releases of a d-vector with Lemma-1 noise, through the privacy loss distribution.
+
+    A coarser grid rounds up, so the figure stays a bound; a long run gets one so that it fits into memory.
+    """
+    share, basic = epsilon / dim, basic_composition(epsilon, releases)
+    if share > MOST_SHARE:
+        return basic
+    from dp_accounting.pld import privacy_loss_distribution as pld  # takes seconds to import
+
+    grid = max(min(1e-3, share / 100), basic / MOST_CELLS)
+    one = pld.from_laplace_mechanism(parameter=1 / share, sensitivity=1.0, value_discretization_interval=grid)
+    return min(basic, float(one.self_compose(dim * releases).get_epsilon_for_delta(delta)))
+
+
+HUGE_MU = 1e8  # from here on the bound is the answer up to one part in ten million
+
+
+def gaussian_epsilon(mu: float, delta: float = DELTA) -> float:
+    """The ε at δ of a μ-Gaussian-private release: δ = Φ(−ε/μ + μ/2) − e^ε Φ(−ε/μ − μ/2), solved for ε."""
+    if mu <= 0:
+        return 0.0
+    if math.isinf(mu):
+        return math.inf
+
+    def excess(epsilon: float) -> float:
+        upper = float(log_ndtr(-epsilon / mu + mu / 2))
+        lower = epsilon + float(log_ndtr(-epsilon / mu - mu / 2))
+        if lower >= upper:  # equal up to rounding: nothing left
+            return -delta
+        return math.exp(upper) * -math.expm1(lower - upper) - delta
+
+    if excess(0.0) <= 0:
+        return 0.0
+    largest = mu * mu / 2 + mu * math.sqrt(2 * math.log(1 / delta)) + 1
+    if mu > HUGE_MU:
+        return largest
+    from scipy.optimize import brentq  # slow to import
+    return float(brentq(excess, 0.0, largest, xtol=1e-9))
+
+
+def envelope_mu(inverse_sums: Floats, noise_scale: float, rating_span: float, direction: str | Floats) -> Floats:
+    """μ per item from Σ_t 1/H_l(t) (rows are items, columns coordinates).
+
+    `even`: w_l = 1/√d, the direction for which Lemma 1 holds with equality. `worst`: along the least noisy coordinate.
+    Or the directions themselves, one row w of length 1 for each item.
+    """
+    if isinstance(direction, np.ndarray):
+        pick = np.einsum("jl,jl->j", direction**2, inverse_sums)
+    else:
+        pick = {"even": inverse_sums.mean(axis=1), "worst": inverse_sums.max(axis=1)}[direction]
+    mu: Floats = 2 * rating_span * np.sqrt(pick / 2) / noise_scale
+    return mu
+
+
+def inverse_envelope_sums(item_keys: list[bytes], dim: int, iterations: int) -> Floats:
+    """Σ_t 1/H_l(t), one row per item, from the keys with which the recommender deals the envelopes of ρ."""
+    sums = np.zeros((len(item_keys), dim))
+    for iteration in range(iterations):
+        sums += 1 / exponential(item_keys, dim, "rho", iteration).astype(np.float64)
+    return sums
+
+
+def account_envelopes(
+    params: Params, recommender_tape: Tape, raters: npt.NDArray[np.int64], delta: float = DELTA
+) -> dict[str, Any]:
+    """The claim of a scheme that deals envelopes, and what T releases of every item leave of it, as JSON."""
+    claim, releases = params.epsilon, params.iterations
+    if math.isinf(claim):
+        return {"epsilon": math.inf, "delta": delta, "method": "no noise (ε = ∞), so nothing bounds what is released"}
+    items, sampled = accounted_items(params, recommender_tape, raters)
+    keys = [recommender_tape.key("item", int(item)) for item in items]
+    recommender = recommender_epsilons(params, inverse_envelope_sums(keys, params.dim, releases), delta)
+    return {
+        "epsilon": recommender["worst"],
+        "delta": delta,
+        "method": _method(params, len(items), sampled),
+        "claimed": claim,
+        "releases": releases,
+        "basic": basic_composition(claim, releases),
+        "advanced": advanced_composition(claim, releases, delta),
+        "tight": tight_laplace(claim, params.dim, releases, delta),
+        "recommender": recommender,
+        "items": len(items),
+    }
+
+
+def recommender_epsilons(params: Params, inverse_sums: Floats, delta: float = DELTA) -> dict[str, float | None]:
+    """Over the items: ε grows with μ, so its quantiles are those of μ."""
+    if not len(inverse_sums):
+        return dict.fromkeys(("median", "p99", "worst", "direction_worst"))
+    even, worst = (
+        envelope_mu(inverse_sums, params.noise_scale, params.rating_span, direction) for direction in ("even", "worst")
+    )
+    picked = {
+        "median": np.quantile(even, 0.5, method="higher"),
+        "p99": np.quantile(even, 0.99, method="higher"),
+        "worst": even.max(),
+        "direction_worst": worst.max(),
+    }
+    return {name: gaussian_epsilon(float(mu), delta) for name, mu in picked.items()}
+
+
+def accounted_items(
+    params: Params, tape: Tape, raters: npt.NDArray[np.int64]
+) -> tuple[npt.NDArray[np.int64], bool]:
+    """The items that can be released, or so many of them as may be accounted, drawn from the tape."""
+    floors = floor_of(raters, params.dropout_allowance, params.min_contributors)
+    items = np.flatnonzero((raters > 0) & (raters >= floors))
+    most = max(1, MOST_ENVELOPE_VALUES // (params.dim * params.iterations))
+    if len(items) <= most:
+        return items, False
+    order = np.argsort(tape.normal(1, len(items), "accounted items")[0])
+    return np.sort(items[order[:most]]), True
+
+
+def _method(params: Params, n_items: int, sampled: bool) -> str:
+    which = f"a random sample of {n_items} released items" if sampled else f"{n_items} released items"
+    return (
+        f"to the recommender, who knows the envelopes of the iteration noise: {params.iterations} Gaussian releases of "
+        f"one rating's value, the worst of {which}, for a change that is even over the coordinates "
+        "(recommender.direction_worst: the worst direction too); the constant objective noise is not counted on"
+    )

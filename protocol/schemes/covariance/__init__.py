@@ -1,0 +1,18 @@
+"""Differentially private averages and covariances of ratings, and prediction from them (McSherry and Mironov 2009).
+
+    options.py      the typed options                 sensitivity.py  how far one record moves each sum; noise scales
+    parts.py        what a user adds to the sums      totals.py       the same for all users at once
+    round_noise.py  noise of the same shape           averages.py     noisy sums -> global and item averages
+    similarity.py   noisy sums -> item covariances    predicting.py   what a user makes of them, at its own place
+
+Two rounds, because the covariance is of ratings that are centred with the averages of the first. Every quantity that
+is summed over users is one flat vector, so that whoever carries the sum (a trusted recommender, a masked sum) adds the
+same numbers in the same places:
+
+    round 1   [Σ w(r − c), Σ w, then per item Σ w(r − c), then per item Σ w]                 2d + 2 numbers
+    round 2   the upper triangle, with the diagonal, of Σ w r̂ r̂ᵀ over the covered items,
+              row after row, then that of Σ w e eᵀ                                           m(m + 1) numbers
+
+c is the middle of the rating range. Constants that the paper gives for ratings of 1 to 5 are scaled to other ranges:
+`unit` is one star of five, a quarter of the span.
+"""

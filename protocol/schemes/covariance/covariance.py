@@ -1,0 +1,396 @@
+"""`covariance`: a trusted recommender publishes noisy averages and covariances (McSherry and Mironov 2009).
+
+    user -> recommender    GradedRatings         its items and its ratings, as they are (RatingsHandover off the grid)
+    recommender            sums, adds noise, publishes: global and item averages first, then the covariance of ratings
+                           that are centred with them (`protocol/covariance`)
+    recommender -> user    FactorModel           the noisy average of every item and its factors (SVD)
+                           NeighbourModel        or the covariances of every item with the user's nearest (kNN)
+
+The user predicts by itself. Its own average r̄_u is of ratings that only it and the recommender know, and is in nothing
+that is published.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, ClassVar, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from protocol.arithmetic.ring import everywhere
+from protocol.arithmetic.tape import Tape
+from protocol.attendance import Course
+from protocol.errors import Reason
+from protocol.params import Params
+from protocol.party.role import (
+    RECOMMENDER,
+    Done,
+    Effects,
+    Facts,
+    LeadingRecommender,
+    PredictingUser,
+    Role,
+    Send,
+    UserInput,
+    expect,
+    require,
+    role_of,
+    user_index,
+    user_name,
+    users_without,
+)
+from protocol.schemes.base import DELTA, Leak, Scheme, Setting, Shape
+from protocol.schemes.covariance.averages import Averages, clamped
+from protocol.schemes.covariance.model import Model, measured
+from protocol.schemes.covariance.options import OPTIONS, CovarianceParams, covariance_params
+from protocol.schemes.covariance.predicting import Neighbourhood, by_factors, by_neighbours, known_of, neighbourhood
+from protocol.schemes.covariance.sensitivity import (
+    alpha,
+    covariance_sensitivity,
+    gaussian_mu,
+    published_epsilon,
+    whole_epsilon,
+)
+from protocol.schemes.covariance.totals import Book, centre_all
+from protocol.schemes.covariance.triangle import packed_length
+from protocol.wire.framing import HELLO_FRAME, Flow, Sizes, frame_size
+from protocol.wire.messages import (
+    SETUP,
+    FactorModel,
+    GradedRatings,
+    Hello,
+    Message,
+    NeighbourModel,
+    RatingsHandover,
+)
+
+Floats = npt.NDArray[np.float64]
+Ids = npt.NDArray[np.uint32]
+Rows = npt.NDArray[np.float32]  # a column of numbers, as it travels
+
+MOST_FACTOR = 1e6  # stars: an honest factor is below √(rank) B, a covariance below B²
+
+TOLD = (
+    Leak("user", "NeighbourModel", "averages", "the published, noisy average of every item"),
+    Leak("user", "NeighbourModel", "covered", "which items have the largest noisy counts"),
+    Leak("user", "NeighbourModel", "shrink", "a constant, or the noisy number of ratings that a user has"),
+    Leak("user", "NeighbourModel", "among", "the published, noisy covariances of its own items"),
+    Leak("user", "NeighbourModel", "neighbours", "which of its items are nearest to each item, by noisy weights"),
+    Leak("user", "NeighbourModel", "covariances", "the published, noisy covariances of its items with others"),
+)
+
+
+class Covariance(Scheme):
+    name = "covariance"
+    title = "A trusted recommender publishes noisy averages and covariances"
+    source = "McSherry and Mironov 2009"
+    unit = "rating added or removed (unit_of=user: user added or removed), all releases together, θ"
+    claims = (
+        "The recommender sees every rating. The averages and covariances that it publishes carry noise for a budget θ: "
+        "θ-differential privacy with Laplace noise, (ε, δ) with ε = Σ θ_i √(2 ln(2/δ_i)) with Gaussian noise, for one "
+        "rating or (unit_of=user) all of a user's. A user's own average is never published."
+    )
+    known_weaknesses: ClassVar[tuple[str, ...]] = ("support", "composition")
+    leakage: ClassVar[tuple[Leak, ...]] = (
+        Leak("recommender", "GradedRatings", "items", "which items each user rated"),
+        Leak("recommender", "GradedRatings", "grades", "every rating, as it is"),
+        Leak("recommender", "RatingsHandover", "items", "which items each user rated"),
+        Leak("recommender", "RatingsHandover", "values", "every rating, as it is"),
+        Leak("user", "FactorModel", "averages", "the published, noisy average of every item"),
+        Leak("user", "FactorModel", "covered", "which items have the largest noisy counts"),
+        Leak("user", "FactorModel", "factors", "the published factors of the noisy covariance"),
+        *TOLD,
+    )
+    permits: ClassVar[dict[str, str]] = {"recommender": "exact-individual", "user": "aggregate"}
+    messages: ClassVar[tuple[type, ...]] = (
+        Hello,
+        GradedRatings,
+        RatingsHandover,
+        FactorModel,
+        NeighbourModel,
+    )
+    servers = (RECOMMENDER,)
+    flags = frozenset({"epsilon"})
+    params_class: ClassVar[type[Params]] = CovarianceParams
+    factorizes = False
+    trust: ClassVar[dict[str, str]] = {"recommender": "covariance", "masked": "covariance-masked"}
+    options = OPTIONS
+
+    def make_params(self, shape: Shape, **settings: Any) -> tuple[CovarianceParams, list[str]]:
+        chosen = {name: settings.pop(name) for name in self.options if name in settings}
+        # nothing is summed mod P here; the widest ring keeps its limits out of the way
+        base, notes = super().make_params(shape, ring_bits=64, **settings)
+        params = self.add_options(base, shape, chosen)
+        return params, [*notes, *warnings(params)]
+
+    def add_options(self, base: Params, shape: Shape, chosen: dict[str, Any]) -> CovarianceParams:
+        return covariance_params(base, shape.step, **chosen)
+
+    def make_role(self, party: str, setting: Setting, tape: Tape, inputs: UserInput | None) -> Role:
+        if role_of(party) == RECOMMENDER:
+            return CovarianceRecommender(setting, tape)
+        assert inputs is not None
+        return HandingUser(setting, inputs)
+
+    def max_frame(self, params: Params) -> int:
+        assert isinstance(params, CovarianceParams)
+        d, m = params.n_items, params.items
+        factors, neighbours = 4 * m * params.rank, 4 * packed_length(d) + 8 * m * min(params.neighbours, d)
+        return 256 + 12 * d + (factors if params.predictor == "svd" else neighbours)
+
+    def formula(self, params: Params, course: Course) -> Iterator[Flow]:
+        assert isinstance(params, CovarianceParams)
+        up, down, sizes, n = ("user", "recommender"), ("recommender", "user"), Sizes(params), course.supports
+        yield Flow(SETUP, *up, "Hello", course.users, HELLO_FRAME)
+        yield Flow(SETUP, *up, *self.upload(params, sizes, course))
+        yield Flow(SETUP, *down, "Hello", course.users, HELLO_FRAME)
+        opening = sizes.floats(params.n_items) + sizes.items(params.items)
+        if params.predictor == "svd":
+            size = frame_size(1, opening, sizes.floats(params.items * params.rank))
+            yield Flow(SETUP, *down, "FactorModel", course.users, size)
+            return
+        near = params.items * np.minimum(params.neighbours, n)
+        fields = (sizes.reals(1), sizes.floats(packed_length(n)), sizes.places(near), sizes.floats(near))
+        yield Flow(SETUP, *down, "NeighbourModel", course.users, frame_size(1, opening, *fields))
+
+    def upload(self, params: CovarianceParams, sizes: Sizes, course: Course) -> tuple[str, Any, Any]:
+        """(kind, messages, bytes) of what each user sends."""
+        n, graded = course.supports, bool(params.rating_step)
+        values = sizes.grades(n) if graded else sizes.reals(n)
+        return "GradedRatings" if graded else "RatingsHandover", course.users, frame_size(1, sizes.items(n), values)
+
+    def account(self, params: Params, recommender_tape: Tape, shape: Shape) -> dict[str, Any]:
+        assert isinstance(params, CovarianceParams)
+        return account(params)
+
+
+def account(params: CovarianceParams) -> dict[str, Any]:
+    """Of everything that is published, to whoever sees nothing else."""
+    if math.isinf(params.epsilon):
+        return {"epsilon": math.inf, "delta": DELTA, "method": "no noise (θ = ∞), so nothing bounds what is released"}
+    whole, delta = whole_epsilon(params, DELTA), DELTA if params.gaussian else 0.0
+    noise = f"Gaussian noise, μ = {gaussian_mu(params):.4g}, exact" if params.gaussian else "Laplace noise, pure"
+    neighbour = "one user with all ratings" if params.per_user else "one rating"
+    return {
+        "epsilon": whole,
+        "delta": delta,
+        "method": f"to whoever sees what is published and nothing else, for {neighbour} added or removed: the three "
+        f"measurements together, {noise}; the recommender sees every rating itself",
+        "claimed": params.epsilon,
+        "published_formula": published_epsilon(params, DELTA),
+        "unit": f"{params.unit_of} added or removed",
+        "mu": gaussian_mu(params) if params.gaussian else None,
+        "budgets": list(params.budgets),
+    }
+
+
+def warnings(params: CovarianceParams) -> list[str]:
+    """What a person who chose a printed form should know."""
+    notes = []
+    if not params.joint:
+        notes.append("joint=false: a sum and its count each spend the whole budget of their measurement, as printed.")
+    honest = dataclasses.replace(params, printed_bound=False)
+    used, needed = (covariance_sensitivity(one, params.rating_span).total for one in (params, honest))
+    if used < needed:
+        notes.append("printed_bound=true: the noise of the covariance follows the printed bound, which is too small.")
+    return notes
+
+
+# --- the user --------------------------------------------------------------------------------------------------------
+
+
+def column(numbers: Floats) -> Rows:
+    return numbers.astype(np.float32).reshape(-1, 1)
+
+
+def flat(rows: Rows) -> Floats:
+    return rows.astype(np.float64).reshape(-1)
+
+
+class HandingUser(PredictingUser):
+    """Hands its ratings over, and predicts from what is published."""
+
+    def __init__(self, setting: Setting, inputs: UserInput) -> None:
+        assert isinstance(setting.params, CovarianceParams)
+        self.setting = setting
+        self.params: CovarianceParams = setting.params
+        self.inputs = inputs
+        self.used = inputs.ratings  # that predictions are made from
+        self._published: FactorModel | NeighbourModel | None = None
+
+    def start(self) -> Effects:
+        items, ratings, step = self.inputs.items, self.inputs.ratings, self.params.rating_step
+        if not step:
+            return [Send(RECOMMENDER, RatingsHandover(items, ratings))]
+        grades = np.rint((ratings - self.params.rating_min) / step).astype(np.uint8)
+        return [Send(RECOMMENDER, GradedRatings(items, grades))]
+
+    def receive(self, sender: str, message: Message) -> Effects:
+        wanted = FactorModel if self.params.predictor == "svd" else NeighbourModel
+        published = expect(message, wanted)
+        require(sender == RECOMMENDER, Reason.UNKNOWN_SENDER)
+        require(self._published is None, Reason.DUPLICATE)
+        self._check_averages(published)
+        if wanted is FactorModel:
+            require(len(published.factors) == self.params.items * self.params.rank, Reason.WRONG_LENGTH)
+            require(self._bounded(published.factors, 1), Reason.OUT_OF_RANGE)
+        else:
+            self._check_neighbours(published)
+        self._published = published
+        self.iteration = self.params.iterations
+        return [Done()]
+
+    def _check_averages(self, published: Any) -> None:
+        params = self.params
+        require(len(published.averages) == params.n_items, Reason.WRONG_LENGTH)
+        require(len(published.covered) == params.items, Reason.WRONG_LENGTH)
+        require(published.covered[-1] < params.n_items, Reason.UNKNOWN_ITEM)
+        slack = 1e-6 * max(abs(params.rating_min), abs(params.rating_max))  # float32
+        least, most = params.rating_min - slack, params.rating_max + slack
+        require(everywhere((published.averages >= least) & (published.averages <= most)), Reason.OUT_OF_RANGE)
+
+    def _check_neighbours(self, published: NeighbourModel) -> None:
+        n, near = len(self.inputs.items), min(self.params.neighbours, len(self.inputs.items))
+        require(len(published.shrink) == 1, Reason.WRONG_LENGTH)
+        require(everywhere(published.shrink > 0), Reason.OUT_OF_RANGE)
+        require(len(published.among) == packed_length(n), Reason.WRONG_LENGTH)
+        require(len(published.neighbours) == self.params.items * near, Reason.WRONG_LENGTH)
+        require(len(published.covariances) == self.params.items * near, Reason.WRONG_LENGTH)
+        require(everywhere(published.neighbours < n), Reason.OUT_OF_RANGE)
+        bounded = self._bounded(published.among, 2) and self._bounded(published.covariances, 2)
+        require(bounded, Reason.OUT_OF_RANGE)
+
+    def _bounded(self, rows: Rows, power: int) -> bool:
+        return everywhere(np.abs(rows) <= MOST_FACTOR * self.params.unit**power)
+
+    def predict(self, items: Ids) -> Floats:
+        published, params = self._published, self.params
+        assert published is not None
+        means, covered = flat(published.averages), published.covered.astype(np.int64)
+        shrink = params.shrink_user if isinstance(published, FactorModel) else float(published.shrink[0])
+        told = Averages(params.middle, means, np.zeros(0), covered, shrink)  # neither G nor counts, which it needs not
+        known = known_of(params, told)
+        own, targets = self.inputs.items.astype(np.int64), items.astype(np.int64)
+        if isinstance(published, FactorModel):
+            factors = flat(published.factors).reshape(params.items, params.rank)
+            return by_factors(known, factors, own, self.used, targets)
+        nearest = published.neighbours.astype(np.int64).reshape(params.items, -1)
+        around = Neighbourhood(flat(published.among), nearest, flat(published.covariances).reshape(nearest.shape))
+        return by_neighbours(known, around, own, self.used, targets)
+
+
+# --- the recommender -------------------------------------------------------------------------------------------------
+
+
+class CovarianceRecommender(LeadingRecommender):
+    """Waits for everybody's ratings, then does everything at once."""
+
+    def __init__(self, setting: Setting, tape: Tape) -> None:
+        assert isinstance(setting.params, CovarianceParams)
+        self.setting = setting
+        self.params: CovarianceParams = setting.params
+        self.tape = tape
+        self.handed: dict[int, UserInput] = {}
+        self._figures: Facts = {}
+
+    def awaited(self) -> Sequence[str]:
+        return users_without(self.params.n_users, self.handed)
+
+    def receive(self, sender: str, message: Message) -> Effects:
+        items, opened = self.opened(message)
+        user, params = user_index(sender), self.params
+        require(0 <= user < params.n_users, Reason.UNKNOWN_SENDER)
+        require(self.iteration == SETUP, Reason.WRONG_KIND)
+        require(user not in self.handed, Reason.DUPLICATE)
+        require(len(items), Reason.WRONG_LENGTH)
+        require(items[-1] < params.n_items, Reason.UNKNOWN_ITEM)
+        self.handed[user] = UserInput(items, opened)
+        return self._publish() if len(self.handed) == params.n_users else []
+
+    def opened(self, message: Message) -> tuple[Ids, Floats]:
+        """(items, ratings) of a user's message, or `Rejected`."""
+        params, step = self.params, self.params.rating_step
+        handed = expect(message, GradedRatings if step else RatingsHandover)
+        ratings = params.rating_min + step * handed.grades.astype(np.float64) if step else handed.values
+        require(len(ratings) == len(handed.items), Reason.WRONG_LENGTH)
+        require(everywhere((ratings >= params.rating_min) & (ratings <= params.rating_max)), Reason.OUT_OF_RANGE)
+        return handed.items, ratings
+
+    def _publish(self) -> Effects:
+        self.handed = dict(sorted(self.handed.items()))  # float sums must not depend on who came first
+        book = Book.of((own.items, own.ratings) for own in self.handed.values())
+        model = measured(self.params, book, self.tape)
+        self.iteration = self.params.iterations
+        self.last_invited = self.last_contributors = tuple(self.handed)
+        self._figures = figures_of(self.params, model, book)
+        done = Done(model.matrix())
+        if model.factors is not None:
+            published = self._factors(model)
+            return [*(Send(user_name(user), published) for user in self.handed), done]
+        users = [(user_name(user), own.items) for user, own in self.handed.items()]
+        return Publication(users, functools.partial(self._neighbours, model), done)
+
+    def _factors(self, model: Model) -> FactorModel:
+        assert model.factors is not None
+        covered = model.averages.covered.astype(np.uint32)
+        return FactorModel(column(model.averages.item_means), covered, column(model.factors))
+
+    def _neighbours(self, model: Model, items: Ids) -> NeighbourModel:
+        averages = model.averages
+        around = neighbourhood(model.similarity, averages.covered, items, self.params.neighbours)
+        return NeighbourModel(
+            column(averages.item_means),
+            averages.covered.astype(np.uint32),
+            np.array([averages.user_shrink]),
+            column(around.among),
+            around.nearest.astype(np.uint32).reshape(-1),
+            column(around.towards),
+        )
+
+    def figures(self) -> Facts:
+        return self._figures
+
+
+class Publication(Sequence[Send | Done]):
+    """A message of its own for each user, made when it leaves: those of a crowd, all at once, would take gigabytes."""
+
+    def __init__(
+        self, users: Sequence[tuple[str, Ids]], make: Callable[[Ids], Message], done: Done, places: range | None = None
+    ) -> None:
+        self._users, self._make, self._done = users, make, done
+        self._places = range(len(users) + 1) if places is None else places
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    @overload
+    def __getitem__(self, place: int) -> Send | Done: ...
+    @overload
+    def __getitem__(self, place: slice) -> Publication: ...
+    def __getitem__(self, place: int | slice) -> Send | Done | Publication:
+        if isinstance(place, slice):
+            return Publication(self._users, self._make, self._done, self._places[place])
+        at = self._places[place]
+        if at == len(self._users):
+            return self._done
+        user, items = self._users[at]
+        return Send(user, self._make(items))
+
+
+def figures_of(params: CovarianceParams, model: Model, book: Book) -> Facts:
+    """For the person, who may know what the recommender knows."""
+    averages = model.averages
+    _, centred = centre_all(averages, book)
+    sensitivity = covariance_sensitivity(params, averages.spread)
+    return {
+        "global_mean": averages.global_mean,
+        "item_mean_spread": averages.spread,
+        "clamped_fraction": float(np.mean(clamped(params, centred) != centred)),
+        "covered_items": params.items,
+        "largest_centred_rating": alpha(params, averages.spread),
+        "sensitivity": {"covariance": sensitivity.total, "weight": sensitivity.count},
+    }

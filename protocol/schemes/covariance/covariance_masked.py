@@ -1,0 +1,267 @@
+"""`covariance-masked`: the sums of `covariance`, carried by a masked modular sum, so that nobody sees a rating.
+
+    user -> recommender          Join                what it rated (sparse form), or nothing (dense form)
+    recommender -> user          MaskWelcome         the key of its masks; sparse: how many users rated its items
+    user -> third party          MaskedPart          round 0: enc(sums and counts) + enc(noise share) + ψ   mod P
+    third party -> recommender   PartTotal           their total, from which the recommender takes the masks
+    recommender -> user          PublishedAverages   MAvg, and which items the covariance covers
+    recommender -> third party   OpenPairs           these items
+    user -> third party          MaskedPart          round 1: enc(w r̂ r̂ᵀ), enc(w e eᵀ), likewise
+    third party -> recommender   PartTotal
+    recommender -> user          CovarianceFactors, or CovariancePairs (kNN)
+
+A server that drew the noise would know the exact sums, because the noisy ones are published: so users add shares. In
+the dense form every user adds to every place, and nobody learns what a user rated. In the sparse form a user adds to
+the places of its own items alone; both servers then see these, and at a place with k users each share has 1/k of the
+noise. Places where nobody adds have the noise of the recommender, who knows that they are empty.
+
+Every user takes part in both sums: a part that is missing would leave its masks, and too little noise.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from protocol.arithmetic.fixedpoint import LEAST_FRACTION_BITS, MOST_FRACTION_BITS, WRAP_PROBABILITY, most_fraction_bits
+from protocol.arithmetic.tape import Tape
+from protocol.attendance import Course
+from protocol.errors import BadInput
+from protocol.params import Params, require
+from protocol.party.role import RECOMMENDER, THIRD_PARTY, Role, UserInput, role_of
+from protocol.schemes.base import DELTA, Leak, Scheme, Setting, Shape
+from protocol.schemes.covariance import triangle as packing
+from protocol.schemes.covariance.covariance import Covariance, account, warnings
+from protocol.schemes.covariance.options import OPTIONS, CovarianceParams, covariance_params
+from protocol.schemes.covariance.parts import largest_entries
+from protocol.schemes.covariance.round_noise import reach_of, round_length
+from protocol.schemes.covariance.sensitivity import covariance_sensitivity, gaussian_mu, rounded
+from protocol.wire.framing import HELLO_FRAME, Amount, Flow, Sizes, frame_size, uint_size
+from protocol.wire.messages import (
+    SETUP,
+    CovarianceFactors,
+    CovariancePairs,
+    Hello,
+    Join,
+    MaskedPart,
+    MaskWelcome,
+    OpenPairs,
+    PartTotal,
+    PublishedAverages,
+)
+
+DENSE, SPARSE = FORMS = ("dense", "sparse")
+MOST_SLACK = 0.05  # of a sensitivity, that rounding may add before a wider ring is taken
+FEW_ITEMS = 200  # covered by default where all pairs travel: of all items that would be megabytes for each user
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MaskedCovarianceParams(CovarianceParams):
+    """`fraction_bits` are those of round 1, the covariance."""
+
+    form: str  # dense or sparse
+    first_fraction_bits: int  # of round 0, whose sums are larger
+
+    def fraction_bits_of(self, iteration: int) -> int:
+        return self.fraction_bits if iteration else self.first_fraction_bits
+
+    @property
+    def resolutions(self) -> tuple[float, float]:
+        """Each entry is rounded by itself, so that a record moves the rounded part farther: the noise covers that."""
+        return 2.0**-self.first_fraction_bits, 2.0**-self.fraction_bits
+
+
+class CovarianceMasked(Scheme):
+    name = "covariance-masked"
+    title = "Noisy averages and covariances through a masked sum"
+    source = "Keyhole: McSherry and Mironov 2009, carried by the masked sum of Hua, Xia, Zhong 2015"
+    unit = "rating added or removed, or a user (unit_of)"
+    claims = (
+        "No server alone learns a rating: the recommender sees noisy sums over all users, the third party uniform "
+        "numbers. Users add the noise in shares (in the sparse form the recommender where nobody adds). What is "
+        "published has the (ε, δ) that the budget θ buys; against k colluding users it keeps the noise of the others. "
+        "In the sparse form supports are open, and θ does not hold towards users, who are told exact numbers of raters."
+    )
+    known_weaknesses = ("support", "single-contributor", "known-shares", "unmasking")
+    leakage: ClassVar[tuple[Leak, ...]] = (
+        Leak("recommender", "Join", "items", "sparse form: which items each user rated; dense form: nothing"),
+        Leak("recommender", "PartTotal", "iteration", "the number of the iteration"),
+        Leak("recommender", "PartTotal", "values", "the noisy sums over all users, once unmasked"),
+        Leak("third_party", "MaskedPart", "iteration", "the number of the iteration"),
+        Leak("third_party", "MaskedPart", "items", "sparse form: which items each user rated; dense form: nothing"),
+        Leak("third_party", "MaskedPart", "values", "uniform ring elements", uniform=True),
+        Leak("third_party", "OpenPairs", "iteration", "the number of the iteration"),
+        Leak("third_party", "OpenPairs", "covered", "which items have the largest noisy counts"),
+        Leak("user", "MaskWelcome", "mask_key", "its own masks"),
+        Leak("user", "MaskWelcome", "counts", "sparse form: how many users rated each of its items"),
+        Leak("user", "PublishedAverages", "iteration", "the number of the iteration"),
+        Leak("user", "PublishedAverages", "averages", "the published, noisy item averages"),
+        Leak("user", "PublishedAverages", "covered", "which items have the largest noisy counts"),
+        Leak("user", "PublishedAverages", "counts", "sparse form: how many users rated both items of its pairs"),
+        Leak("user", "CovarianceFactors", "factors", "the published factors of the noisy covariance"),
+        Leak("user", "CovariancePairs", "covariances", "the published, noisy covariances of all covered items"),
+        Leak("user", "CovariancePairs", "weights", "the published, noisy weights of all covered items"),
+    )
+    permits: ClassVar[dict[str, str]] = {"recommender": "aggregate", "third_party": "nothing", "user": "aggregate"}
+    messages = (
+        Hello,
+        Join,
+        MaskWelcome,
+        MaskedPart,
+        PartTotal,
+        OpenPairs,
+        PublishedAverages,
+        CovarianceFactors,
+        CovariancePairs,
+    )
+    servers = (THIRD_PARTY, RECOMMENDER)  # the third party speaks first
+    flags = frozenset({"epsilon", "wire", "ring_bits"})
+    params_class = MaskedCovarianceParams
+    factorizes = False
+    rounds = 2
+    trust: ClassVar[dict[str, str]] = {"recommender": "covariance", "masked": name}
+    options: ClassVar[dict[str, Any]] = {**OPTIONS, "items": None, "form": DENSE}
+
+    def make_params(
+        self,
+        shape: Shape,
+        *,
+        form: str = DENSE,
+        items: int | None = None,
+        ring_bits: int | None = None,
+        **settings: Any,
+    ) -> tuple[Params, list[str]]:
+        require(form in FORMS, f"form must be one of {', '.join(FORMS)}, not {form!r}.")
+        if items is None:  # neighbours are published pair by pair, to every user
+            few = form == DENSE or settings.get("predictor") == "knn"
+            items = min(FEW_ITEMS, shape.n_items) if few else 0
+        chosen = {name: settings.pop(name) for name in OPTIONS if name in settings}
+        base, notes = super().make_params(shape, ring_bits=64, **settings)
+        trusted = covariance_params(base, shape.step, items=items, **chosen)
+        params = MaskedCovarianceParams(**dataclasses.asdict(trusted), form=form, first_fraction_bits=0)
+        made, ring_notes = with_ring(params, ring_bits)
+        return made, [*notes, *warnings(made), *ring_notes]
+
+    def make_role(self, party: str, setting: Setting, tape: Tape, inputs: UserInput | None) -> Role:
+        from protocol.schemes.covariance import covariance_masked_roles as roles
+
+        role = role_of(party)
+        if role == RECOMMENDER:
+            return roles.MaskedCovarianceRecommender(setting, tape)
+        if role == THIRD_PARTY:
+            return roles.PartHolder(setting)
+        assert inputs is not None
+        return roles.MaskedCovarianceUser(setting, tape, inputs)
+
+    def max_frame(self, params: Params) -> int:
+        assert isinstance(params, MaskedCovarianceParams)
+        rounds = max(round_length(params, 1), round_length(params, 2))
+        return 256 + 16 * params.n_items + 8 * rounds + 4 * params.items * params.rank
+
+    def unprotected(self, params: Params) -> tuple[Scheme, Params]:
+        """What a trusted recommender would make of it without noise."""
+        assert isinstance(params, MaskedCovarianceParams)
+        values = {field.name: getattr(params, field.name) for field in dataclasses.fields(CovarianceParams)}
+        return Covariance(), CovarianceParams(**values | {"scheme": Covariance.name, "epsilon": math.inf})
+
+    def sizes_vary(self, params: Params) -> bool:
+        """The noise decides which items are covered, and with them how many pairs of a user."""
+        assert isinstance(params, MaskedCovarianceParams)
+        return params.form == SPARSE and params.items < params.n_items
+
+    def formula(self, params: Params, course: Course) -> Iterator[Flow]:
+        assert isinstance(params, MaskedCovarianceParams)
+        up, down = ("user", RECOMMENDER), (RECOMMENDER, "user")
+        across, back = ("user", THIRD_PARTY), (THIRD_PARTY, RECOMMENDER)
+        sizes, users, sparse = Sizes(params), course.users, params.form == SPARSE
+        n = course.supports if sparse else 0 * course.supports
+        cells = course.cells if course.cells is not None else np.minimum(course.supports, params.items)
+        for way in (up, down, across):
+            yield Flow(SETUP, *way, "Hello", users, HELLO_FRAME)
+        yield Flow(SETUP, *back, "Hello", 1, HELLO_FRAME)
+        yield Flow(SETUP, *up, "Join", users, frame_size(1, sizes.items(n)))
+        yield Flow(SETUP, *down, "MaskWelcome", users, frame_size(1, sizes.digest, sizes.counts(n)))
+        pairs = cells * (cells + 1) / 2 if sparse else 0 * course.supports
+        for t in (0, 1):
+            whole = round_length(params, t + 1)
+            rows = (2 + 2 * n if t == 0 else 2 * pairs) if sparse else whole
+            part = frame_size(t + 1, uint_size(t), sizes.items(n), sizes.ring(rows))
+            yield Flow(t, *across, "MaskedPart", users, part)
+            yield Flow(t, *back, "PartTotal", 1, frame_size(t + 1, uint_size(t), sizes.ring(whole)))
+        averages = (sizes.floats(params.n_items), sizes.items(params.items), sizes.floats(pairs))
+        yield Flow(SETUP, *back[::-1], "Hello", 1, HELLO_FRAME)
+        opened = frame_size(1, uint_size(1), sizes.items(params.items))
+        yield Flow(1, *back[::-1], "OpenPairs", 1, opened)
+        yield Flow(1, *down, "PublishedAverages", users, frame_size(2, uint_size(1), *averages))
+        yield Flow(SETUP, *down, *self._published(params, sizes, users))
+
+    def _published(self, params: MaskedCovarianceParams, sizes: Sizes, users: Amount) -> tuple[str, Amount, Amount]:
+        if params.predictor == "svd":
+            return "CovarianceFactors", users, frame_size(3, sizes.floats(params.items * params.rank))
+        triangle = sizes.floats(packing.packed_length(params.items))
+        return "CovariancePairs", users, frame_size(3, triangle, triangle)
+
+    def account(self, params: Params, recommender_tape: Tape, shape: Shape) -> dict[str, Any]:
+        """To whoever sees what is published, and to a server with half of the users, who know their shares."""
+        from protocol.schemes.composition import gaussian_epsilon  # not needed by any role
+
+        assert isinstance(params, MaskedCovarianceParams)
+        found = account(params)
+        if math.isinf(params.epsilon):
+            return found
+        whose = "of all users" if params.form == DENSE else "of those who rated an item or a pair"
+        towards = "" if params.form == DENSE else "; not towards users, who are told exact numbers of raters"
+        found["method"] = (
+            f"all noisy sums together, for one {params.unit_of} added or removed, rounding included, to whoever knows "
+            f"no share of the noise {whose}{towards}"
+        )
+        if params.gaussian and params.form == DENSE:  # who knows k of n shares faces (n − k)/n of the variance
+            found["half_of_users_collude"] = gaussian_epsilon(gaussian_mu(params) * math.sqrt(2), DELTA)
+        return found
+
+
+def with_ring(params: MaskedCovarianceParams, ring_bits: int | None) -> tuple[MaskedCovarianceParams, list[str]]:
+    """With as few ring bits as do (or those asked for), and as many fraction bits as they leave.
+
+    They do if no sum wraps, and if rounding moves a sum little farther than the record itself.
+    """
+    for bits in (32, 64) if ring_bits is None else (ring_bits,):
+        chosen = _fitted(params, bits)
+        if chosen is None or (ring_bits is None and bits == 32 and not _is_fine(chosen)):
+            continue
+        note = "32 ring bits would wrap, or leave too few fraction bits, so this run uses 64."
+        return chosen, [note] if bits == 64 and ring_bits is None else []
+    words = f"A sum of {params.n_users} users could wrap mod 2^{bits} with {LEAST_FRACTION_BITS} fraction bits"
+    raise BadInput(f"{words}: raise epsilon, or use a wider ring (--ring-bits).")
+
+
+def _fitted(params: MaskedCovarianceParams, bits: int) -> MaskedCovarianceParams | None:
+    """The most fraction bits of both rounds: what is rounded more coarsely needs more noise, which needs more room."""
+    fitted = dataclasses.replace(params, ring_bits=bits)
+    for field, iteration in (("first_fraction_bits", 0), ("fraction_bits", 1)):
+        for number in range(MOST_FRACTION_BITS, LEAST_FRACTION_BITS - 1, -1):
+            changes: dict[str, Any] = {field: number}
+            fitted = dataclasses.replace(fitted, **changes)
+            if _room(fitted, bits, iteration) >= number:
+                break
+        else:
+            return None
+    return fitted
+
+
+def _is_fine(params: MaskedCovarianceParams) -> bool:
+    slack = rounded(params, 2, params.items**2)
+    return slack <= MOST_SLACK * covariance_sensitivity(params, 0.0).count
+
+
+def _room(params: MaskedCovarianceParams, bits: int, iteration: int) -> int:
+    """Σ parts + noise ≤ n · largest part + q; each user rounds twice, as the bound of `fixedpoint` allows for."""
+    largest = largest_entries(params)[iteration]
+    reach = 0.0 if math.isinf(params.epsilon) else reach_of(params, iteration + 1, WRAP_PROBABILITY / 2)
+    most = float(np.max(params.n_users * largest + reach))
+    return most_fraction_bits(bits, most / (2 * params.n_users), params.n_users, 0.0)

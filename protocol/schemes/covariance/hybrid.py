@@ -1,0 +1,127 @@
+"""`hybrid`: ratings perturbed by their users, then noisy covariances of these (randomized perturbation and DP, 2017).
+
+    user -> recommender    PerturbedRatings      its items in the clear; r' = r + v, v ~ U[−γ, γ], drawn once
+    recommender            the course of `covariance` on r', with Laplace noise for the wider range of r'
+    recommender -> user    NeighbourModel        the noisy average of every item; covariances with the user's nearest
+
+Uniform noise of bounded width has no ε: two ratings that differ by more than 2γ have disjoint supports, and any r' near
+an end of its range rules ratings out. What is published has one, as in `covariance`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from protocol.arithmetic.ring import Label
+from protocol.arithmetic.tape import Tape, _unit_interval, keystream
+from protocol.attendance import Course
+from protocol.errors import Reason
+from protocol.params import Params
+from protocol.party.role import RECOMMENDER, Effects, Role, Send, UserInput, expect, require, role_of
+from protocol.schemes.base import Leak, Scheme, Setting, Shape
+from protocol.schemes.covariance.covariance import TOLD, Covariance, CovarianceRecommender, HandingUser
+from protocol.schemes.covariance.options import HYBRID_OPTIONS, CovarianceParams, HybridParams, hybrid_params
+from protocol.wire.framing import Sizes, frame_size
+from protocol.wire.messages import Hello, Message, NeighbourModel, PerturbedRatings
+
+Floats = npt.NDArray[np.float64]
+
+ROUNDING = 1 + 1e-6  # of float32, beyond the range of r'
+
+
+class Hybrid(Covariance):
+    name = "hybrid"
+    title = "Perturbed ratings, then noisy covariances of them"
+    source = "randomized perturbation and differential privacy, 2017"
+    unit = "perturbed rating added or removed, all releases together"
+    claims = (
+        "Every rating leaves its user with uniform noise on [−γ, γ], claimed to hide it from the recommender. The "
+        "averages and covariances that are published carry Laplace noise, claimed to give ε-differential privacy."
+    )
+    known_weaknesses: ClassVar[tuple[str, ...]] = ("support", "uniform-noise")
+    leakage: ClassVar[tuple[Leak, ...]] = (
+        Leak("recommender", "PerturbedRatings", "items", "which items each user rated"),
+        Leak("recommender", "PerturbedRatings", "values", "every rating within ±γ"),
+        *TOLD,
+    )
+    permits: ClassVar[dict[str, str]] = {"recommender": "noisy-individual", "user": "aggregate"}
+    messages: ClassVar[tuple[type, ...]] = (Hello, PerturbedRatings, NeighbourModel)
+    params_class: ClassVar[type[Params]] = HybridParams
+    trust: ClassVar[dict[str, str]] = {}
+    options = HYBRID_OPTIONS
+
+    def add_options(self, base: Params, shape: Shape, chosen: dict[str, Any]) -> CovarianceParams:
+        return hybrid_params(base, **chosen)
+
+    def make_role(self, party: str, setting: Setting, tape: Tape, inputs: UserInput | None) -> Role:
+        if role_of(party) == RECOMMENDER:
+            return HybridRecommender(setting, tape)
+        assert inputs is not None
+        return PerturbingUser(setting, tape, inputs)
+
+    def upload(self, params: CovarianceParams, sizes: Sizes, course: Course) -> tuple[str, Any, Any]:
+        n = course.supports
+        return "PerturbedRatings", course.users, frame_size(1, sizes.items(n), sizes.floats(n))
+
+    def unprotected(self, params: Params) -> tuple[Scheme, Params]:
+        assert isinstance(params, HybridParams)
+        return self, dataclasses.replace(params, epsilon=math.inf, gamma=0.0)
+
+    def account(self, params: Params, recommender_tape: Tape, shape: Shape) -> dict[str, Any]:
+        found = super().account(params, recommender_tape, shape)
+        assert isinstance(params, HybridParams)
+        words = (
+            "to the recommender nothing finite: uniform noise has disjoint supports"
+            if params.gamma
+            else "to the recommender nothing: γ = 0, so it sees every rating"
+        )
+        method = found["method"].replace("the recommender sees every rating itself", words)
+        return found | {"method": method, "to_recommender": math.inf, "gamma": params.gamma}
+
+
+class PerturbingUser(HandingUser):
+    def __init__(self, setting: Setting, tape: Tape, inputs: UserInput) -> None:
+        super().__init__(setting, inputs)
+        assert isinstance(setting.params, HybridParams)
+        self._noise = perturbation(setting.params, tape, len(inputs.items))
+        if not setting.params.own_ratings:
+            self.used = perturbed(setting.params, tape, inputs.ratings)
+
+    def start(self) -> Effects:
+        items, reals = self.inputs.items, self.setting.reals
+        rating = reals.mark(self.inputs.ratings[:, None], Label("rating", 0, items))
+        noise = reals.mark(self._noise[:, None], Label("perturbation", 0, items, np.ones(len(items), np.uint32)))
+        return [Send(RECOMMENDER, PerturbedRatings(items, reals.narrow(reals.add(rating, noise))))]
+
+
+class HybridRecommender(CovarianceRecommender):
+    def opened(self, message: Message) -> tuple[npt.NDArray[np.uint32], Floats]:
+        params, reals = self.params, self.setting.reals
+        assert isinstance(params, HybridParams)
+        sent = expect(message, PerturbedRatings)
+        require(len(sent.values) == len(sent.items), Reason.WRONG_LENGTH)
+        most = max(abs(params.rating_min - params.gamma), abs(params.rating_max + params.gamma))
+        require(reals.within(sent.values, ROUNDING * most), Reason.OUT_OF_RANGE)
+        return sent.items, within_reach(params, reals.open(reals.widen(sent.values)).reshape(-1))
+
+
+def perturbation(params: HybridParams, tape: Tape, count: int) -> Floats:
+    """v ~ U[−γ, γ], one for each rating, drawn once."""
+    words = np.frombuffer(keystream(tape.key("perturbation"), 8 * count, "uniform"), "<u8")
+    return params.gamma * (2 * _unit_interval(words) - 1)
+
+
+def perturbed(params: HybridParams, tape: Tape, ratings: Floats) -> Floats:
+    """r' = r + v, as float32 numbers: that is how they travel."""
+    return within_reach(params, (ratings + perturbation(params, tape, len(ratings))).astype(np.float32))
+
+
+def within_reach(params: HybridParams, received: npt.NDArray[np.floating]) -> Floats:
+    """r' as the recommender uses it: rounding may have led beyond the range for which the noise is made."""
+    low, high = params.rating_min - params.gamma, params.rating_max + params.gamma
+    return np.minimum(np.maximum(received.astype(np.float64), low), high)

@@ -1,0 +1,63 @@
+"""All that is made of the noisy sums, and the whole course for a party that holds the ratings."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from protocol.arithmetic.tape import Tape
+from protocol.schemes.covariance.averages import Averages, averages_of
+from protocol.schemes.covariance.options import CovarianceParams
+from protocol.schemes.covariance.parts import covered_places
+from protocol.schemes.covariance.predicting import by_factors, by_neighbours, known_of, neighbourhood
+from protocol.schemes.covariance.round_noise import noise_for
+from protocol.schemes.covariance.similarity import Similarity, item_factors, similarity_of
+from protocol.schemes.covariance.totals import Book, first_total, second_total
+
+Floats = npt.NDArray[np.float64]
+Ids = npt.NDArray[np.integer]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Model:
+    """Everything that may be published. With kNN there are no factors."""
+
+    averages: Averages
+    similarity: Similarity
+    factors: Floats | None  # V, a row for each covered item
+
+    def matrix(self) -> Floats:
+        """A row for each item: MAvg, then its factors, or its covariances; zeros where it is not covered."""
+        published = self.similarity.covariances if self.factors is None else self.factors
+        whole = np.zeros((len(self.averages.item_means), 1 + published.shape[1]))
+        whole[:, 0] = self.averages.item_means
+        whole[self.averages.covered, 1:] = published
+        return whole
+
+
+def model_of(params: CovarianceParams, averages: Averages, second: Floats) -> Model:
+    """From the noisy sums of round 2."""
+    similarity = similarity_of(params, averages, second)
+    factors = item_factors(params, averages, similarity) if params.predictor == "svd" else None
+    return Model(averages, similarity, factors)
+
+
+def measured(params: CovarianceParams, book: Book, tape: Tape) -> Model:
+    """Both rounds by one party, who sees every rating and draws the noise."""
+    averages = averages_of(params, first_total(params, book) + noise_for(params, 1, tape))
+    sums = second_total(params, averages, book)
+    sums += noise_for(params, 2, tape, averages.spread)
+    return model_of(params, averages, sums)
+
+
+def predictions(params: CovarianceParams, model: Model, items: Ids, ratings: Floats, targets: Ids) -> Floats:
+    """What a user with these ratings makes of the model, not clipped to the range."""
+    known = known_of(params, model.averages)
+    if model.factors is not None:
+        return by_factors(known, model.factors, items, ratings, targets)
+    rows = np.unique(covered_places(known.covered, targets)[0])
+    around = neighbourhood(model.similarity, known.covered, items, params.neighbours, rows)
+    return by_neighbours(dataclasses.replace(known, covered=known.covered[rows]), around, items, ratings, targets)

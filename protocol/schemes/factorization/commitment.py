@@ -1,0 +1,130 @@
+"""Noise pre-commitment with α/β blinding, its three sides: η_j is fixed before the first iteration and nobody knows it.
+
+    recommender   deals committers i the blind β^i_j and the envelope H_j
+    user          τ^i_j = enc(η^i_j) + β^i_j                                   uniform without β
+    third party   τ~_j = α_j + Σ_i τ^i_j, keeps α_j                            (`SealHolder`)
+    recommender   τ^_j = τ~_j − Σ_i β^i_j = α_j + Σ_i enc(η^i_j)               uniform without α    (`unblind`)
+
+In every iteration the recommender puts τ^_j into the sum and the third party takes α_j out of it, so that exactly
+Σ enc(η^i_j) remains, whoever is online. If a committer fails, the item starts again with fresh H, β, shares AND α:
+two sums under one α would differ by the missing share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from protocol.arithmetic.ring import Ids, Ring, RingArray, everywhere
+from protocol.arithmetic.tape import Tape
+from protocol.errors import Reason
+from protocol.party.role import require
+from protocol.schemes.factorization.masked_sum import Part, contains, require_opened, require_rows, subset
+from protocol.wire.messages import OpenCommitment, SealedTotal
+
+
+def blind_rows(ring: Ring, key: bytes, run_id: bytes, attempt: int, n_items: int, dim: int) -> RingArray:
+    """β^i_j, one row for each item that the user commits to in this attempt."""
+    return ring.uniform(key, n_items, dim, run_id, "beta", attempt)
+
+
+def choose_committers(tape: Tape, attempt: int, items: Ids, users: list[int], wanted: int) -> dict[int, Ids]:
+    """`wanted` of the users for every item, spread evenly: a shuffled circle of users, one item after the other."""
+    order = np.argsort(tape.normal(1, len(users), "committers", attempt)[0], kind="stable")
+    circle = np.array(users, np.uint32)[order]
+    places = (np.arange(len(items))[:, None] * wanted + np.arange(wanted)) % len(users)
+    chosen = circle[places]  # one row per item; neighbours on the circle are distinct users
+    return {user: items[(chosen == user).any(axis=1)] for user in sorted(map(int, np.unique(chosen)))}
+
+
+def unblind(
+    ring: Ring, dim: int, total: SealedTotal, parts: Mapping[int, Part]
+) -> RingArray:
+    """τ^_j = τ~_j − Σ β^i_j for the sealed items; `parts` are the committers' items and blinds of that attempt."""
+    blinds = []
+    for items, rows in parts.values():
+        sealed = np.isin(items, total.items)
+        blinds.append((items[sealed], rows[sealed]))
+    return ring.subtract(total.values, ring.sum_by_item(blinds, total.items, dim))
+
+
+class SealHolder:
+    """The third party's side. It draws α per attempt and item, and never uses one twice."""
+
+    def __init__(self, ring: Ring, dim: int, n_users: int, n_items: int, tape: Tape) -> None:
+        self._ring = ring
+        self._dim = dim
+        self._n_users = n_users
+        self._n_items = n_items
+        self._tape = tape
+        self.attempt = 0
+        self.opening: OpenCommitment | None = None
+        self._parts: dict[int, Part] = {}
+        self._gone: set[int] = set()
+        self.seals = ring.zeros(n_items, dim)  # α_j of the sealed items
+        self.sealed = np.zeros(n_items, np.bool_)
+
+    def open(self, opening: OpenCommitment) -> None:
+        require(self.opening is None, Reason.WRONG_KIND)
+        require(opening.attempt == self.attempt, Reason.WRONG_ITERATION)
+        require(len(opening.counts) == len(opening.items), Reason.WRONG_LENGTH)
+        require(not len(opening.users) or opening.users[-1] < self._n_users, Reason.OUT_OF_RANGE)
+        require(not len(opening.items) or opening.items[-1] < self._n_items, Reason.UNKNOWN_ITEM)
+        require(everywhere(opening.counts >= 2), Reason.OUT_OF_RANGE)  # the share of a sole committer is the noise
+        require(not np.count_nonzero(self.sealed[opening.items]), Reason.UNKNOWN_ITEM)
+        self.opening = opening
+        self._parts = {
+            user: part
+            for user, part in self._parts.items()
+            if contains(opening.users, user) and subset(part[0], opening.items)
+        }
+
+    def add(self, user: int, attempt: int, items: Ids, values: RingArray) -> None:
+        require(0 <= user < self._n_users, Reason.UNKNOWN_SENDER)
+        require(attempt == self.attempt, Reason.WRONG_ITERATION)
+        require(user not in self._parts, Reason.DUPLICATE)
+        require_rows(self._ring, self._dim, self._n_items, items, values)
+        require_opened(self.opening, user, items)
+        self._parts[user] = (items, values)
+
+    def lose(self, user: int) -> None:
+        """This committer will not answer any more; what it has sent counts."""
+        self._gone.add(user)
+
+    @property
+    def complete(self) -> bool:
+        if self.opening is None:
+            return False
+        return all(int(user) in self._parts or int(user) in self._gone for user in self.opening.users)
+
+    def missing(self) -> list[int]:
+        """List the committers who have not answered, and still may."""
+        asked = [] if self.opening is None else self.opening.users.tolist()
+        return [user for user in asked if user not in self._parts and user not in self._gone]
+
+    @property
+    def committed(self) -> tuple[int, ...]:
+        """Who has, in this attempt."""
+        return tuple(self._parts)
+
+    def seal(self) -> SealedTotal:
+        """τ~_j of every item with all its committers. The others are absent and their sums are forgotten."""
+        assert self.opening is not None
+        opened = self.opening
+        held = np.concatenate([np.zeros(0, np.uint32), *(items for items, _ in self._parts.values())])
+        counts = np.bincount(np.searchsorted(opened.items, held), minlength=len(opened.items))
+        whole = counts == opened.counts
+        items = opened.items[whole]
+        sums = self._ring.sum_by_item(list(self._parts.values()), opened.items, self._dim)[whole]
+        alpha = self._draw(len(opened.items))[whole]
+        self.seals[items] = alpha
+        self.sealed[items] = True
+        total = SealedTotal(self.attempt, items, self._ring.add(alpha, sums))
+        self.attempt += 1
+        self.opening = None
+        self._parts = {}
+        return total
+
+    def _draw(self, rows: int) -> RingArray:
+        return self._ring.uniform(self._tape.key("alpha"), rows, self._dim, self.attempt)

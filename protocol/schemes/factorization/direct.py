@@ -1,0 +1,201 @@
+"""`direct`: the untrusted recommender without a third party (Hua, Xia, Zhong 2015, equation 13).
+
+Once, when everyone has joined:
+
+    recommender -> user    NoiseKeys       one key per item of the user: the envelope of η_j; the count of its raters
+
+One iteration t, one message each for all items of a user:
+
+    recommender -> user    ItemFactors     v_j(t)
+    user -> recommender    NoisyGradient   ∇ + η share + ρ, in the clear
+
+The η share is drawn once; all shares of an item sum to Laplace(0, b). Nothing hides the upload of one user, so ρ must
+protect it alone: every coordinate is Laplace(0, b), drawn by the user itself, with no envelope that the recommender
+could know. Without ρ (`rho` false, for the audit) the share cancels in the difference of two uploads.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from protocol.arithmetic.noise import laplace, noise_share
+from protocol.arithmetic.reals import RealArray
+from protocol.arithmetic.ring import everywhere
+from protocol.arithmetic.tape import Tape, exponential
+from protocol.attendance import Course
+from protocol.errors import Reason
+from protocol.params import Params
+from protocol.party.role import (
+    RECOMMENDER,
+    Effects,
+    Role,
+    Send,
+    UserInput,
+    expect,
+    require,
+    role_of,
+    user_index,
+    user_name,
+)
+from protocol.schemes.base import DELTA, Leak, Scheme, Setting, Shape
+from protocol.schemes.factorization.plain import Plain, PlainRecommender, two_party_formula
+from protocol.schemes.factorization.static_users import FACTOR_LIMIT, JoiningUser
+from protocol.wire.framing import Flow
+from protocol.wire.messages import Finish, Hello, ItemFactors, Join, Message, NoiseKeys, NoisyGradient, Publication
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DirectParams(Params):
+    rho: bool  # whether users add their own ρ
+
+
+class Direct(Scheme):
+    name = "direct"
+    title = "Noisy gradients straight to the recommender"
+    source = "Hua, Xia, Zhong 2015, equation 13"
+    unit = "rating value, per release"
+    claims = (
+        "No third party: every upload carries Laplace noise of scale 2Δ√d/ε that its user drew, and a share of the "
+        "objective noise; claimed to give ε-differential privacy per release."
+    )
+    known_weaknesses = (
+        "known-envelope",
+        "known-shares",
+        "composition",
+        "support",
+        "single-contributor",
+        "released-sums",
+        "reacting-user-factors",
+    )
+    leakage = (
+        Leak("recommender", "Join", "items", "which items each user rated"),
+        Leak("recommender", "NoisyGradient", "iteration", "the number of the iteration"),
+        Leak("recommender", "NoisyGradient", "values", "each user's noisy gradient for each rated item"),
+        Leak("user", "NoiseKeys", "floors", "how many users rated each of its items"),
+        Leak("user", "NoiseKeys", "item_keys", "the objective noise envelopes of its items"),
+        Leak("user", "ItemFactors", "iteration", "the number of the iteration"),
+        Leak("user", "ItemFactors", "floors", "always empty here"),
+        Leak("user", "ItemFactors", "factors", "the item factors, and so the noisy sums, of its items"),
+        Leak("user", "Publication", "iteration", "that no iteration follows"),
+        Leak("user", "Publication", "factors", "the item factors of all items, made of the noisy sums"),
+        Leak("user", "Finish", "iteration", "that the run ended"),
+    )
+    permits: ClassVar[dict[str, str]] = {"recommender": "noisy-individual", "user": "aggregate"}
+    messages = (Hello, Join, NoiseKeys, ItemFactors, NoisyGradient, Finish, Publication)
+    servers = (RECOMMENDER,)
+    flags = frozenset({"epsilon", "no_rho", "factor_bits", "publish"})
+    params_class = DirectParams
+    options: ClassVar[dict[str, Any]] = {**Plain.options, "rho": True}
+
+    def make_params(self, shape: Shape, *, rho: bool = True, **settings: Any) -> tuple[DirectParams, list[str]]:
+        # nothing is summed mod P here; the widest ring keeps its limits out of the way
+        params, notes = super().make_params(shape, ring_bits=64, **settings)
+        return DirectParams(**dataclasses.asdict(params), rho=rho), notes
+
+    def make_role(self, party: str, setting: Setting, tape: Tape, inputs: UserInput | None) -> Role:
+        if role_of(party) == RECOMMENDER:
+            return DirectRecommender(setting, tape)
+        assert inputs is not None
+        return DirectUser(setting, tape, inputs)
+
+    def max_frame(self, params: Params) -> int:
+        # per item a key and a count, or a vector
+        return 128 + params.n_items * (36 + 4 * params.dim)
+
+    def formula(self, params: Params, course: Course) -> Iterator[Flow]:
+        return two_party_formula(params, course, "NoisyGradient", welcome="NoiseKeys")
+
+    def account(self, params: Params, recommender_tape: Tape, shape: Shape) -> dict[str, Any]:
+        """What T uploads tell the recommender of one rating, for a u_i that did not react to it."""
+        from protocol.schemes import composition  # not needed by any role
+
+        assert isinstance(params, DirectParams)
+        claim, releases = params.epsilon, params.iterations
+        if math.isinf(claim) or not params.rho:
+            words = "no noise (ε = ∞)" if math.isinf(claim) else "without ρ the difference of two uploads has no noise"
+            return {"epsilon": math.inf, "delta": DELTA, "method": f"{words}, so nothing bounds what is released"}
+        tight = composition.tight_laplace(claim, params.dim, releases, DELTA)
+        return {
+            "epsilon": tight,
+            "delta": DELTA,
+            "method": f"to the recommender: {releases} uploads of one rating's gradient, each with a ρ that its user "
+            "drew, through the privacy loss distribution; the constant objective noise is not counted on",
+            "claimed": claim,
+            "releases": releases,
+            "basic": composition.basic_composition(claim, releases),
+            "advanced": composition.advanced_composition(claim, releases, DELTA),
+            "tight": tight,
+        }
+
+
+class DirectUser(JoiningUser):
+    def __init__(self, setting: Setting, tape: Tape, inputs: UserInput) -> None:
+        super().__init__(setting, tape, inputs)
+        assert isinstance(setting.params, DirectParams)
+        self.with_rho = setting.params.rho
+        self.objective_share: RealArray | None = None  # made once
+
+    def receive(self, sender: str, message: Message) -> Effects:
+        if isinstance(message, (Publication, Finish)):
+            return self.finish(sender, message)
+        expect(message, NoiseKeys, ItemFactors)
+        require(sender == RECOMMENDER, Reason.UNKNOWN_SENDER)
+        return self._prepare(message) if isinstance(message, NoiseKeys) else self._answer(message)
+
+    def _prepare(self, dealt: NoiseKeys) -> Effects:
+        n_items, dim = len(self.inputs.items), self.params.dim
+        require(self.objective_share is None, Reason.WRONG_KIND)
+        require(len(dealt.floors) == n_items and len(dealt.item_keys) == n_items, Reason.WRONG_LENGTH)
+        require(everywhere(dealt.floors >= 1), Reason.OUT_OF_RANGE)
+        envelope = exponential(dealt.item_keys, dim, "eta", 0)
+        normal = self.tape.normal(n_items, dim, "eta", 0)
+        share = noise_share(self.params.noise_scale, envelope, dealt.floors, normal)
+        self.objective_share = self.setting.reals.mark(share, self.label("eta", 0, dealt.floors))
+        return []
+
+    def _answer(self, offer: ItemFactors) -> Effects:
+        require(self.objective_share is not None, Reason.WRONG_KIND)
+        require(len(offer.floors) == 0, Reason.WRONG_LENGTH)
+        factors = self.check_factors(offer.iteration, offer.factors)
+        assert self.objective_share is not None
+        reals, t = self.setting.reals, offer.iteration
+        parts = [reals.mark(self.step(t, factors), self.label("gradient", t)), self.objective_share]
+        if self.with_rho:
+            noise = laplace(self.tape, self.params.noise_scale, *factors.shape, "rho", t)
+            parts.append(reals.mark(noise, self.label("rho", t, np.ones(len(factors), np.uint32))))
+        return [Send(RECOMMENDER, NoisyGradient(t, reals.narrow(reals.add(*parts))))]
+
+
+class DirectRecommender(PlainRecommender):
+    """Sums what it receives in the order of users and moves V, as `plain` does; it cannot tell noise from gradient."""
+
+    def welcome(self) -> list[Send]:
+        keys = [self.tape.key("item", item) for item in range(self.params.n_items)]
+        counts = self.n_raters.astype(np.uint32)
+        return [
+            Send(user_name(user), NoiseKeys(counts[items], tuple(keys[item] for item in items)))
+            for user, items in self.supports.items()
+        ]
+
+    def receive(self, sender: str, message: Message) -> Effects:
+        if isinstance(message, Join):
+            return self.join(sender, message)
+        upload = expect(message, NoisyGradient)
+        user = user_index(sender)
+        require(user in self.supports, Reason.UNKNOWN_SENDER)
+        require(upload.iteration == self.iteration, Reason.WRONG_ITERATION)
+        require(user not in self._gradients, Reason.DUPLICATE)
+        require(len(upload.values) == len(self.supports[user]), Reason.WRONG_LENGTH)
+        # an honest value is below 2 C + 107 b: the noise has no bound of its own but what 52 random bits reach
+        require(self.setting.reals.within(upload.values, FACTOR_LIMIT), Reason.OUT_OF_RANGE)
+        self._gradients[user] = self.setting.reals.widen(upload.values)
+        if len(self._gradients) < len(self.supports):
+            return []
+        self._finish_iteration()
+        return self.next_iteration()

@@ -1,0 +1,148 @@
+"""`plain`: the unprotected baseline. Users send their gradients in the clear to the recommender."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from protocol.arithmetic.reals import RealArray
+from protocol.arithmetic.tape import Tape
+from protocol.attendance import Course
+from protocol.errors import Reason
+from protocol.params import Params
+from protocol.party.role import (
+    RECOMMENDER,
+    Effects,
+    Role,
+    Send,
+    UserInput,
+    expect,
+    require,
+    role_of,
+    user_index,
+    user_name,
+    users_without,
+)
+from protocol.schemes.base import Leak, Scheme, Setting
+from protocol.schemes.factorization.static_users import JoiningRecommender, JoiningUser
+from protocol.wire.framing import HELLO_FRAME, Flow, Sizes, bin_size, frame_size, uint_size
+from protocol.wire.messages import SETUP, Finish, Gradient, Hello, ItemFactors, Join, Message, Publication
+
+
+class Plain(Scheme):
+    name = "plain"
+    title = "Unprotected matrix factorization"
+    source = "Hua, Xia, Zhong 2015, section 3.1"
+    unit = "none"
+    claims = "Nothing is protected: the recommender sees every gradient, and from two of them the ratings."
+    known_weaknesses = ("support", "difference-attack", "rating-inference", "released-sums", "single-contributor")
+    leakage = (
+        Leak("recommender", "Join", "items", "which items each user rated"),
+        Leak("recommender", "Gradient", "iteration", "the number of the iteration"),
+        Leak("recommender", "Gradient", "values", "each user's exact gradient for each rated item"),
+        Leak("user", "ItemFactors", "iteration", "the number of the iteration"),
+        Leak("user", "ItemFactors", "floors", "always empty here"),
+        Leak("user", "ItemFactors", "factors", "the item factors of the user's own items"),
+        Leak("user", "Publication", "iteration", "that no iteration follows"),
+        Leak("user", "Publication", "factors", "the item factors of all items"),
+        Leak("user", "Finish", "iteration", "that the run ended"),
+    )
+    permits: ClassVar[dict[str, str]] = {"recommender": "exact-individual", "user": "exact-individual"}
+    messages = (Hello, Join, ItemFactors, Gradient, Finish, Publication)
+    servers = (RECOMMENDER,)
+    flags = frozenset({"factor_bits", "publish"})
+    options: ClassVar[dict[str, Any]] = {
+        "learning_rate": 2.0**-5,
+        "user_regularisation": 0.001,
+        "item_regularisation": 0.001,
+        "clip": None,
+        "profile_ridge": None,
+    }
+
+    def make_role(self, party: str, setting: Setting, tape: Tape, inputs: UserInput | None) -> Role:
+        if role_of(party) == RECOMMENDER:
+            return PlainRecommender(setting, tape)
+        assert inputs is not None
+        return PlainUser(setting, tape, inputs)
+
+    def max_frame(self, params: Params) -> int:
+        return 128 + params.n_items * (4 + 4 * params.dim)
+
+    def formula(self, params: Params, course: Course) -> Iterator[Flow]:
+        return two_party_formula(params, course, "Gradient")
+
+
+def two_party_formula(params: Params, course: Course, answer: str, welcome: str = "") -> Iterator[Flow]:
+    """Hello, Join, perhaps something that is dealt once, then factors down and vectors up in every iteration."""
+    up, down, sizes, n = ("user", "recommender"), ("recommender", "user"), Sizes(params), course.supports
+    yield Flow(SETUP, *up, "Hello", course.users, HELLO_FRAME)
+    yield Flow(SETUP, *up, "Join", course.users, frame_size(1, sizes.items(n)))
+    yield Flow(SETUP, *down, "Hello", course.users, HELLO_FRAME)
+    if welcome:
+        yield Flow(SETUP, *down, welcome, course.users, frame_size(1, sizes.counts(n), sizes.keys(n)))
+    first = 2 if welcome else 1
+    for t, turn in enumerate(course.turns):
+        number = uint_size(t)
+        yield Flow(t, *down, "ItemFactors", turn.invited, frame_size(first + t, number, bin_size(0), sizes.factors(n)))
+        yield Flow(t, *up, answer, turn.contributors, frame_size(2 + t, number, sizes.floats(n)))
+    last = params.iterations
+    published = frame_size(first + last, uint_size(last), sizes.published(n))
+    yield Flow(last, *down, "Publication", course.finished, published)
+    yield Flow(last, *down, "Finish", course.finished, frame_size(first + last + 1, uint_size(last)))
+
+
+class PlainUser(JoiningUser):
+    def receive(self, sender: str, message: Message) -> Effects:
+        if isinstance(message, (Publication, Finish)):
+            return self.finish(sender, message)
+        offer = expect(message, ItemFactors)
+        require(sender == RECOMMENDER, Reason.UNKNOWN_SENDER)
+        require(len(offer.floors) == 0, Reason.WRONG_LENGTH)
+        factors = self.check_factors(offer.iteration, offer.factors)
+        reals = self.setting.reals
+        gradients = reals.mark(self.step(offer.iteration, factors), self.label("gradient", offer.iteration))
+        return [Send(RECOMMENDER, Gradient(offer.iteration, reals.narrow(gradients)))]
+
+
+class PlainRecommender(JoiningRecommender):
+    def __init__(self, setting: Setting, tape: Tape) -> None:
+        super().__init__(setting, tape)
+        self._gradients: dict[int, RealArray] = {}
+
+    def open_iteration(self) -> list[Send]:
+        factors = self.outgoing_factors()
+        no_floors = np.zeros(0, np.uint32)
+        return [
+            Send(user_name(user), ItemFactors(self.iteration, no_floors, factors[items]))
+            for user, items in self.supports.items()
+        ]
+
+    def awaited(self) -> Sequence[str]:
+        return super().awaited() or users_without(self.params.n_users, self._gradients)
+
+    def receive(self, sender: str, message: Message) -> Effects:
+        if isinstance(message, Join):
+            return self.join(sender, message)
+        gradient = expect(message, Gradient)
+        user = user_index(sender)
+        require(user in self.supports, Reason.UNKNOWN_SENDER)
+        require(gradient.iteration == self.iteration, Reason.WRONG_ITERATION)
+        require(user not in self._gradients, Reason.DUPLICATE)
+        require(len(gradient.values) == len(self.supports[user]), Reason.WRONG_LENGTH)
+        require(self.setting.reals.within(gradient.values, 2.001 * self.params.clip), Reason.OUT_OF_RANGE)
+        self._gradients[user] = self.setting.reals.widen(gradient.values)
+        if len(self._gradients) < len(self.supports):
+            return []
+        self._finish_iteration()
+        return self.next_iteration()
+
+    def _finish_iteration(self) -> None:
+        """Σ_i in the order of users, whatever the order of arrival: float addition is not associative."""
+        parts = [(items, self._gradients[user]) for user, items in self.supports.items()]
+        rated = np.flatnonzero(self.n_raters).astype(np.uint32)
+        sums = self.setting.reals.sum_by_item(parts, rated, self.params.n_items)
+        self.last_invited = self.last_contributors = tuple(self.supports)
+        self._gradients = {}
+        self.move(rated, self.setting.reals.open(sums))

@@ -1,0 +1,232 @@
+"""What the factorization schemes with static users share: joining, the user's step, the recommender's step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from protocol.arithmetic.factors import (
+    Matrix,
+    Vector,
+    first_factors,
+    item_gradients,
+    prediction_errors,
+    step_items,
+    step_user,
+)
+from protocol.arithmetic.ring import Ids, Label, everywhere
+from protocol.arithmetic.tape import Tape
+from protocol.errors import Aborted, Reason
+from protocol.params import Params
+from protocol.party.profile import fit_profile, predict
+from protocol.party.role import (
+    RECOMMENDER,
+    Done,
+    Effects,
+    FactorizingRecommender,
+    FactorizingUser,
+    Send,
+    UserInput,
+    expect,
+    require,
+    user_index,
+    user_name,
+    users_without,
+)
+from protocol.schemes.base import Setting
+from protocol.wire.messages import SETUP, Event, Finish, Gone, Join, Message, Publication
+
+FACTOR_LIMIT = 2.0**60  # far inside float32, and a product of two factors stays far inside float64
+HALF_LIMIT = 65504.0  # the largest number of float16
+
+
+def factor_limit(params: Params) -> float:
+    """No |v| may be larger: users could not be sent it."""
+    return HALF_LIMIT if params.factor_bits == 16 else FACTOR_LIMIT
+
+
+def as_sent(item_factors: Matrix, params: Params) -> npt.NDArray[np.float32]:
+    """v_j as users see it: rounded to float32, or to float16."""
+    narrow = np.float16 if params.factor_bits == 16 else np.float32
+    return item_factors.astype(narrow).astype(np.float32, copy=False)
+
+
+def publication(params: Params, factors: npt.NDArray[np.float32], supports: Mapping[int, Ids]) -> list[Send]:
+    """Write to each of these users what is published; all items are one message for everybody."""
+    everything = Publication(params.iterations, factors)
+    return [
+        Send(user_name(user), everything if params.publish == "all" else Publication(params.iterations, factors[own]))
+        for user, own in supports.items()
+    ]
+
+
+class EndingUser(FactorizingUser):
+    """Receives the item factors at the end, fits its own profile to them and predicts."""
+
+    params: Params
+
+    def take_publication(self, sender: str, message: Message) -> None:
+        """Fit the profile to the published factors, once."""
+        publication, params, items = expect(message, Publication), self.params, self.inputs.items
+        require(sender == RECOMMENDER, Reason.UNKNOWN_SENDER)
+        require(publication.iteration == params.iterations, Reason.WRONG_ITERATION)
+        require(self.published is None, Reason.DUPLICATE)
+        complete = params.publish == "all"
+        require(len(publication.factors) == (params.n_items if complete else len(items)), Reason.WRONG_LENGTH)
+        require(everywhere(np.abs(publication.factors) <= factor_limit(params)), Reason.OUT_OF_RANGE)
+        published = publication.factors.astype(np.float64)
+        own = published[items] if complete else published
+        self.profile = fit_profile(own, self.inputs.ratings, params.rating_range, params.profile_ridge)
+        self.published = published
+
+    def predictions(self) -> Vector:
+        """Predict the rating of every item that was published; this ends the user's view."""
+        assert self.published is not None and self.profile is not None
+        return predict(self.published, self.profile.factors, self.params.rating_range)
+
+
+class JoiningUser(EndingUser):
+    """Joins with its support, then answers every iteration with something made of its gradients."""
+
+    def __init__(self, setting: Setting, tape: Tape, inputs: UserInput) -> None:
+        self.setting = setting
+        self.params = setting.params
+        self.tape = tape
+        self.inputs = inputs
+        self.user_factors = first_factors(tape, 1, self.params.dim, "user factors")[0]
+
+    def start(self) -> Effects:
+        return [Send(RECOMMENDER, Join(self.inputs.items))]
+
+    def check_factors(self, iteration: int, factors: npt.NDArray[np.float32]) -> Matrix:
+        """The received v_j as the user computes with them, or `Rejected`."""
+        require(iteration > self.iteration and iteration < self.params.iterations, Reason.WRONG_ITERATION)
+        require(self.published is None, Reason.WRONG_ITERATION)
+        require(len(factors) == len(self.inputs.items), Reason.WRONG_LENGTH)
+        require(everywhere(np.abs(factors) <= factor_limit(self.params)), Reason.OUT_OF_RANGE)
+        return factors.astype(np.float64)
+
+    def step(self, iteration: int, item_factors: Matrix) -> Matrix:
+        """One gradient per item from u_i(t), then u_i moves to t+1."""
+        params = self.params
+        errors = prediction_errors(self.inputs.ratings, self.user_factors, item_factors)
+        used = np.minimum(np.maximum(errors, -params.clip), params.clip)
+        gradients = item_gradients(used, self.user_factors)
+        self.user_factors = step_user(
+            self.user_factors, item_factors, used, params.learning_rate, params.user_regularisation
+        )
+        self.iteration = iteration
+        self.clipped += int(np.count_nonzero(used != errors))
+        self.last_errors = errors
+        return gradients
+
+    def label(self, what: str, iteration: int, floors: npt.NDArray[np.uint32] | None = None) -> Label:
+        """Of one row for each of the user's items; noise is one share of `floors`."""
+        return Label(what, iteration, self.inputs.items, floors)
+
+    def finish(self, sender: str, message: Message) -> Effects:
+        """Take what comes after the last iteration: what is published, then the end."""
+        if isinstance(message, Publication):
+            self.take_publication(sender, message)
+            return []
+        require(sender == RECOMMENDER, Reason.UNKNOWN_SENDER)
+        last = expect(message, Finish)
+        require(last.iteration == self.params.iterations, Reason.WRONG_ITERATION)
+        require(self.published is not None, Reason.WRONG_KIND)
+        self.iteration = last.iteration
+        return [Done(self.predictions())]
+
+
+class JoiningRecommender(FactorizingRecommender):
+    """Waits until every user has joined, then leads the iterations."""
+
+    def __init__(self, setting: Setting, tape: Tape) -> None:
+        params = setting.params
+        self.setting = setting
+        self.params = params
+        self.tape = tape
+        self.item_factors = first_factors(tape, params.n_items, params.dim, "item factors")
+        self.supports: dict[int, Ids] = {}
+        self.n_raters = np.zeros(params.n_items, np.int64)
+
+    def join(self, sender: str, message: Message) -> Effects:
+        items = expect(message, Join).items
+        user = user_index(sender)
+        require(0 <= user < self.params.n_users, Reason.UNKNOWN_SENDER)
+        require(self.iteration == SETUP, Reason.WRONG_KIND)
+        require(user not in self.supports, Reason.DUPLICATE)
+        require(len(items), Reason.WRONG_LENGTH)
+        require(items[-1] < self.params.n_items, Reason.UNKNOWN_ITEM)
+        self.supports[user] = items
+        return self.joined()
+
+    def tick(self, event: Event) -> Effects:
+        if isinstance(event, Gone) and self.iteration == SETUP and event.user not in self.supports:
+            raise Aborted(Reason.PARTY_DIED, f"{user_name(event.user)}, before it had joined")
+        return []
+
+    def awaited(self) -> Sequence[str]:
+        return users_without(self.params.n_users, self.supports) if self.iteration == SETUP else ()
+
+    def joined(self) -> Effects:
+        """Count the raters and begin, once everyone has joined."""
+        if len(self.supports) < self.params.n_users:
+            return []
+        self.count_raters()
+        return self.begin()
+
+    def count_raters(self) -> None:
+        self.supports = dict(sorted(self.supports.items()))
+        self.n_raters = np.bincount(
+            np.concatenate(list(self.supports.values())), minlength=self.params.n_items
+        ).astype(np.int64)
+        if self.n_raters.max() > self.params.max_raters:
+            raise Aborted(Reason.OUT_OF_RANGE, f"an item has more than {self.params.max_raters} raters")
+
+    def begin(self) -> Effects:
+        """Everyone has joined."""
+        return [*self.welcome(), *self.next_iteration()]
+
+    def welcome(self) -> list[Send]:
+        """What is dealt once, when everyone has joined."""
+        return []
+
+    def open_iteration(self) -> list[Send]:
+        raise NotImplementedError
+
+    def next_iteration(self) -> Effects:
+        self.iteration += 1
+        if self.iteration < self.params.iterations:
+            return self.open_iteration()
+        last = Finish(self.iteration)
+        return [*self.publish(), *(Send(party, last) for party in self.everyone()), Done(self.item_factors)]
+
+    def publish(self) -> list[Send]:
+        """Send v_j(T) to every user: of all items, or of those that the user rated."""
+        supports = {user: self.supports[user] for user in map(user_index, self.everyone()) if user >= 0}
+        return publication(self.params, self.outgoing_factors(), supports)
+
+    def everyone(self) -> list[str]:
+        return [user_name(user) for user in self.supports]
+
+    def outgoing_factors(self) -> npt.NDArray[np.float32]:
+        return as_sent(self.item_factors, self.params)
+
+    def move(self, items: Ids, sums: Matrix) -> None:
+        """v_j(t+1) of the released items; the others stay as they are, without regularisation."""
+        params = self.params
+        self.last_moved = items
+        moved = step_items(
+            self.item_factors[items],
+            sums,
+            self.n_raters[items],
+            params.learning_rate,
+            params.item_regularisation,
+        )
+        if not everywhere(np.abs(moved) <= factor_limit(params)):
+            raise Aborted(Reason.DIVERGED, f"iteration {self.iteration}")
+        factors = self.item_factors.copy()
+        factors[items] = moved
+        self.item_factors = factors

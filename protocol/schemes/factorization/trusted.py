@@ -1,0 +1,236 @@
+"""`trusted`: the trusted recommender (Hua, Xia, Zhong 2015, section 4.1). It may see ratings; what it publishes may not
+tell them.
+
+    user -> recommender    RatingsHandover   its items and its ratings, as they are
+    recommender            trains U and V by T plain steps, keeps U fixed from then on and forgets V;
+                           then T item steps from a fresh random V(0), the same η_j in every one of them
+    recommender -> user    Publication       the noisy v_j; the user fits its own u_i to them at home
+
+The noisy steps never begin with the trained V: that would publish what no noise covers. From a fresh V(0) and with a
+fixed U, v_j(T) is an invertible affine map of 2 Σ_i u_i r_ij − η_j, whatever T is, so that the noise of one release
+covers all T steps. Errors are not clipped here: a clipped error would make the slope of that map depend on the ratings.
+U stays with the recommender: no noise covers it, and one rating moves the u_i of everybody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+from scipy.sparse import csr_matrix
+
+from protocol.arithmetic.factors import Matrix, Vector, first_factors, step_items
+from protocol.arithmetic.noise import laplace
+from protocol.arithmetic.ring import everywhere
+from protocol.arithmetic.tape import Tape
+from protocol.attendance import Course
+from protocol.errors import Aborted, Reason
+from protocol.params import Params
+from protocol.party.role import (
+    RECOMMENDER,
+    Done,
+    Effects,
+    FactorizingRecommender,
+    Role,
+    Send,
+    UserInput,
+    expect,
+    require,
+    role_of,
+    user_index,
+    users_without,
+)
+from protocol.schemes.base import DELTA, Leak, Scheme, Setting, Shape
+from protocol.schemes.factorization.static_users import EndingUser, as_sent, factor_limit, publication
+from protocol.wire.framing import HELLO_FRAME, Flow, Sizes, frame_size, uint_size
+from protocol.wire.messages import SETUP, Hello, Message, Publication, RatingsHandover
+
+
+class Trusted(Scheme):
+    name = "trusted"
+    title = "A trusted recommender publishes noisy item factors"
+    source = "Hua, Xia, Zhong 2015, section 4.1"
+    unit = "rating value, once"
+    claims = (
+        "The recommender sees every rating. The item factors that it publishes carry objective noise of scale 2Δ√d/ε, "
+        "claimed to give ε-differential privacy to whoever sees nothing else."
+    )
+    known_weaknesses = ("moving-user-factors", "support")
+    leakage = (
+        Leak("recommender", "RatingsHandover", "items", "which items each user rated"),
+        Leak("recommender", "RatingsHandover", "values", "every rating, as it is"),
+        Leak("user", "Publication", "iteration", "that the run ended"),
+        Leak("user", "Publication", "factors", "the published, noisy item factors of all items"),
+    )
+    permits: ClassVar[dict[str, str]] = {"recommender": "exact-individual", "user": "aggregate"}
+    messages = (Hello, RatingsHandover, Publication)
+    servers = (RECOMMENDER,)
+    flags = frozenset({"epsilon", "factor_bits", "publish"})
+    options: ClassVar[dict[str, Any]] = {
+        "learning_rate": 2.0**-5,
+        "user_regularisation": 0.001,
+        "item_regularisation": 0.001,
+        "profile_ridge": None,
+    }
+
+    def make_params(self, shape: Shape, **settings: Any) -> tuple[Params, list[str]]:
+        # nothing is summed mod P here; the widest ring keeps its limits out of the way
+        return super().make_params(shape, ring_bits=64, **settings)
+
+    def make_role(self, party: str, setting: Setting, tape: Tape, inputs: UserInput | None) -> Role:
+        if role_of(party) == RECOMMENDER:
+            return TrustedRecommender(setting, tape)
+        assert inputs is not None
+        return TrustingUser(setting, inputs)
+
+    def max_frame(self, params: Params) -> int:
+        return 128 + 4 * params.dim + params.n_items * (12 + 4 * params.dim)
+
+    def formula(self, params: Params, course: Course) -> Iterator[Flow]:
+        up, down, sizes, n = ("user", "recommender"), ("recommender", "user"), Sizes(params), course.supports
+        yield Flow(SETUP, *up, "Hello", course.users, HELLO_FRAME)
+        yield Flow(SETUP, *up, "RatingsHandover", course.users, frame_size(1, sizes.items(n), sizes.reals(n)))
+        yield Flow(SETUP, *down, "Hello", course.users, HELLO_FRAME)
+        last = params.iterations
+        yield Flow(last, *down, "Publication", course.users, frame_size(1, uint_size(last), sizes.published(n)))
+
+    def account(self, params: Params, recommender_tape: Tape, shape: Shape) -> dict[str, Any]:
+        words = "not bounded: one release has the claimed ε for fixed user factors; these were trained on the ratings"
+        return {"epsilon": None, "delta": DELTA, "method": words}
+
+
+class TrustingUser(EndingUser):
+    def __init__(self, setting: Setting, inputs: UserInput) -> None:
+        self.params = setting.params
+        self.inputs = inputs
+        self.user_factors = np.zeros(self.params.dim)  # never known here: the recommender keeps it
+
+    def start(self) -> Effects:
+        return [Send(RECOMMENDER, RatingsHandover(self.inputs.items, self.inputs.ratings))]
+
+    def receive(self, sender: str, message: Message) -> Effects:
+        self.take_publication(sender, message)
+        self.iteration = self.params.iterations
+        return [Done(self.predictions())]
+
+
+class TrustedRecommender(FactorizingRecommender):
+    """Waits for everybody's ratings, then does everything at once."""
+
+    def __init__(self, setting: Setting, tape: Tape) -> None:
+        self.params = setting.params
+        self.tape = tape
+        self.item_factors = fresh_item_factors(self.params, tape)
+        self.handed: dict[int, UserInput] = {}
+
+    def awaited(self) -> Sequence[str]:
+        return users_without(self.params.n_users, self.handed)
+
+    def receive(self, sender: str, message: Message) -> Effects:
+        handed = expect(message, RatingsHandover)
+        user, params = user_index(sender), self.params
+        require(0 <= user < params.n_users, Reason.UNKNOWN_SENDER)
+        require(self.iteration == SETUP, Reason.WRONG_KIND)
+        require(user not in self.handed, Reason.DUPLICATE)
+        require(len(handed.items), Reason.WRONG_LENGTH)
+        require(len(handed.values) == len(handed.items), Reason.WRONG_LENGTH)
+        require(handed.items[-1] < params.n_items, Reason.UNKNOWN_ITEM)
+        allowed = (handed.values >= params.rating_min) & (handed.values <= params.rating_max)
+        require(everywhere(allowed), Reason.OUT_OF_RANGE)
+        self.handed[user] = UserInput(handed.items, handed.values)
+        return self._publish() if len(self.handed) == params.n_users else []
+
+    def _publish(self) -> Effects:
+        self.handed = dict(sorted(self.handed.items()))  # float sums must not depend on who came first
+        book = RatingBook(self.handed, self.params.n_items)
+        self.profiles, _ = train(book, self.params, self.tape)
+        self.item_factors = noisy_item_factors(book, self.profiles, self.params, self.tape)
+        self.iteration = self.params.iterations
+        self.last_invited = self.last_contributors = tuple(self.handed)
+        supports = {user: own.items for user, own in self.handed.items()}
+        return [*publication(self.params, as_sent(self.item_factors, self.params), supports), Done(self.item_factors)]
+
+
+# --- what the recommender computes ---------------------------------------------------------------------------------
+
+
+class RatingBook:
+    """All ratings as three columns in the order of users, and the sums over them that a step needs.
+
+    Sums over one column are sparse products: they add in the order of the book, on every machine.
+    """
+
+    def __init__(self, handed: Mapping[int, UserInput], n_items: int) -> None:
+        self.n_rated = np.array([len(own.items) for own in handed.values()])
+        self.users = np.repeat(np.arange(len(handed)), self.n_rated)
+        self.items = np.concatenate([own.items for own in handed.values()]).astype(np.int64)
+        self.ratings = np.concatenate([own.ratings for own in handed.values()])
+        self.n_raters = np.bincount(self.items, minlength=n_items).astype(np.int64)
+        self.rated = np.flatnonzero(self.n_raters)
+        self._starts = np.concatenate([[0], np.cumsum(self.n_rated)])
+        self._shape = (len(handed), n_items)
+
+    def errors(self, user_rows: Matrix, item_factors: Matrix) -> csr_matrix:
+        """e_ij of the unclipped prediction; `user_rows` has one row u_i per rating."""
+        predictions = np.einsum("nd,nd->n", user_rows, item_factors[self.items])
+        return csr_matrix((self.ratings - predictions, self.items, self._starts), shape=self._shape)
+
+    def gradient_sums(self, errors: csr_matrix, user_factors: Matrix) -> Matrix:
+        """Σ_i −2 u_i e_ij, one row per item."""
+        sums: Matrix = -2.0 * (errors.T @ user_factors)
+        return sums
+
+    def user_slopes(self, errors: csr_matrix, item_factors: Matrix) -> Matrix:
+        """−(2/n_i) Σ_j v_j e_ij, one row per user."""
+        slopes: Matrix = -2.0 / self.n_rated[:, None] * (errors @ item_factors)
+        return slopes
+
+
+def fresh_item_factors(params: Params, tape: Tape) -> Matrix:
+    """The V(0) from which V is published: another draw than the one that training begins with."""
+    return first_factors(tape, params.n_items, params.dim, "published item factors")
+
+
+def objective_noise(params: Params, tape: Tape) -> Matrix:
+    """η_j of every item, drawn once."""
+    return laplace(tape, params.noise_scale, params.n_items, params.dim, "eta")
+
+
+def train(book: RatingBook, params: Params, tape: Tape) -> tuple[Matrix, Matrix]:
+    """(U, V) after T plain steps from the recommender's own first factors. U is used, V is not."""
+    users = first_factors(tape, params.n_users, params.dim, "user factors")
+    items = first_factors(tape, params.n_items, params.dim, "item factors")
+    for step in range(params.iterations):
+        errors = book.errors(users[book.users], items)
+        slopes = book.user_slopes(errors, items) + 2 * params.user_regularisation * users
+        items = _step(book, items, book.gradient_sums(errors, users), params, f"training step {step}")
+        users = _into_the_ball(users - params.learning_rate * slopes)
+    return users, items
+
+
+def noisy_item_factors(book: RatingBook, user_factors: Matrix, params: Params, tape: Tape) -> Matrix:
+    """V after T item steps with U fixed and η_j added to every sum; an item without raters keeps its first factors."""
+    noise, items, rows = objective_noise(params, tape), fresh_item_factors(params, tape), user_factors[book.users]
+    for step in range(params.iterations):
+        sums = book.gradient_sums(book.errors(rows, items), user_factors) + noise
+        items = _step(book, items, sums, params, f"publishing step {step}")
+    return items
+
+
+def _step(book: RatingBook, items: Matrix, sums: Matrix, params: Params, when: str) -> Matrix:
+    rated = book.rated
+    moved = step_items(
+        items[rated], sums[rated], book.n_raters[rated], params.learning_rate, params.item_regularisation
+    )
+    if not everywhere(np.abs(moved) <= factor_limit(params)):
+        raise Aborted(Reason.DIVERGED, when)
+    stepped = items.copy()
+    stepped[rated] = moved
+    return stepped
+
+
+def _into_the_ball(rows: Matrix) -> Matrix:
+    """Every row projected onto |u| ≤ 1."""
+    lengths: Vector = np.sqrt(np.einsum("nd,nd->n", rows, rows))
+    return rows / np.maximum(lengths, 1.0)[:, None]
