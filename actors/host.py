@@ -14,12 +14,15 @@ from typing import Any
 
 import zmq
 
-from actors import kernel
-from actors.channel import Channel, Mailbox
-from actors.doorbell import Doorbell
+from actors.crowd.calling import Doorbell
 from actors.faults import PHASES
-from actors.figures import Figures, Report, own_memory, peak_memory, save_factors
-from actors.hosted import (
+from actors.journal import derive_again, open_journal, resume_party, view_path
+from actors.keys import Roster, Secret
+from actors.launch.pipes import Channel, Mailbox
+from actors.metering.observer import Observer
+from actors.metering.outcome import EventsFor
+from actors.metering.recorder import Figures, Report, own_memory, peak_memory, save_factors
+from actors.seats import (
     MOST_NAMED,
     End,
     Hosted,
@@ -30,12 +33,9 @@ from actors.hosted import (
     look_on,
     status_of,
 )
-from actors.journal import derive_again, open_journal, resume_party, view_path
-from actors.keys import Roster, Secret
-from actors.observer import Observer
-from actors.outcome import EventsFor
-from actors.patience import Patience, Timers, Watchdog
-from actors.transport import ClientEnd, Context, Gate, ServerEnd
+from actors.timers import Patience, Timers, Watchdog
+from actors.transport import tcp_counts
+from actors.transport.zeromq import ClientEnd, Context, Gate, ServerEnd
 from protocol.card import seat_party
 from protocol.errors import Aborted, Bug, Reason, during
 from protocol.party.party import Outgoing, Step, read_event
@@ -103,7 +103,7 @@ class Host:
             ahead = self._servers[self._servers.index(name) + 1 :]  # an earlier server connects to the later ones
             endpoint = place.bind.get(name) or roster.endpoints[name]
             clients = len(roster.public_keys) if place.connected is None else 2 * place.connected
-            note = kernel.why_not(name, endpoint, clients, place.metering, name in place.resume)
+            note = tcp_counts.why_not(name, endpoint, clients, place.metering, name in place.resume)
             assert self._gate is not None
             by_person = self._events is None
             server_end = listen(self._context, self._gate, roster, secret, place, endpoint, note is None, by_person)

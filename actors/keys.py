@@ -18,9 +18,9 @@ import numpy as np
 import numpy.typing as npt
 from zmq.utils import z85
 
-from actors.observer import HeldOut
-from actors.own import load_scheme
-from actors.transport import Address, KeyPair
+from actors.metering.observer import HeldOut
+from actors.own_scheme import load_scheme
+from actors.transport.zeromq import Address, KeyPair
 from protocol.arithmetic.tape import SEED_BYTES
 from protocol.card import Card, Seat, all_parties
 from protocol.errors import BadInput

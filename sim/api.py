@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from actors.own import load_scheme
+from actors.own_scheme import load_scheme
 from protocol.schemes import SCHEMES, Scheme
 from sim import bandwidth as measuring
 from sim import data, notebook, prediction, show_compare, viewing

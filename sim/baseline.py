@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from actors.measures import Accuracy, Reading, clipped_errors
+from actors.metering.accuracy import Accuracy, Reading, clipped_errors
 from protocol.arithmetic.factors import first_factors
 from protocol.arithmetic.tape import Tape
 from protocol.card import tape_seed

@@ -11,13 +11,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from actors import limits
+from actors.everyone_online import everyone_stays, takes_presence
 from actors.host import Host
-from actors.hosted import Place
 from actors.journal import make_view_folders, view_path
 from actors.keys import Roster, read_roster, read_secret, write_private, write_secret
-from actors.own import load_scheme
-from actors.presence import everyone_stays, takes_presence
+from actors.launch import capacity
+from actors.own_scheme import load_scheme
+from actors.seats import Place
 from protocol.errors import BadInput
 from protocol.params import require
 from protocol.party.role import nearest_party, user_name
@@ -112,7 +112,7 @@ def act(
     secrets = [read_secret(keys, party, roster) for party in parties]
     folder = str(out.absolute())
     untrusted.refuse_links(out)
-    limits.check_files(limits.files_of(roster.card.params.n_users, len(parties)))
+    capacity.check_files(capacity.files_of(roster.card.params.n_users, len(parties)))
     make_view_folders(folder, parties)
     before = frozenset(party for party in parties if os.path.exists(view_path(folder, party)))  # it goes on from there
     rule = everyone_stays(roster.card.params.n_users) if takes_presence(roster.card.scheme) else None

@@ -17,7 +17,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before numpy: nothing here
 
 import typer
 
-from actors.own import load_scheme
+from actors.own_scheme import load_scheme
 from protocol.errors import BadInput, Reason
 from sim import api, bandwidth_command, byhand, recommend_command, runs_command, show, show_checks, viewing
 from sim import replay as replaying

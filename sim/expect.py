@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import betainc, gammaln
 
-from actors.presence import takes_presence
+from actors.everyone_online import takes_presence
 from protocol.attendance import Attempt, Course, Numbers, Turn
 from protocol.params import Params
 from protocol.schemes import Scheme, Shape

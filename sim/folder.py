@@ -22,7 +22,7 @@ import tomli_w
 
 from actors.journal import view_path
 from actors.keys import write_private
-from actors.own import load_scheme
+from actors.own_scheme import load_scheme
 from protocol.card import Card
 from protocol.errors import BadInput
 from protocol.party.role import RECOMMENDER, THIRD_PARTY, nearest_party

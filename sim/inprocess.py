@@ -17,12 +17,12 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import Any
 
 from actors.blame import is_own, scheme_failed
-from actors.figures import Figures
-from actors.hosted import MOST_NAMED, describe
+from actors.everyone_online import everyone_stays, takes_presence
 from actors.journal import Journal, derive_again, make_view_folders, resume_party, view_path
-from actors.observer import HeldOut, Observer
-from actors.outcome import Attendance, Books, EventsFor, OnIteration, Outcome
-from actors.presence import everyone_stays, takes_presence
+from actors.metering.observer import HeldOut, Observer
+from actors.metering.outcome import Attendance, Books, EventsFor, OnIteration, Outcome
+from actors.metering.recorder import Figures
+from actors.seats import MOST_NAMED, describe
 from protocol.card import Card, Seat, seat_party
 from protocol.errors import Aborted, Bug, Reason, SchemeFailed
 from protocol.party.party import Outgoing, Party, Step

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from actors.meter import RECONNECT, RESEND, UNDELIVERED
+from actors.metering.meter import RECONNECT, RESEND, UNDELIVERED
 from protocol.wire.framing import ANSWERING_BYTES, DIALLING_BYTES, HANDSHAKE
 
 Pair = tuple[str, str]  # server, client

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from actors import limits
+from actors.launch import capacity
 from protocol.errors import BadInput
 
 FEWEST_HOSTS, MOST_HOSTS = 2, 8
@@ -33,35 +33,35 @@ class Demand:
     numbers: int  # of a user's message: items × dim
     takes_turns: bool  # a user may be without a connection for a while: the scheme lets users come and go
 
-    def need(self, per_process: int, connected: int = 0) -> limits.Need:
-        return limits.need_of(self.users, per_process, self.servers, self.numbers, connected)
+    def need(self, per_process: int, connected: int = 0) -> capacity.Need:
+        return capacity.need_of(self.users, per_process, self.servers, self.numbers, connected)
 
 
 def lay_out(demand: Demand, asked: int | None) -> Layout:
     """`asked`: users per process, as given; None: one if that fits, else as few hosts as cores can use."""
-    if asked is None and (lack := limits.shortage(demand.need(1))):
+    if asked is None and (lack := capacity.shortage(demand.need(1))):
         return _packed(demand, lack)
     per_process = asked or 1
     connected = _connected(demand, per_process)
-    limits.check(demand.need(per_process, connected))
+    capacity.check(demand.need(per_process, connected))
     return Layout(per_process, connected, _turns(demand, connected))
 
 
-def _packed(demand: Demand, lack: limits.Lack) -> Layout:
-    fewest = min(max(limits.cores(), FEWEST_HOSTS), MOST_HOSTS, demand.users)
+def _packed(demand: Demand, lack: capacity.Lack) -> Layout:
+    fewest = min(max(capacity.cores(), FEWEST_HOSTS), MOST_HOSTS, demand.users)
     for hosts in range(fewest, min(MOST_HOSTS, demand.users) + 1):
         per_process = -(-demand.users // hosts)
         connected = _connected(demand, per_process)
         need = demand.need(per_process, connected)
-        if limits.shortage(need) is None:
-            limits.check(need)
+        if capacity.shortage(need) is None:
+            capacity.check(need)
             layout = Layout(per_process, connected)
             words = (
                 f"With a process for each user this run {lack.words}, so the {demand.users:,} users are packed into "
                 f"{layout.processes(demand.users)} processes of up to {per_process:,}."
             )
             return Layout(per_process, connected, (words, *_turns(demand, connected)))
-    short = limits.shortage(need)
+    short = capacity.shortage(need)
     assert short is not None
     raise BadInput(f"Even packed into {hosts} processes this run {short.sentence(packed=True)}")
 
@@ -70,8 +70,8 @@ def _connected(demand: Demand, per_process: int) -> int:
     """A user with a process of its own is always connected. Where too few could be at a time, all would have to be."""
     if not demand.takes_turns or per_process == 1:
         return demand.users
-    most = limits.most_connected(demand.users, -(-demand.users // per_process), demand.servers, demand.numbers)
-    return most if most >= limits.FEWEST_CONNECTED else demand.users
+    most = capacity.most_connected(demand.users, -(-demand.users // per_process), demand.servers, demand.numbers)
+    return most if most >= capacity.FEWEST_CONNECTED else demand.users
 
 
 def _turns(demand: Demand, connected: int) -> tuple[str, ...]:

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from actors.observer import HeldOut
-from actors.presence import takes_presence
+from actors.everyone_online import takes_presence
+from actors.metering.observer import HeldOut
 from protocol.arithmetic.tape import derive
 from protocol.card import Card, Seat, all_parties, make_run_id, tape_seed
 from protocol.errors import BadInput

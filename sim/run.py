@@ -9,16 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from actors import limits
 from actors.blame import scheme_failed
 from actors.faults import Faults
-from actors.figures import save_factors
 from actors.journal import if_full, view_path
 from actors.keys import Roster, Secret
-from actors.launch import Launch, Staff
-from actors.observer import Observer
-from actors.outcome import IterationDone, OnIteration, OnJoin, OnReplay, Outcome
-from actors.transport import make_key_pair
+from actors.launch import capacity
+from actors.launch.launcher import Launch, Staff
+from actors.metering.observer import Observer
+from actors.metering.outcome import IterationDone, OnIteration, OnJoin, OnReplay, Outcome
+from actors.metering.recorder import save_factors
+from actors.transport.zeromq import make_key_pair
 from protocol.errors import Aborted, BadInput, Reason
 from protocol.params import require
 from protocol.party.role import RECOMMENDER, user_name
@@ -158,7 +158,7 @@ def _carry_out(plan: Plan, folder: Path, course: _Course, started: float, listen
 
 def check_limits(plan: Plan, out: Path) -> Plan:
     """With its layout on this machine; what does not fit is refused in words."""
-    limits.check_disk(out, plan.view_bytes())
+    capacity.check_disk(out, plan.view_bytes())
     return plan.laid_out()
 
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from rich.live import Live
 
-from actors.own import load_scheme
+from actors.own_scheme import load_scheme
 from protocol.errors import BadInput
 from protocol.schemes import SCHEMES, find_scheme
 from sim import api, show, show_runs

@@ -15,10 +15,10 @@ from typing import Any
 import msgpack
 import numpy as np
 
-from actors.measures import Accuracy, Reading
-from actors.meter import UNDELIVERED, Tally, as_row
-from actors.observer import Observer
-from actors.outcome import IterationDone, Outcome
+from actors.metering.accuracy import Accuracy, Reading
+from actors.metering.meter import UNDELIVERED, Tally, as_row
+from actors.metering.observer import Observer
+from actors.metering.outcome import IterationDone, Outcome
 from protocol.arithmetic.tape import Tape
 from protocol.card import tape_seed
 from protocol.errors import Aborted, SchemeFailed

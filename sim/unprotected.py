@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from actors.measures import Accuracy
-from actors.observer import Observer
+from actors.metering.accuracy import Accuracy
+from actors.metering.observer import Observer
 from protocol.card import Card, all_parties, make_run_id
 from protocol.params import Params
 from protocol.schemes import Scheme

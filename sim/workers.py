@@ -20,8 +20,8 @@ from typing import Any, TypeVar
 
 import psutil
 
-from actors.own import load_scheme
-from actors.patience import Watchdog
+from actors.own_scheme import load_scheme
+from actors.timers import Watchdog
 from protocol.errors import Aborted, BadInput, Reason
 from protocol.schemes import own_schemes
 

@@ -8,7 +8,7 @@ import pytest
 import zmq
 from support_tamper import copy_of, small_folder
 
-from actors.transport import Gate
+from actors.transport.zeromq import Gate
 from protocol import schemes
 from sim.data import cache_folder
 

@@ -46,14 +46,14 @@ OF_FOLDERS = [
     ),
     Guard(
         "trust: an installed module comes first",
-        "actors/own.py",
+        "actors/own_scheme.py",
         "    if top in sys.modules or importlib.util.find_spec(top) is not None:",
         "    if top in sys.modules:",
         "tests/test_trust.py -k installed_module",
     ),
     Guard(
         "trust: the current folder is on nobody's path",
-        "actors/own.py",
+        "actors/own_scheme.py",
         "    spec = importlib.machinery.PathFinder",
         "    sys.path.append(os.getcwd())\n    spec = importlib.machinery.PathFinder",
         "tests/test_trust.py -k only_the_module",

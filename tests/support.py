@@ -13,7 +13,7 @@ from hypothesis import settings
 from scipy import stats
 
 from actors.journal import view_path
-from actors.own import load_scheme
+from actors.own_scheme import load_scheme
 from protocol.card import Card, Seat, all_parties, make_run_id, tape_seed
 from protocol.party.role import UserInput, user_name
 from protocol.party.view import RECEIVED, read_records

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from actors.own import load_scheme
+from actors.own_scheme import load_scheme
 from protocol.party.role import RECOMMENDER, user_index, user_name
 from protocol.schemes import find_scheme
 from sim.api import run as run_with

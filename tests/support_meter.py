@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from support_runs import Staged
 
-from actors.meter import row_key
-from actors.outcome import IterationDone, Outcome
+from actors.metering.meter import row_key
+from actors.metering.outcome import IterationDone, Outcome
 from protocol.card import Card
 from protocol.schemes import Shape
 from protocol.wire.framing import Traffic

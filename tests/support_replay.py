@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import msgpack
 from support import small_run
 
-from actors.presence import takes_presence
+from actors.everyone_online import takes_presence
 from protocol.card import Card, Seat, seat_party
 from protocol.party.party import Outgoing, Party, Step
 from protocol.party.role import RECOMMENDER

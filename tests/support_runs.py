@@ -17,7 +17,7 @@ from support import small_run
 
 from actors.faults import Faults
 from actors.journal import view_path
-from actors.outcome import Outcome
+from actors.metering.outcome import Outcome
 from protocol.card import Card, Seat, seat_party
 from protocol.errors import Rejected
 from protocol.party.party import Outgoing, Step

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import zmq
 
-from actors.transport import Address, KeyPair, make_key_pair
+from actors.transport.zeromq import Address, KeyPair, make_key_pair
 
 Prepare = Callable[[zmq.Socket], None]
 Stranger = Callable[[zmq.Context, Address], None]

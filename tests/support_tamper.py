@@ -13,7 +13,7 @@ from typing import Any
 import msgpack
 
 from actors.journal import view_path
-from actors.own import load_scheme
+from actors.own_scheme import load_scheme
 from protocol.party.signing import make_signer
 from protocol.party.view import END, PREAMBLE, RECEIVED, SENT, SIGNED
 from protocol.schemes import find_scheme

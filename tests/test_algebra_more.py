@@ -15,7 +15,7 @@ from support_brute import Brute, kernel
 from test_algebra import RATINGS
 
 import sim.run
-from actors.own import load_scheme
+from actors.own_scheme import load_scheme
 from protocol.errors import BadInput
 from protocol.party.role import user_index
 from protocol.party.view import Broken

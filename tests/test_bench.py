@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from actors.floor import KINDS
+from actors.bare_frames import KINDS
 from protocol.attendance import Course, Turn
 from protocol.errors import BadInput, Bug
 from protocol.wire.framing import HELLO_FRAME

@@ -7,11 +7,11 @@ import sys
 
 import pytest
 
-from actors.compact import bring_together, code_of
+from actors.launch.memory_layout import bring_together, code_of
 
 PAGES = """
 import ctypes, sys
-from actors.compact import fill_holes
+from actors.launch.memory_layout import fill_holes
 libc = ctypes.CDLL(None)
 libc.malloc.restype, libc.malloc.argtypes = ctypes.c_size_t, [ctypes.c_size_t]
 libc.free.argtypes = [ctypes.c_size_t]

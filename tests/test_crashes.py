@@ -18,7 +18,7 @@ from support_runs import End, Staged, Witnessed, check_view, end_of, long, stage
 
 from actors.faults import PHASES, Crash, DiskFull, Faults
 from actors.journal import view_path
-from actors.outcome import IterationDone, Outcome
+from actors.metering.outcome import IterationDone, Outcome
 from protocol.errors import Reason
 from protocol.party.view import WholeRecords
 from sim.faults import FaultyInProcess

@@ -12,15 +12,15 @@ import zmq
 from support import small_run
 from support_runs import check_view, end_of, staged
 
-from actors import limits
-from actors.doorbell import Doorbell
+from actors.crowd.away_states import Vault
+from actors.crowd.calling import Doorbell
+from actors.crowd.secret_rows import Ranks, pack_ranks
 from actors.keys import Roster, Secret
-from actors.launch import Launch, Staff
-from actors.observer import HeldOut
-from actors.ranks import Ranks, pack_ranks
-from actors.transport import ClientEnd, ServerEnd, make_key_pair
-from actors.vault import Vault
-from actors.watch import Watch
+from actors.launch import capacity
+from actors.launch.launcher import Launch, Staff
+from actors.metering.observer import HeldOut
+from actors.transport.waiting import Watch
+from actors.transport.zeromq import ClientEnd, ServerEnd, make_key_pair
 from protocol.card import seat_party
 from protocol.errors import BadInput
 from protocol.party.freeze import put_down, take_up
@@ -280,8 +280,8 @@ def test_a_watch_finds_what_came_while_something_was_sent(context):
 def test_a_run_whose_users_take_turns_says_so_is_predicted_to_the_byte_and_cannot_be_resumed(tmp_path, monkeypatch):
     settings = {"data": "synthetic:30x20", "iterations": 4, "join": 0.3, "leave": 0.2, "seed": 3}
     plain = api.run(**settings, out=tmp_path / "all", users_per_process=15)
-    monkeypatch.setattr(limits, "MOST_CONNECTED", 6)
-    monkeypatch.setattr(limits, "FEWEST_CONNECTED", 1)
+    monkeypatch.setattr(capacity, "MOST_CONNECTED", 6)
+    monkeypatch.setattr(capacity, "FEWEST_CONNECTED", 1)
     summary = api.run(**settings, out=tmp_path / "few", users_per_process=15)
     assert summary["completed"] and summary["item_factors_sha256"] == plain["item_factors_sha256"]
     assert summary["predictions_sha256"] == plain["predictions_sha256"] is not None

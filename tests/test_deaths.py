@@ -15,10 +15,10 @@ import psutil
 import pytest
 from support_runs import end_of
 
-from actors.channel import Orders, receive_order
 from actors.faults import Crash, Faults
-from actors.launch import Launch, Staff
-from actors.nursery import Nursery
+from actors.launch.forkserver import Nursery
+from actors.launch.launcher import Launch, Staff
+from actors.launch.pipes import Orders, receive_order
 from protocol.errors import BadInput
 from protocol.party.view import EVENT, RECEIVED, SENT, read_records
 from sim.config import RunConfig

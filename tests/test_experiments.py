@@ -11,7 +11,7 @@ import pytest
 from support import small_run
 from typer.testing import CliRunner
 
-from actors.own import load_scheme
+from actors.own_scheme import load_scheme
 from protocol.arithmetic.tape import Envelopes, exponential
 from protocol.errors import BadInput
 from protocol.party.role import user_name

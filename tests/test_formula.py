@@ -9,8 +9,8 @@ import msgpack
 import pytest
 from support_meter import added_up
 
-from actors.meter import row_key
-from actors.outcome import IterationDone
+from actors.metering.meter import row_key
+from actors.metering.outcome import IterationDone
 from protocol.party.party import Outgoing
 from protocol.schemes import SCHEMES
 from protocol.wire.messages import Gone

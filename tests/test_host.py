@@ -8,7 +8,7 @@ import pytest
 
 from actors import host
 from actors.host import Host
-from actors.hosted import Place
+from actors.seats import Place
 
 
 @pytest.fixture

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from support_meter import read_bandwidth, rows_in, sum_rows
 
-from actors.channel import Mailbox
-from actors.launch import Launch, Staff
-from actors.meter import Tally
-from actors.outcome import IterationDone, Outcome
-from actors.own import load_scheme
+from actors.launch.launcher import Launch, Staff
+from actors.launch.pipes import Mailbox
+from actors.metering.meter import Tally
+from actors.metering.outcome import IterationDone, Outcome
+from actors.own_scheme import load_scheme
 from protocol.schemes.factorization.dynamic import DynamicThirdParty
 from protocol.schemes.factorization.dynamic_recommender import DynamicRecommender
 from protocol.wire.framing import HANDSHAKE, Traffic

@@ -18,8 +18,8 @@ import support_strangers as strangers
 import zmq
 from support_meter import read_bandwidth, rows_in
 
-from actors.launch import Launch
-from actors.transport import Address
+from actors.launch.launcher import Launch
+from actors.transport.zeromq import Address
 from sim.config import RunConfig
 from sim.kernel import compare
 from sim.run import run

@@ -15,8 +15,8 @@ import pytest
 from support_runs import End, end_of, long
 
 from actors.faults import PHASES, Crash, DiskFull, Faults
-from actors.launch import Launch, Staff
-from actors.outcome import Outcome
+from actors.launch.launcher import Launch, Staff
+from actors.metering.outcome import Outcome
 from sim.config import RunConfig
 from sim.faults import with_a_full_disk
 from sim.inprocess import InProcess

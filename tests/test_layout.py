@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from actors import meter
-from actors.figures import Figures
-from actors.meter import Meter
+from actors.metering import meter
+from actors.metering.meter import Meter
+from actors.metering.recorder import Figures
 from protocol.errors import BadInput
 from protocol.party.view import Broken
 from protocol.schemes.factorization.static_users import as_sent

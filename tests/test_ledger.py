@@ -12,9 +12,10 @@ import pytest
 import support_strangers as strangers
 import zmq
 
-from actors import kernel, limits
-from actors.kernel import SPARE, Ledger, why_not
-from actors.transport import ClientEnd, ServerEnd, make_key_pair
+from actors.launch import capacity
+from actors.transport import tcp_counts
+from actors.transport.tcp_counts import SPARE, Ledger, why_not
+from actors.transport.zeromq import ClientEnd, ServerEnd, make_key_pair
 
 PATIENCE = 5.0
 
@@ -323,14 +324,15 @@ def test_why_there_are_none_is_said_in_words(monkeypatch):
     assert "Metering" in why_not("recommender", tcp, 10, "pairs", False)
     assert "tcp connections alone" in why_not("recommender", "ipc:///tmp/x", 10, "on", False)
     assert "recommender was started again" in why_not("recommender", tcp, 10, "on", True)
-    monkeypatch.setattr(kernel, "AVAILABLE", False)
+    monkeypatch.setattr(tcp_counts, "AVAILABLE", False)
     assert "Linux" in why_not("recommender", tcp, 10, "on", False)
 
 
 def test_two_descriptors_per_connection_are_made_room_for_or_done_without(monkeypatch):
     raised = []
-    monkeypatch.setattr(limits.resource, "getrlimit", lambda which: (200, 500))
-    monkeypatch.setattr(limits.resource, "setrlimit", lambda which, limit: raised.append(limit))
-    assert limits.make_room_for_twice(36) is None and raised == []  # 2 · 36 + 128 fit into 200
-    assert limits.make_room_for_twice(100) is None and raised == [(328, 500)]
-    assert "528 open files" in limits.make_room_for_twice(200) and "ulimit -n 528" in limits.make_room_for_twice(200)
+    monkeypatch.setattr(capacity.resource, "getrlimit", lambda which: (200, 500))
+    monkeypatch.setattr(capacity.resource, "setrlimit", lambda which, limit: raised.append(limit))
+    assert capacity.make_room_for_twice(36) is None and raised == []  # 2 · 36 + 128 fit into 200
+    assert capacity.make_room_for_twice(100) is None and raised == [(328, 500)]
+    refusal = capacity.make_room_for_twice(200)
+    assert "528 open files" in refusal and "ulimit -n 528" in refusal

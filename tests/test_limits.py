@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from actors import limits
+from actors.launch import capacity
 from protocol.errors import BadInput
 from sim.config import RunConfig, read_config
 from sim.layout import Demand, Layout, lay_out
@@ -29,10 +29,10 @@ class Machine:
         self._cgroup = folder / "cgroup"
         monkeypatch.setattr(resource, "getrlimit", self._getrlimit)
         monkeypatch.setattr(resource, "setrlimit", lambda which, limit: self.raised.append(limit[0]))
-        monkeypatch.setattr(limits.psutil, "virtual_memory", lambda: SimpleNamespace(available=self.memory))
-        monkeypatch.setattr(limits, "cores", lambda: self.cores)
-        monkeypatch.setattr(limits, "CGROUPS", self._cgroup)
-        monkeypatch.setattr(limits, "OWN_CGROUP", folder / "own")
+        monkeypatch.setattr(capacity.psutil, "virtual_memory", lambda: SimpleNamespace(available=self.memory))
+        monkeypatch.setattr(capacity, "cores", lambda: self.cores)
+        monkeypatch.setattr(capacity, "CGROUPS", self._cgroup)
+        monkeypatch.setattr(capacity, "OWN_CGROUP", folder / "own")
         (folder / "own").write_text("0::/outer/inner\n")
 
     def _getrlimit(self, which: int) -> tuple[int, int]:
@@ -58,14 +58,14 @@ def demand(users: int, takes_turns: bool = False) -> Demand:
 
 def test_a_soft_limit_on_files_is_raised_and_a_hard_one_is_refused(machine):
     machine.soft_files, machine.files = 100, 500
-    limits.check_files(limits.files_of(30, 1))
+    capacity.check_files(capacity.files_of(30, 1))
     assert machine.raised == []  # 30 + 64 fit into 100
-    limits.check_files(limits.files_of(300, 1))
+    capacity.check_files(capacity.files_of(300, 1))
     assert machine.raised == [364]
     with pytest.raises(BadInput, match=r"564 open files.*limit is 500.*ulimit -n 564"):
-        limits.check_files(limits.files_of(500, 1))
+        capacity.check_files(capacity.files_of(500, 1))
     with pytest.raises(BadInput, match="564 open files"):
-        limits.check_files(limits.files_of(10, 100))  # five of each packed user
+        capacity.check_files(capacity.files_of(10, 100))  # five of each packed user
 
 
 # ---- a process for each user where that fits
@@ -98,7 +98,7 @@ def test_a_control_group_counts_too(machine):
     machine.group("", "max", 5000)
     machine.group("outer", "2000", 500)
     machine.group("outer/inner", "max", 100)
-    assert limits.cgroup_tasks() == 1500
+    assert capacity.cgroup_tasks() == 1500
     assert lay_out(demand(400), None) == Layout(1, 400)
     (note,) = lay_out(demand(600), None).notes
     assert "needs 1816 processes and threads and its control group has room for 1500 (pids.max)" in note
@@ -110,12 +110,12 @@ def test_a_control_group_counts_too(machine):
 
 
 def test_the_older_control_groups_are_read_as_well(machine):
-    limits.OWN_CGROUP.write_text("3:cpu:/elsewhere\n2:pids:/mine\n")
+    capacity.OWN_CGROUP.write_text("3:cpu:/elsewhere\n2:pids:/mine\n")
     machine.group("pids/mine", "70", 20)
     machine.group("elsewhere", "1", 1)
-    assert limits.cgroup_tasks() == 50
-    limits.OWN_CGROUP.unlink()
-    assert limits.cgroup_tasks() is None  # no such thing on this system
+    assert capacity.cgroup_tasks() == 50
+    capacity.OWN_CGROUP.unlink()
+    assert capacity.cgroup_tasks() is None  # no such thing on this system
 
 
 @pytest.mark.parametrize(("cores", "hosts"), [(1, 2), (4, 4), (64, 8)])
@@ -166,23 +166,23 @@ def test_nobody_takes_turns_where_hardly_anyone_could_be_connected(machine):
 )
 def test_how_many_may_be_connected(machine, files, hosts, most):
     machine.files = files
-    assert limits.most_connected(100_000, hosts) == most
-    assert limits.most_connected(7, hosts) == min(7, most)
+    assert capacity.most_connected(100_000, hosts) == most
+    assert capacity.most_connected(7, hosts) == min(7, most)
 
 
 def test_memory_bounds_how_many_may_be_connected(machine):
     mb = 1 << 20
     fixed = 2 * 200 * mb + 2 * 4 * mb + 100_000 * (4 << 10)  # servers, hosts, what everyone keeps
     machine.memory = fixed + 500 * 390 * 1024 + 1000  # 150 KB in a host and 120 KB in each server
-    assert limits.most_connected(100_000, 2) == 500
+    assert capacity.most_connected(100_000, 2) == 500
     machine.memory = 0
-    assert limits.most_connected(100_000, 2) == 1
+    assert capacity.most_connected(100_000, 2) == 1
 
 
 def test_larger_messages_need_more_memory(machine):
     machine.memory = 2 * GB
-    assert limits.most_connected(100_000, 2, 2, 50_000) < limits.most_connected(100_000, 2, 2, 1000)
-    assert limits.need_of(100, 50, 2, 50_000).memory > limits.need_of(100, 50, 2, 1000).memory
+    assert capacity.most_connected(100_000, 2, 2, 50_000) < capacity.most_connected(100_000, 2, 2, 1000)
+    assert capacity.need_of(100, 50, 2, 50_000).memory > capacity.need_of(100, 50, 2, 1000).memory
 
 
 # ---- in a run
@@ -208,7 +208,7 @@ def test_auto_in_a_file_and_no_number_at_all(tmp_path):
 
 
 def test_views_that_do_not_fit_on_the_disk_are_refused_before_the_folder_is_made(monkeypatch, tmp_path):
-    monkeypatch.setattr(limits.shutil, "disk_usage", lambda path: SimpleNamespace(total=1 << 40, free=10_000))
+    monkeypatch.setattr(capacity.shutil, "disk_usage", lambda path: SimpleNamespace(total=1 << 40, free=10_000))
     config = RunConfig(scheme="masked", data="synthetic:10x10:.5", transport="inprocess", iterations=50)
     with pytest.raises(BadInput, match="--views servers or none"):
         run(config, out=tmp_path / "run")

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from actors.measures import LIST_SUMS, best_items, good_rating, list_sums, read_lists
+from actors.metering.accuracy import LIST_SUMS, best_items, good_rating, list_sums, read_lists
 
 # Twelve items. The user rated 0 and 5, so its list is of the other ten, by falling scores:
 #   item    4    9    2    7    1   11    3    8    6   10

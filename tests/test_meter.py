@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from actors.figures import Figures
-from actors.meter import ALL, BARE, METERED, Meter, Tally
-from actors.outcome import Books, Outcome
+from actors.metering.meter import ALL, BARE, METERED, Meter, Tally
+from actors.metering.outcome import Books, Outcome
+from actors.metering.recorder import Figures
 from protocol.arithmetic.ring import Ring
 from protocol.errors import Reason
 from protocol.party.party import Outgoing, Step
@@ -57,7 +57,7 @@ def test_what_a_user_received_and_sent_is_that_of_the_iteration_that_is_taken(me
 @pytest.mark.parametrize("most", [0, 1, 10_000])
 def test_parties_are_added_up_over_all_iterations_and_the_set_up_for_itself(meter, most, monkeypatch):
     """However many sizes are kept before they are added up."""
-    monkeypatch.setattr("actors.meter._MOST_SIZES", most)
+    monkeypatch.setattr("actors.metering.meter._MOST_SIZES", most)
     meter.received(-1, "user:0", "Join", 50)
     assert meter.parties() == [], "nothing was taken yet"
     meter.take(0)

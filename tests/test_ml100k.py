@@ -10,7 +10,7 @@ import pytest
 from support_runs import long
 from test_deaths import Killer, in_process, losses, run_with_deaths
 
-from actors.observer import Accuracy
+from actors.metering.observer import Accuracy
 from sim.baseline import plain_accuracy, start_baseline
 from sim.config import RunConfig
 from sim.data import find

@@ -146,7 +146,7 @@ def test_commands_about_a_run_name_the_line_as_well(tmp_path):
 
 
 def test_a_command_that_meets_a_mistake_ends_with_its_traceback(capsys):
-    from actors.own import load_scheme
+    from actors.own_scheme import load_scheme
 
     load_scheme("support_failing:FailsInParams")
 
@@ -162,7 +162,7 @@ def test_a_command_that_meets_a_mistake_ends_with_its_traceback(capsys):
 
 
 def own(name: str) -> str:
-    from actors.own import load_scheme
+    from actors.own_scheme import load_scheme
 
     load_scheme(f"support_failing:{name}")
     return f"support_failing:{name}"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from actors.own import load_scheme
+from actors.own_scheme import load_scheme
 from protocol.errors import BadInput
 
 README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")

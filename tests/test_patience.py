@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from actors import patience as module
-from actors.patience import Patience, Timers, Watchdog
+from actors import timers as module
+from actors.timers import Patience, Timers, Watchdog
 
 
 @pytest.fixture

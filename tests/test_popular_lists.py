@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from actors.observer import HeldOut, Observer
+from actors.metering.observer import HeldOut, Observer
 from protocol.party.role import PredictingUser, UserInput
 from sim.config import RunConfig
 from sim.run import run

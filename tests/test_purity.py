@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from support import received, small_run
 
-from actors.presence import everyone_stays
+from actors.everyone_online import everyone_stays
 from protocol.party.role import role_of
 from protocol.schemes import SCHEMES
 from protocol.wire.messages import Churn, Due, Hello

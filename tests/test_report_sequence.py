@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from actors.own import load_scheme
+from actors.own_scheme import load_scheme
 from protocol.arithmetic.factors import item_gradients, prediction_errors, step_user
 from protocol.schemes import SCHEMES
 from sim.audit import inventory

@@ -14,7 +14,7 @@ import reference
 from support import received, small_run
 from support_runs import by_item, factors_of, play, unit, with_skippers
 
-from actors.own import load_scheme
+from actors.own_scheme import load_scheme
 from protocol.arithmetic.tape import Tape
 from protocol.card import make_run_id
 from protocol.errors import BadInput, Reason

@@ -21,7 +21,7 @@ import zmq.utils.z85
 
 from actors.journal import view_path
 from actors.keys import key_path, read_secret
-from actors.launch import Launch
+from actors.launch.launcher import Launch
 from protocol.arithmetic.tape import Tape
 from protocol.errors import BadInput
 from protocol.party.role import RECOMMENDER, THIRD_PARTY, user_name

@@ -12,8 +12,8 @@ import psutil
 import pytest
 from support_runs import long
 
-from actors.launch import Launch, Staff
-from actors.outcome import IterationDone
+from actors.launch.launcher import Launch, Staff
+from actors.metering.outcome import IterationDone
 from sim.config import RunConfig
 from sim.inprocess import InProcess
 from sim.plan import make_plan

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from test_resume import await_lines, kill_everything, start
 
-from actors import sockets
-from actors.sockets import SocketFolder, remove_those_of_the_dead
+from actors.transport import ipc_folders
+from actors.transport.ipc_folders import SocketFolder, remove_those_of_the_dead
 
 RUN = {"data": "synthetic:6x5:.8", "dim": 2, "iterations": 100_000, "seed": 3, "scheme": "masked", "transport": "ipc"}
 
@@ -19,7 +19,7 @@ RUN = {"data": "synthetic:6x5:.8", "dim": 2, "iterations": 100_000, "seed": 3, "
 def place(tmp_path, monkeypatch) -> Path:
     """A temporary directory that nobody else uses, with a short name."""
     folder = Path(tempfile.mkdtemp(prefix="t", dir="/tmp"))
-    monkeypatch.setattr(sockets, "_places", lambda: [str(folder)])
+    monkeypatch.setattr(ipc_folders, "_places", lambda: [str(folder)])
     yield folder
     assert not list(folder.iterdir())
     folder.rmdir()

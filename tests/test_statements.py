@@ -13,9 +13,9 @@ import numpy as np
 import psutil
 import pytest
 
-from actors import limits
-from actors.figures import save_factors
-from actors.observer import Observer
+from actors.launch import capacity
+from actors.metering.observer import Observer
+from actors.metering.recorder import save_factors
 from protocol.errors import BadInput
 from sim import show
 from sim.config import RunConfig
@@ -81,17 +81,17 @@ def test_evaluate_leaves_no_file_without_a_line(tmp_path):
 
 def test_a_place_that_holds_no_files_is_not_called_full():
     with pytest.raises(BadInput, match="/proc is no place for files"):
-        limits.check_disk(Path("/proc"), 1000)
+        capacity.check_disk(Path("/proc"), 1000)
 
 
 def test_space_below_a_megabyte_is_told_in_kilobytes(monkeypatch):
     usage = collections.namedtuple("usage", "total free")
-    monkeypatch.setattr(limits.shutil, "disk_usage", lambda _: usage(1 << 30, 300 << 10))
+    monkeypatch.setattr(capacity.shutil, "disk_usage", lambda _: usage(1 << 30, 300 << 10))
     with pytest.raises(BadInput, match="about 5 MB and 300 kB are free"):
-        limits.check_disk(Path(), 5 << 20)
-    monkeypatch.setattr(limits.shutil, "disk_usage", lambda _: usage(1 << 30, 0))
+        capacity.check_disk(Path(), 5 << 20)
+    monkeypatch.setattr(capacity.shutil, "disk_usage", lambda _: usage(1 << 30, 0))
     with pytest.raises(BadInput, match="about 700 kB and none is free"):
-        limits.check_disk(Path(), 700 << 10)
+        capacity.check_disk(Path(), 700 << 10)
 
 
 def test_memory_of_which_the_system_says_nothing_is_no_reason_to_refuse(monkeypatch):
@@ -100,9 +100,9 @@ def test_memory_of_which_the_system_says_nothing_is_no_reason_to_refuse(monkeypa
 
     memory = collections.namedtuple("memory", "available")
     monkeypatch.setattr(psutil, "virtual_memory", absent)
-    assert limits._memory(1 << 50) is None and limits.most_connected(500, 2) >= 100
+    assert capacity._memory(1 << 50) is None and capacity.most_connected(500, 2) >= 100
     monkeypatch.setattr(psutil, "virtual_memory", lambda: memory(900))
-    lack = limits._memory(1 << 30)
+    lack = capacity._memory(1 << 30)
     assert lack is not None and "needs about 1024 MB of memory and 1 kB are free" in lack.words
 
 
@@ -114,7 +114,7 @@ def test_only_the_owner_can_read_any_file_of_a_run(tmp_path, transport, monkeypa
         logs.append(stat.S_IMODE(os.fstat(settings["stdout"].fileno()).st_mode))
         return subprocess.Popen(*arguments, **settings)
 
-    monkeypatch.setattr("actors.nursery.subprocess", SimpleNamespace(Popen=start, DEVNULL=subprocess.DEVNULL,
+    monkeypatch.setattr("actors.launch.forkserver.subprocess", SimpleNamespace(Popen=start, DEVNULL=subprocess.DEVNULL,
                         TimeoutExpired=subprocess.TimeoutExpired))  # fmt: skip
     config = RunConfig(scheme="masked", data="synthetic:5x4", iterations=1, dim=2, transport=transport, seed=1)
     run(config, out=tmp_path / "run")

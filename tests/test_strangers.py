@@ -13,8 +13,8 @@ import support_strangers as strangers
 import zmq
 from test_deaths import in_process, losses
 
-from actors.launch import Launch
-from actors.transport import Address, ClientEnd, Gate, ServerEnd, make_key_pair
+from actors.launch.launcher import Launch
+from actors.transport.zeromq import Address, ClientEnd, Gate, ServerEnd, make_key_pair
 from protocol.party.party import result_digest
 from protocol.party.view import EVENT, read_records
 from sim.config import RunConfig

@@ -12,7 +12,7 @@ from support import shape_of, small_ratings, small_run
 from support_meter import added_up, predicted_if_all_stay
 from support_runs import play
 
-from actors.outcome import IterationDone
+from actors.metering.outcome import IterationDone
 from protocol.card import Card, Seat
 from protocol.wire.framing import HANDSHAKE, Traffic, bin_size, uint_size, wire_size
 

@@ -7,7 +7,7 @@ import time
 import pytest
 import zmq
 
-from actors.transport import Address, ClientEnd, KeyPair, ServerEnd, make_key_pair
+from actors.transport.zeromq import Address, ClientEnd, KeyPair, ServerEnd, make_key_pair
 from protocol.errors import BadInput, Bug
 
 PATIENCE = 5.0

@@ -14,10 +14,10 @@ import pytest
 from support import small_run
 from test_deaths import plan_of
 
-from actors import launch as launching
-from actors import patience as module
-from actors.launch import Launch, Staff
-from actors.standstill import Standstill
+from actors import timers as module
+from actors.launch import launcher as launching
+from actors.launch.launcher import Launch, Staff
+from actors.launch.standstill import Standstill
 from protocol.errors import Bug, Reason
 from protocol.party.role import RECOMMENDER, THIRD_PARTY, user_name
 from protocol.schemes import SCHEMES

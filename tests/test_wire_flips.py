@@ -18,9 +18,9 @@ import pytest
 import zmq
 from support_proxy import DOWN, UP, Choose, FlippingProxy, only, sometimes
 
-from actors.launch import Launch, Staff
-from actors.nursery import Nursery
-from actors.transport import Address, ClientEnd, Gate, KeyPair, ServerEnd, make_key_pair
+from actors.launch.forkserver import Nursery
+from actors.launch.launcher import Launch, Staff
+from actors.transport.zeromq import Address, ClientEnd, Gate, KeyPair, ServerEnd, make_key_pair
 from sim.config import RunConfig
 from sim.inprocess import InProcess
 from sim.plan import Plan, make_plan
@@ -229,7 +229,8 @@ def run_tapped(plan: Plan, folder: Path, rate: float):
 @pytest.mark.parametrize("scheme", ["dynamic", "masked"])
 def test_a_run_with_somebody_on_the_wire_comes_to_the_same_factors(tmp_path, monkeypatch, scheme):
     """Every altered frame costs its connection; what is lost with it is asked for after a short silence."""
-    monkeypatch.setattr("actors.launch.Nursery", lambda common, *rest: Nursery(common | {"silence": 0.3}, *rest))
+    hurried = lambda common, *rest: Nursery(common | {"silence": 0.3}, *rest)  # noqa: E731
+    monkeypatch.setattr("actors.launch.launcher.Nursery", hurried)
     flags = {"join": 0.3, "leave": 0.1} if scheme == "dynamic" else {}
     plan = make_plan(RunConfig(scheme=scheme, data="synthetic:7x6:.6", dim=2, iterations=8, seed=4, **flags))
     churn = plan.churn()

@@ -1,4 +1,4 @@
-"""The schemes by name, and those of one's own that a person has allowed (`actors/own.py` loads them).
+"""The schemes by name, and those of one's own that a person has allowed (`actors/own_scheme.py` loads them).
 
 A scheme's module is imported when the scheme is asked for: a user's process holds the code of one scheme, and a command
 that only names schemes starts at once.

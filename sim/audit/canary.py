@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from actors.presence import everyone_stays, takes_presence
+from actors.everyone_online import everyone_stays, takes_presence
 from protocol.arithmetic.ring import Ids, Ring, RingArray
 from protocol.arithmetic.tape import Name, Tape, derive
 from protocol.card import all_parties

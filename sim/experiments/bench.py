@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from actors.outcome import IterationDone
+from actors.metering.outcome import IterationDone
 from protocol.errors import BadInput
 from protocol.params import require
 from sim.baseline import start_baseline

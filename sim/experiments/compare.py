@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from actors.own import load_schemes
+from actors.own_scheme import load_schemes
 from protocol.arithmetic.tape import derive
 from protocol.card import all_parties
 from protocol.errors import Aborted, BadInput, Reason

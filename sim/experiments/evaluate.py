@@ -15,7 +15,7 @@ from typing import Any, Protocol, TextIO, TypeVar
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from actors.own import load_schemes
+from actors.own_scheme import load_schemes
 from protocol.errors import BadInput
 from sim import show
 from sim.experiments.cells import BESIDE, Cell, key_of, run_cell, takes_epsilon

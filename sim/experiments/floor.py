@@ -1,4 +1,4 @@
-"""Start the processes of `actors/floor.py`, and hold what they moved against what a run of the real ones moved."""
+"""Start the processes of `actors/bare_frames.py`, and compare what they moved with what the real ones moved."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from typing import Any
 
 import msgpack
 
-from actors.floor import KINDS, Layout
-from actors.nursery import python_running
-from actors.transport import make_key_pair
+from actors.bare_frames import KINDS, Layout
+from actors.launch.forkserver import python_running
+from actors.transport.zeromq import make_key_pair
 from protocol.errors import Aborted, Bug, Reason
 from protocol.wire.framing import HELLO_FRAME
 
@@ -37,7 +37,7 @@ def run_floor(users: int, users_per_process: int, frames: Frames) -> Floor:
     layout = _layout(users, users_per_process, frames)
     environment = os.environ | {"OPENBLAS_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1"}  # as the actors have it
     packed = msgpack.packb(dataclasses.asdict(layout))
-    command, patience = python_running("actors.floor"), _SECONDS + len(frames)
+    command, patience = python_running("actors.bare_frames"), _SECONDS + len(frames)
     began = time.monotonic()
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, start_new_session=True

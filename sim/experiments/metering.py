@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from actors.launch import Launch, Staff
-from actors.meter import BARE, METERED
-from actors.outcome import IterationDone
+from actors.launch.launcher import Launch, Staff
+from actors.metering.meter import BARE, METERED
+from actors.metering.outcome import IterationDone
 from sim.config import RunConfig
 from sim.plan import make_plan
 from sim.run import make_roster

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from actors.floor import KINDS
+from actors.bare_frames import KINDS
 from protocol.errors import Aborted, Reason
 from protocol.params import require
 from sim import run as running

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from actors.figures import peak_memory
+from actors.metering.recorder import peak_memory
 from protocol.errors import Bug
 from protocol.party.role import RECOMMENDER
 from sim.config import RunConfig

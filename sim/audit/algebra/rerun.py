@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from actors.limits import check_files, files_of
+from actors.launch.capacity import check_files, files_of
 from protocol.errors import Aborted, BadInput
 from protocol.party.party import iteration_of, read_event
 from protocol.party.role import Effects, Role, Send

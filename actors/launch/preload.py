@@ -13,11 +13,11 @@ import numpy as np
 import zmq
 
 from actors.blame import is_own
-from actors.figures import Figures, own_memory
 from actors.keys import Secret
-from actors.observer import HeldOut, Observer
-from actors.patience import Patience
-from actors.transport import ClientEnd, Context, Gate, ServerEnd, make_key_pair
+from actors.metering.observer import HeldOut, Observer
+from actors.metering.recorder import Figures, own_memory
+from actors.timers import Patience
+from actors.transport.zeromq import ClientEnd, Context, Gate, ServerEnd, make_key_pair
 from protocol.card import Card, Seat, all_parties, make_run_id, seat_party, tape_seed
 from protocol.party.party import Party, Step
 from protocol.party.role import RECOMMENDER, UserInput, user_index, user_name

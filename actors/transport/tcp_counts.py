@@ -17,7 +17,7 @@ import struct
 import sys
 from dataclasses import dataclass
 
-from actors import limits
+from actors.launch import capacity
 from protocol.wire.framing import ANSWERING_BYTES
 
 AVAILABLE = sys.platform == "linux"  # elsewhere the counts stand in other places, or nowhere
@@ -39,7 +39,7 @@ def why_not(server: str, endpoint: str, clients: int, metering: str, again: bool
         return f"{server} was started again, and the counts of its earlier connections were gone with them."
     if not AVAILABLE:
         return "Only Linux tells how many bytes a connection has carried."
-    return limits.make_room_for_twice(clients)
+    return capacity.make_room_for_twice(clients)
 
 
 @dataclass(slots=True)

@@ -18,17 +18,17 @@ from typing import Any
 
 import numpy as np
 
-from actors import sockets
+from actors.crowd.secret_rows import pack_ranks
 from actors.faults import Faults
-from actors.hosted import MOST_NAMED
 from actors.journal import make_view_folders, view_end, view_path
 from actors.keys import Roster, Secret
-from actors.nursery import Nursery
-from actors.observer import Observer
-from actors.outcome import Attendance, Books, EventsFor, OnIteration, OnJoin, OnReplay, Outcome
-from actors.patience import Watchdog
-from actors.ranks import pack_ranks
-from actors.standstill import Standstill
+from actors.launch.forkserver import Nursery
+from actors.launch.standstill import Standstill
+from actors.metering.observer import Observer
+from actors.metering.outcome import Attendance, Books, EventsFor, OnIteration, OnJoin, OnReplay, Outcome
+from actors.seats import MOST_NAMED
+from actors.timers import Watchdog
+from actors.transport import ipc_folders
 from protocol.errors import Aborted, BadInput, Bug, Reason, SchemeFailed
 from protocol.party.role import RECOMMENDER, role_of, user_index
 from protocol.party.view import Broken
@@ -115,8 +115,8 @@ class Launch:
 
     def run(self) -> Outcome:
         self._started = self._news = time.monotonic()
-        sockets.remove_those_of_the_dead()
-        self._sockets = sockets.SocketFolder() if self._staff.transport == "ipc" else None
+        ipc_folders.remove_those_of_the_dead()
+        self._sockets = ipc_folders.SocketFolder() if self._staff.transport == "ipc" else None
         make_view_folders(str(self._staff.run_folder), self._staff.views)
         self._nursery = self._open_nursery()
         try:

@@ -9,12 +9,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from actors.doorbell import Doorbell
+from actors.crowd.calling import Doorbell
 from actors.faults import PHASES, Faults
-from actors.figures import Figures
 from actors.journal import Journal
 from actors.keys import Roster, Secret
-from actors.transport import ClientEnd, Context, Gate, ServerEnd
+from actors.metering.recorder import Figures
+from actors.transport.zeromq import ClientEnd, Context, Gate, ServerEnd
 from protocol.card import Card
 from protocol.errors import Aborted, BadInput, Reason
 from protocol.party.party import Party, Step

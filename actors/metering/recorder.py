@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from actors.journal import if_full
-from actors.meter import AGAIN, ALL, LEFT_OUT, REJECTED, RESEND, UNDELIVERED, Meter, Tally
-from actors.observer import HeldOut, Observer
+from actors.metering.meter import AGAIN, ALL, LEFT_OUT, REJECTED, RESEND, UNDELIVERED, Meter, Tally
+from actors.metering.observer import HeldOut, Observer
 from protocol.errors import during
 from protocol.party.party import Outgoing, Party, Step, iteration_of, result_digest
 from protocol.party.role import RECOMMENDER, LeadingRecommender, Role, role_of, user_index

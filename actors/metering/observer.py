@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from actors.measures import (
+from actors.metering.accuracy import (
     ERROR_SUMS,
     LIST_SUMS,
     Accuracy,

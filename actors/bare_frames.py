@@ -4,7 +4,7 @@ Forked from an interpreter with the same libraries as the actors' zygote: a reco
 or in packs, with blocking sockets. In every iteration the six kinds of frames go the ways that they go in a run, of the
 sizes that the layout says, all zeros: no role, no message, no view, no ZAP handler, nothing counted but what arrives.
 
-    python -m actors.floor < LAYOUT > RESULT        (msgpack, then a line of JSON)
+    python -m actors.bare_frames < LAYOUT > RESULT        (msgpack, then a line of JSON)
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from typing import Any
 import msgpack
 import zmq
 
-from actors.transport import BACKLOG, LINGER_MS, Context
+from actors.transport.zeromq import BACKLOG, LINGER_MS, Context
 
 KINDS = ("OpenSum", "ItemFactors", "MaskedGradient", "Contributors", "Agreed", "MaskedTotal")
 
@@ -72,7 +72,7 @@ class _Received:
 def main() -> None:
     layout = Layout(**msgpack.unpackb(sys.stdin.buffer.read()))
     _die_with_parent()
-    importlib.import_module("actors.zygote")  # what every actor has in its memory, and no hook at a fork
+    importlib.import_module("actors.launch.zygote")  # what every actor has in its memory, and no hook at a fork
     gc.disable()
     _warm_up(layout)
     gc.collect()

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from actors.meter import MOST_PARTIES, Row, Tally
+from actors.metering.meter import MOST_PARTIES, Row, Tally
 from protocol.errors import Aborted
 from protocol.party.role import RECOMMENDER, Facts, user_index
 from protocol.party.view import Broken

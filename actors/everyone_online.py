@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from actors.outcome import EventsFor
+from actors.metering.outcome import EventsFor
 from protocol.party.role import RECOMMENDER, user_name
 from protocol.schemes import Scheme
 from protocol.wire.messages import Churn, Due, Event

@@ -14,17 +14,17 @@ from collections import Counter, OrderedDict
 from dataclasses import dataclass, field
 from typing import Any
 
-from actors.channel import Channel, Mailbox
-from actors.figures import Figures
+from actors.crowd.away_states import Vault
+from actors.crowd.secret_rows import Ranks
 from actors.host import Host
-from actors.hosted import Hosted, Place
 from actors.journal import Journal, open_journal, view_path
 from actors.keys import Roster
-from actors.observer import Observer
-from actors.ranks import Ranks
-from actors.transport import ClientEnd
-from actors.vault import Vault
-from actors.watch import Watch
+from actors.launch.pipes import Channel, Mailbox
+from actors.metering.observer import Observer
+from actors.metering.recorder import Figures
+from actors.seats import Hosted, Place
+from actors.transport.waiting import Watch
+from actors.transport.zeromq import ClientEnd
 from protocol.card import seat_party
 from protocol.party.freeze import put_down, take_up
 from protocol.party.party import Party, Step, read_event

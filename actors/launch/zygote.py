@@ -27,7 +27,7 @@ import zmq.auth.thread
 import zmq.utils.monitor  # noqa: F401
 
 # isort: split
-from actors.compact import bring_together, code_of, fill_holes
+from actors.launch.memory_layout import bring_together, code_of, fill_holes
 
 fill_holes()
 
@@ -44,15 +44,15 @@ import traceback
 from typing import Any, NoReturn
 
 from actors.blame import scheme_failed
-from actors.channel import Channel, Mailbox, receive_order, unpack
-from actors.crowd import CrowdHost
+from actors.crowd.crowd import CrowdHost
+from actors.crowd.secret_rows import Ranks
 from actors.faults import Faults
 from actors.host import Host
-from actors.hosted import Place
 from actors.keys import Roster, Secret
-from actors.observer import Observer
-from actors.ranks import Ranks
-from actors.warm import warm_up
+from actors.launch.pipes import Channel, Mailbox, receive_order, unpack
+from actors.launch.preload import warm_up
+from actors.metering.observer import Observer
+from actors.seats import Place
 from protocol.errors import Aborted, BadInput
 from protocol.party.view import Broken
 

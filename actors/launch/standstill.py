@@ -7,7 +7,7 @@ from typing import Any
 
 import psutil
 
-from actors.hosted import describe_status
+from actors.seats import describe_status
 
 _AT_WORK = frozenset({psutil.STATUS_RUNNING, psutil.STATUS_SLEEPING, psutil.STATUS_DISK_SLEEP})
 _COMPUTES_SECONDS = 0.1  # of processor time, while it was asked

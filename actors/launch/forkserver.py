@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from actors.channel import Channel, Mailbox, Orders, pack
+from actors.launch.pipes import Channel, Mailbox, Orders, pack
 from protocol.errors import Aborted, Reason
 
 _STOP_SECONDS = 10.0
@@ -58,7 +58,7 @@ class Nursery:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
         with open(os.open(log, flags, 0o600), "ab") as output:
             self._zygote = subprocess.Popen(
-                python_running("actors.zygote", *map(str, descriptors)),
+                python_running("actors.launch.zygote", *map(str, descriptors)),
                 pass_fds=(*descriptors, *locks),
                 stdin=subprocess.DEVNULL,
                 stdout=output,

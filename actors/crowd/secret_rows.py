@@ -15,8 +15,8 @@ import msgpack
 import numpy as np
 
 from actors.keys import Secret
-from actors.observer import HeldOut
-from actors.transport import KeyPair
+from actors.metering.observer import HeldOut
+from actors.transport.zeromq import KeyPair
 from protocol.card import Seat
 from protocol.party.role import UserInput, user_index, user_name
 from protocol.party.signing import Signer

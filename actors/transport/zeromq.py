@@ -30,7 +30,7 @@ import zmq
 from zmq.auth.thread import ThreadAuthenticator
 from zmq.utils.monitor import recv_monitor_message
 
-from actors.kernel import Ledger
+from actors.transport.tcp_counts import Ledger
 from protocol.errors import BadInput, Bug
 from protocol.wire.framing import CURVE_OVERHEAD
 
