@@ -10,14 +10,15 @@ from typing import Any
 from actors.own_scheme import load_scheme
 from protocol.schemes import SCHEMES, Scheme
 from sim import bandwidth as measuring
-from sim import data, notebook, prediction, show_compare, viewing
-from sim import fetch as fetching
+from sim import notebook, prediction, show_compare, viewing
 from sim import recommend as recommending
 from sim import replay as replaying
 from sim import run as running
 from sim import verify as verifying
 from sim import watch as watching
 from sim.config import RunConfig
+from sim.data import fetch as fetching
+from sim.data import ratings
 from sim.experiments.bench import run_bench
 from sim.experiments.compare import Comparison
 from sim.experiments.compare import compare as run_comparison
@@ -224,7 +225,7 @@ def new(name: str, out: str | Path = ".") -> tuple[Path, Path]:
 
 
 def datasets() -> list[dict[str, Any]]:
-    return [dataclasses.asdict(entry) for entry in data.available()]
+    return [dataclasses.asdict(entry) for entry in ratings.available()]
 
 
 def fetch(dataset: str) -> Path:

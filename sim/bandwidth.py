@@ -23,7 +23,7 @@ from protocol.party.view import Broken
 from protocol.schemes import Scheme
 from protocol.wire.messages import SETUP
 from sim import kernel, paper, untrusted
-from sim.data import Column
+from sim.data.ratings import Column
 from sim.evidence import Case, at_rest, open_case
 from sim.ledger import SUMMARY, Facts, Ledger, count_of, read_ledger
 from sim.naming import read_names

@@ -26,7 +26,7 @@ from protocol.party.role import RECOMMENDER, user_name
 from protocol.schemes.factorization.dynamic_recommender import DynamicParams, draw_invited
 from protocol.schemes.factorization.static_users import as_sent
 from sim.churn import ChurnPlan
-from sim.data import Column, Dealt
+from sim.data.ratings import Column, Dealt
 from sim.solving import choose_profiles, solve_profiles
 
 Ints = npt.NDArray[np.int64]

@@ -25,8 +25,8 @@ from sim import run as running
 from sim import verify as verifying
 from sim.audit import command as auditing
 from sim.config import RunConfig, parse_assignments, parse_packing, parse_range, read_config
+from sim.data.fetch import fetch as fetch_data
 from sim.experiments import commands, reproduce_command
-from sim.fetch import fetch as fetch_data
 from sim.folder import read_run
 from sim.guarding import ABORTED, DONE, UNVERIFIED, fail, fail_scheme, guarded
 from sim.live import Live

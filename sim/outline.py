@@ -18,9 +18,10 @@ from protocol.attendance import Numbers
 from protocol.errors import BadInput
 from protocol.params import Params, require
 from protocol.schemes import Scheme, Shape
-from sim import data, generate
 from sim.churn import ChurnPlan
 from sim.config import RunConfig, resolve
+from sim.data import generate
+from sim.data import ratings as data
 from sim.expect import MANY, CountedItems, Crowd, LikelyItems, at_least, crowd_of, presence_of
 from sim.plan import run_seed_of, settings_of, shape_of
 

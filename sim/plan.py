@@ -24,7 +24,7 @@ from protocol.schemes import Scheme, Shape
 from protocol.wire.framing import HANDSHAKE
 from sim.churn import ChurnPlan
 from sim.config import RunConfig, chosen_views, resolve
-from sim.data import Dealt, Ratings, load, split
+from sim.data.ratings import Dealt, Ratings, load, split
 from sim.expect import crowd_of, expect
 from sim.layout import Demand, Layout, lay_out
 

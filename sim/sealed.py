@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from sim import untrusted
-from sim.data import cache_folder
+from sim.data.ratings import cache_folder
 from sim.folder import replace_private
 from sim.plain import jsonable
 

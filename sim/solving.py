@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from protocol.party.profile import PRINTED_RIDGE, RIDGES
-from sim.data import Column
+from sim.data.ratings import Column
 
 Matrix = npt.NDArray[np.float64]
 Places = npt.NDArray[np.int64]

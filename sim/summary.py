@@ -28,7 +28,7 @@ from protocol.schemes.base import DELTA
 from protocol.wire.framing import Traffic
 from protocol.wire.messages import SETUP, Publication
 from sim import untrusted
-from sim.floors import errors, floors
+from sim.data.device_guesses import errors, floors
 from sim.folder import FORMAT, open_private
 from sim.ledger import LINES, is_line
 from sim.plain import jsonable

@@ -12,7 +12,7 @@ from protocol.party.role import RECOMMENDER, user_index, user_name
 from protocol.party.view import Broken
 from protocol.wire.messages import GradedRatings, Join, RatingsHandover
 from sim.audit.exhibits import Exhibits
-from sim.data import Column
+from sim.data.ratings import Column
 from sim.evidence import Case
 from sim.plan import make_plan
 

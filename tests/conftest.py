@@ -10,7 +10,7 @@ from support_tamper import copy_of, small_folder
 
 from actors.transport.zeromq import Gate
 from protocol import schemes
-from sim.data import cache_folder
+from sim.data.ratings import cache_folder
 
 
 @pytest.fixture(autouse=True, scope="session")

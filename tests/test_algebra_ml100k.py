@@ -6,7 +6,7 @@ import pytest
 
 from sim.audit.algebra.solve import findings, solve
 from sim.config import RunConfig
-from sim.data import find
+from sim.data.ratings import find
 from sim.evidence import open_case
 from sim.run import run
 

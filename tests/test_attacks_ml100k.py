@@ -17,7 +17,7 @@ from sim.audit.attacks.scene import Scene, Truth
 from sim.audit.attacks.single import attack_single
 from sim.audit.attacks.support import attack_support
 from sim.audit.attacks.unmasking import attack_together
-from sim.data import find
+from sim.data.ratings import find
 from sim.evidence import open_case
 
 pytestmark = [

@@ -21,7 +21,7 @@ from sim.audit.account_ledger import Ledger, random_directions
 from sim.audit.account_releases import Reading, Release
 from sim.audit.accounting import account
 from sim.audit.findings import verdict
-from sim.data import find
+from sim.data.ratings import find
 from sim.evidence import open_case
 from sim.plain import jsonable
 from sim.plan import RunConfig, make_plan

@@ -35,7 +35,7 @@ from sim.audit.attacks.perturbed import fresh_submissions
 from sim.audit.findings import QUESTIONS
 from sim.audit.sensitivity import sensitivity
 from sim.audit.show import show_audit
-from sim.data import find, load
+from sim.data.ratings import find, load
 from sim.evidence import open_case
 from sim.plain import jsonable
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sim.data import cache_folder
+from sim.data.ratings import cache_folder
 from sim.experiments.audit_times import COMMANDS, audit_times
 
 

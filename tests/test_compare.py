@@ -21,10 +21,10 @@ from sim import api, show, show_compare
 from sim.bandwidth import bandwidth
 from sim.cli import app
 from sim.config import RunConfig
-from sim.data import Column, Dealt, find, load
+from sim.data.device_guesses import errors, floors, guess, user_means
+from sim.data.ratings import Column, Dealt, find, load
 from sim.experiments import compare as comparing
 from sim.experiments.compare import Comparison, compare, deal, parse_settings, sees, trust, with_unit
-from sim.floors import errors, floors, guess, user_means
 from sim.plan import make_plan
 from sim.run import run
 

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from protocol.errors import BadInput
-from sim import generate
-from sim.data import Floats, Ints, Ratings, UserRatings, load, split
+from sim.data import generate
+from sim.data.ratings import Floats, Ints, Ratings, UserRatings, load, split
 
 SEED = bytes(range(32))
 

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 from protocol.errors import BadInput
-from sim import fetch as module
-from sim.data import NAMED, available, load, split
-from sim.fetch import Unreachable, fetch
+from sim.data import fetch as module
+from sim.data.fetch import Unreachable, fetch
+from sim.data.ratings import NAMED, available, load, split
 
 U_DATA = b"9\t10\t4\t881250949\n10\t2\t1\t881250949\n"
 WHEEL_HEADER = b"user_id:token\titem_id:token\trating:float\ttimestamp:float\n"

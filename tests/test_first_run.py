@@ -9,9 +9,9 @@ import pytest
 
 from sim.audit.brief import brief
 from sim.config import RunConfig, resolve
-from sim.data import load
+from sim.data.device_guesses import errors, floors
+from sim.data.ratings import load
 from sim.experiments.compare import deal
-from sim.floors import errors, floors
 from sim.run import run
 
 

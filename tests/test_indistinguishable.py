@@ -14,7 +14,7 @@ from sim.audit import guessing
 from sim.audit.exhibits import Exhibits
 from sim.audit.guessing import Curve, Pairs
 from sim.audit.indistinguishable import compare, recommender_glimpse, truth_of
-from sim.data import find
+from sim.data.ratings import find
 from sim.evidence import open_case
 
 SMALL = {"data": "synthetic:60x40:.25", "iterations": 3, "dim": 4, "transport": "inprocess"}

@@ -14,7 +14,7 @@ from sim import sealed
 from sim.audit import audit as auditing
 from sim.audit import canary_cache, empirical, kept
 from sim.audit.audit import audit
-from sim.data import cache_folder
+from sim.data.ratings import cache_folder
 from sim.evidence import open_case
 from sim.plain import jsonable
 

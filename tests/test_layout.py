@@ -20,12 +20,13 @@ from actors.metering.recorder import Figures
 from protocol.errors import BadInput
 from protocol.party.view import Broken
 from protocol.schemes.factorization.static_users import as_sent
-from sim import generate, kernel
+from sim import kernel
 from sim.api import datasets
 from sim.bandwidth import bandwidth
 from sim.baseline import Baseline, plain_accuracy, start_baseline
 from sim.config import RunConfig
-from sim.data import load, split
+from sim.data import generate
+from sim.data.ratings import load, split
 from sim.plan import make_plan
 from sim.run import run
 

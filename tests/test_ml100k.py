@@ -13,7 +13,7 @@ from test_deaths import Killer, in_process, losses, run_with_deaths
 from actors.metering.observer import Accuracy
 from sim.baseline import plain_accuracy, start_baseline
 from sim.config import RunConfig
-from sim.data import find
+from sim.data.ratings import find
 from sim.plan import make_plan
 from sim.run import run
 

@@ -11,8 +11,8 @@ import pytest
 from test_expect import totals
 
 from protocol.errors import BadInput
-from sim import generate
 from sim.config import RunConfig
+from sim.data import generate
 from sim.expect import expect
 from sim.outline import inclusion, outline
 from sim.plan import make_plan

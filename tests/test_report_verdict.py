@@ -24,7 +24,7 @@ from sim.audit.audit import audit
 from sim.audit.show import in_short, name_of
 from sim.cli import takes_configuration
 from sim.config import RunConfig, read_config, resolve
-from sim.data import load
+from sim.data.ratings import load
 from sim.evidence import open_case
 from sim.folder import read_summary
 from sim.plain import jsonable

@@ -25,10 +25,11 @@ from protocol.schemes.factorization.trusted import (
     objective_noise,
     train,
 )
-from sim import baseline, data
+from sim import baseline
 from sim.churn import ChurnPlan
 from sim.cli import app
 from sim.config import RunConfig
+from sim.data import ratings
 from sim.experiments import reproduce_plan
 from sim.experiments.evaluate import read_lines
 from sim.experiments.reproduce import _claim_document, choose, reproduce
@@ -98,7 +99,7 @@ def test_with_the_noise_of_the_roles_the_engine_makes_their_factors(monkeypatch,
 
 def test_without_noise_the_engine_is_the_baseline():
     plan = make_plan(RunConfig(scheme="plain", data="demo-small", seed=5, dim=6, iterations=12, test_fraction=0.0))
-    problem = Problem(data.load("demo-small"), plan.data, 6, seed=1)
+    problem = Problem(ratings.load("demo-small"), plan.data, 6, seed=1)
     model = problem.start()
     first = baseline.start_baseline(plan.card.params, plan.data, plan.run_seed)
     model.user_factors, model.item_factors = first.user_factors, first.item_factors
@@ -154,7 +155,7 @@ def test_the_crowd_has_the_law_of_the_churn_plan():
 @pytest.mark.parametrize("dim", [4, 12, 50])
 def test_all_profiles_at_once_are_those_that_each_user_fits(dim):
     """Users have 6 to 18 ratings: more than the dimensions, fewer and equally many, and fewer; to rounding."""
-    dealt = data.split(data.load("demo-small"), 0.2, bytes(32))
+    dealt = ratings.split(ratings.load("demo-small"), 0.2, bytes(32))
     items = np.random.default_rng(7).normal(size=(60, dim))
     assert (dealt.train.counts.min(), dealt.train.counts.max()) == (6, 18)
     for ridge in (PRINTED_RIDGE, 3.0):
@@ -165,13 +166,13 @@ def test_all_profiles_at_once_are_those_that_each_user_fits(dim):
 
 
 def test_users_are_solved_in_parts_and_one_without_ratings_has_zeros(monkeypatch):
-    dealt = data.split(data.load("demo-small"), 0.2, bytes(32))
+    dealt = ratings.split(ratings.load("demo-small"), 0.2, bytes(32))
     items = np.random.default_rng(7).normal(size=(60, 5))
     whole = solve_profiles(items, dealt.train)
     monkeypatch.setattr("sim.solving._AT_ONCE", 1)
     assert solve_profiles(items, dealt.train) == pytest.approx(whole, abs=1e-12)
     starts = np.concatenate([dealt.train.starts, dealt.train.starts[-1:]])
-    longer = solve_profiles(items, data.Column(starts, dealt.train.items, dealt.train.values))
+    longer = solve_profiles(items, ratings.Column(starts, dealt.train.items, dealt.train.values))
     assert not longer[-1].any() and longer[:-1] == pytest.approx(whole, abs=1e-12)
 
 
@@ -351,7 +352,7 @@ def test_an_unknown_figure_is_refused():
 
 
 def test_without_the_ratings_a_figure_is_refused_and_all_leaves_it_out(monkeypatch):
-    monkeypatch.setattr(data, "find", lambda name: None)
+    monkeypatch.setattr(ratings, "find", lambda name: None)
     made = CliRunner().invoke(app, ["reproduce", "fig2", "--quick"])
     assert made.exit_code == 2 and "keyhole fetch ml-100k" in made.stderr
     figures, skipped = choose("all")
@@ -384,7 +385,7 @@ def check_files(document: dict) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(
-    data.find("ml-100k") is None, reason="ml-100k is absent: set KEYHOLE_DATA or run keyhole fetch ml-100k"
+    ratings.find("ml-100k") is None, reason="ml-100k is absent: set KEYHOLE_DATA or run keyhole fetch ml-100k"
 )
 def test_everything_quick(tmp_path):
     """All figures in smaller sizes; the MovieLens ones have all users, so what they say of S1 and S2 is comparable."""

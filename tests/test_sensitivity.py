@@ -21,7 +21,7 @@ from protocol.schemes.factorization.trusted import (
 from sim.audit.account_trusted import NoiseMap, read_publication
 from sim.audit.exhibits import Exhibits
 from sim.audit.sensitivity import flipped, moving_losses, reacting_changes, sensitivity, spread
-from sim.data import find
+from sim.data.ratings import find
 
 # ---- small things
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from protocol.party.profile import RIDGES, fit_profile
-from sim.data import Column
+from sim.data.ratings import Column
 from sim.solving import choose_profiles, solve_profiles
 
 STARS = (1.0, 5.0)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from protocol.errors import BadInput
-from sim import titles
-from sim.data import load
+from sim.data import titles
+from sim.data.ratings import load
 
 MOVIELENS = {
     "u.item": ("u.data", "1\t{0}\t4\n2\t{1}\t3\n2\t{2}\t5\n", "latin-1",

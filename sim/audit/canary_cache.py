@@ -17,7 +17,7 @@ from sim import sealed
 from sim.audit import empirical
 from sim.audit.canary import CannotBeMeasured
 from sim.audit.findings import Finding
-from sim.data import cache_folder
+from sim.data.ratings import cache_folder
 from sim.evidence import Case
 from sim.plain import jsonable
 from sim.progress import Tell

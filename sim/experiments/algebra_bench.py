@@ -10,7 +10,7 @@ from typing import Any
 
 from sim.audit.algebra.solve import solve
 from sim.config import RunConfig
-from sim.data import find
+from sim.data.ratings import find
 from sim.evidence import open_case
 from sim.replay import replay
 from sim.run import run

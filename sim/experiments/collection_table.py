@@ -23,7 +23,7 @@ from protocol.schemes.collection.grid import Grid
 from protocol.schemes.collection.means import USER_FIRM, laplace_means, response_means
 from protocol.schemes.collection.mechanisms import ModifiedLaplace, RandomizedResponse
 from protocol.schemes.collection.radius import laplace_radius, laplace_ratings, response_radius, response_ratings
-from sim.data import Ratings, load
+from sim.data.ratings import Ratings, load
 
 DATA, SEEDS, TOLERANCE = "ml-100k", (1, 2, 3), 0.015
 STARS = Grid(1.0, 5.0, 1.0)

@@ -25,8 +25,8 @@ from protocol.schemes import SCHEMES, Scheme, find_scheme
 from protocol.schemes.base import LEVELS
 from protocol.wire.codec import field_kinds
 from sim.config import RunConfig, resolve
-from sim.data import Dealt, Ratings, load, split
-from sim.floors import errors, floors
+from sim.data.device_guesses import errors, floors
+from sim.data.ratings import Dealt, Ratings, load, split
 from sim.ledger import UNDELIVERED, read_ledger
 from sim.plain import jsonable
 from sim.plan import run_seed_of

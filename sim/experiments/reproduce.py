@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from protocol.errors import BadInput
 from protocol.params import require
-from sim import data
+from sim.data import ratings
 from sim.experiments.evaluate import complete, read_lines
 from sim.experiments.reproduce_bytes import BytesCell, formula, run_bytes_cell
 from sim.experiments.reproduce_cells import READINGS, FigureCell, run_figure_cell
@@ -49,7 +49,7 @@ def choose(name: str) -> tuple[list[Figure], list[dict[str, str]]]:
     known = ", ".join(FIGURES)
     require(name in FIGURES or name == "all", f"There is no figure {name!r}: use {known} or all.")
     wanted = list(FIGURES.values()) if name == "all" else [FIGURES[name]]
-    if data.find(MOVIELENS) is not None:
+    if ratings.find(MOVIELENS) is not None:
         return wanted, []
     why = f'It needs {MOVIELENS}: run "keyhole fetch {MOVIELENS}" or set KEYHOLE_DATA to the folder that contains it.'
     lacking = [figure for figure in wanted if figure.data == MOVIELENS]

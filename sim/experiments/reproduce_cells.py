@@ -20,7 +20,7 @@ import numpy as np
 from protocol.arithmetic.tape import derive
 from protocol.schemes.factorization.static_users import as_sent
 from sim.baseline import Baseline, Matrix
-from sim.data import Ratings, load, split
+from sim.data.ratings import Ratings, load, split
 from sim.experiments.cells import GRID, key_of
 from sim.experiments.reproduce_engine import ENGINE, Crowd, Noise, Problem, learn, publish, stream, unit_rows
 from sim.plan import run_seed_of

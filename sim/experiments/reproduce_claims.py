@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sim.data import NETFLIX_SHAPED
+from sim.data.ratings import NETFLIX_SHAPED
 from sim.experiments.reproduce_cells import DYNAMIC, MASKED, TRUSTED
 from sim.experiments.reproduce_plan import CDF, INCREASE, MOVIELENS, Figure
 from sim.paper import SOURCE

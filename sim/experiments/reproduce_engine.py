@@ -23,7 +23,7 @@ import numpy.typing as npt
 from protocol.arithmetic.noise import noise_scale
 from protocol.params import Params, make_params
 from sim.baseline import Baseline
-from sim.data import Column, Dealt, Ratings
+from sim.data.ratings import Column, Dealt, Ratings
 
 # a change that changes a result, or what is measured, makes this another number, and every finished cell is run again
 ENGINE = 2

@@ -6,10 +6,10 @@ import itertools
 import math
 from dataclasses import dataclass
 
-from sim.data import NETFLIX_SHAPED
+from sim.data.generate import NETFLIX_USERS
+from sim.data.ratings import NETFLIX_SHAPED
 from sim.experiments.reproduce_bytes import BytesCell
 from sim.experiments.reproduce_cells import DYNAMIC, MASKED, PLAIN, TRUSTED, FigureCell
-from sim.generate import NETFLIX_USERS
 
 MOVIELENS = "ml-100k"
 DIM = 50  # as in the paper

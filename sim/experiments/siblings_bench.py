@@ -16,7 +16,7 @@ from actors.metering.recorder import peak_memory
 from protocol.errors import Bug
 from protocol.party.role import RECOMMENDER
 from sim.config import RunConfig
-from sim.data import find
+from sim.data.ratings import find
 from sim.inprocess import InProcess
 from sim.plan import make_plan
 from sim.run import run

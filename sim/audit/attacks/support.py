@@ -19,7 +19,7 @@ from sim import untrusted
 from sim.audit.attacks.scene import Scene
 from sim.audit.attacks.scoring import CONFIDENCE, generator
 from sim.audit.findings import Finding
-from sim.data import NAMED, find
+from sim.data.ratings import NAMED, find
 
 # by server: the messages in which users name what they rated
 _NAMING = {

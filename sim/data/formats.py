@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import IO
 
 from protocol.errors import BadInput, did_you_mean
-from sim.opening import open_bytes, open_text
-from sim.rating_table import AS_IT_IS, MISSING, BadRow, Faults, Layout, Range, Reading, Row, Table, collect, number
+from sim.data.opening import open_bytes, open_text
+from sim.data.rating_table import AS_IT_IS, MISSING, BadRow, Faults, Layout, Range, Reading, Row, Table, collect, number
 
 SEPARATORS = ("\t", "::", ",", ";")
 NETFLIX_ITEM = re.compile(r"\s*([0-9]+):\s*")

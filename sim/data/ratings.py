@@ -21,8 +21,8 @@ import numpy as np
 import numpy.typing as npt
 
 from protocol.errors import BadInput, did_you_mean
-from sim import generate, loaders, titles
-from sim.rating_table import AS_IT_IS, Reading
+from sim.data import formats, generate, titles
+from sim.data.rating_table import AS_IT_IS, Reading
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -177,7 +177,7 @@ def load(
     if source == NETFLIX_SHAPED:
         return _generated(source, generate.netflix_shaped(), rating_range)
     path = _file(source)
-    table = loaders.read(path, rating_range, reading)
+    table = formats.read(path, rating_range, reading)
     names = (table.user_names, table.item_names)
     called = table.item_titles or titles.beside(path, table.item_names)
     return Ratings(source, table.users, table.items, table.values, *names, table.rating_range, called, table.notes)

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from protocol.errors import BadInput
-from sim.data import NAMED, cache_folder
+from sim.data.ratings import NAMED, cache_folder
 
 GROUPLENS = "https://files.grouplens.org/datasets/movielens/"
 WHEEL = "recbole==1.2.1"

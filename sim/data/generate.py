@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from protocol.errors import BadInput
-from sim import wording
+from sim.data import demo_names
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -94,8 +94,8 @@ def demo() -> Generated:
     chance = draws.uniform(DEMO_USERS)
     counts = DEMO_LEAST + (DEMO_MORE * chance * chance).astype(np.int64)
     made = _rate(draws, counts, DEMO_ITEMS, DEMO_RANK, taste=DEMO_TASTE)
-    titles = wording.titles(made.item_tastes[:, 0] > 0)
-    return replace(made, user_names=wording.user_names(DEMO_USERS), item_titles=titles)
+    titles = demo_names.titles(made.item_tastes[:, 0] > 0)
+    return replace(made, user_names=demo_names.user_names(DEMO_USERS), item_titles=titles)
 
 
 def demo_small() -> Generated:

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from protocol.errors import BadInput
-from sim.titles import clean, titles_of
+from sim.data.titles import clean, titles_of
 
 Ints = npt.NDArray[np.int64]
 Range = tuple[float, float]

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sim.data import Column, Dealt
+from sim.data.ratings import Column, Dealt
 
 Floats = npt.NDArray[np.float64]
 Range = tuple[float, float]
