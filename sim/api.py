@@ -24,11 +24,11 @@ from sim.experiments.compare import Comparison
 from sim.experiments.compare import compare as run_comparison
 from sim.experiments.evaluate import evaluate as run_grid
 from sim.experiments.evaluate import grid
-from sim.folder import trust_scheme as trust
+from sim.folder.folder import trust_scheme as trust
+from sim.folder.listing import diff_runs, list_runs
+from sim.folder.naming import resolve
 from sim.glossary import find_term
-from sim.naming import resolve
 from sim.notebook import Audit, Compared, Run
-from sim.runs import diff_runs, list_runs
 from sim.scaffold import make_scaffold
 
 __all__ = [

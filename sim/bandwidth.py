@@ -22,11 +22,13 @@ from protocol.params import WIRES, Params, require
 from protocol.party.view import Broken
 from protocol.schemes import Scheme
 from protocol.wire.messages import SETUP
-from sim import kernel, paper, untrusted
+from sim import kernel, paper
 from sim.data.ratings import Column
 from sim.evidence import Case, at_rest, open_case
+from sim.folder import untrusted
+from sim.folder.naming import read_names
+from sim.folder.unloaded import is_loaded
 from sim.ledger import SUMMARY, Facts, Ledger, count_of, read_ledger
-from sim.naming import read_names
 from sim.supports import Supports, supports_of
 from sim.traffic import (
     Forecast,
@@ -43,7 +45,6 @@ from sim.traffic import (
     spread,
     when_of,
 )
-from sim.unloaded import is_loaded
 
 _SPANS = re.compile(r"(\d{1,10}(-\d{1,10})?(,\d{1,10}(-\d{1,10})?)*)?")
 

@@ -22,10 +22,10 @@ from protocol.errors import BadInput
 from protocol.params import require
 from protocol.party.role import nearest_party, user_name
 from protocol.schemes import UntrustedScheme, find_scheme
-from sim import untrusted
-from sim.bounds import check_params
 from sim.config import RunConfig
-from sim.folder import locked, new_folder, write_run
+from sim.folder import untrusted
+from sim.folder.bounds import check_params
+from sim.folder.folder import locked, new_folder, write_run
 from sim.plan import make_plan
 from sim.run import make_roster
 

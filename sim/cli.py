@@ -27,10 +27,10 @@ from sim.audit import command as auditing
 from sim.config import RunConfig, parse_assignments, parse_packing, parse_range, read_config
 from sim.data.fetch import fetch as fetch_data
 from sim.experiments import commands, reproduce_command
-from sim.folder import read_run
+from sim.folder.folder import read_run
+from sim.folder.naming import resolve
 from sim.guarding import ABORTED, DONE, UNVERIFIED, fail, fail_scheme, guarded
 from sim.live import Live
-from sim.naming import resolve
 from sim.plain import json_text, one_line, visible
 from sim.plan import Plan
 from sim.report import command as reporting

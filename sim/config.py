@@ -12,8 +12,8 @@ from typing import Any
 from protocol.errors import BadInput, did_you_mean
 from protocol.params import require
 from protocol.schemes import Scheme, find_scheme
-from sim import untrusted
 from sim.data.rating_table import ON_DUPLICATE, ON_MISSING, Reading
+from sim.folder import untrusted
 
 TRANSPORTS = ("tcp", "ipc", "inprocess")
 ON_DEATH = ("restart", "drop")

@@ -20,10 +20,11 @@ from protocol.party.view import Broken
 from sim import bandwidth as measuring
 from sim import recommend as recommending
 from sim import replay as replaying
-from sim import show_compare, traffic, untrusted, viewing
+from sim import show_compare, traffic, viewing
 from sim import verify as verifying
 from sim.evidence import open_case
-from sim.folder import read_run, read_summary, trust_scheme
+from sim.folder import untrusted
+from sim.folder.folder import read_run, read_summary, trust_scheme
 from sim.ledger import read_iterations
 from sim.plain import jsonable
 

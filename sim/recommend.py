@@ -24,11 +24,11 @@ from protocol.party.role import RECOMMENDER, PredictingUser, Role, UserInput, us
 from protocol.party.view import END, Broken
 from protocol.schemes.factorization.static_users import EndingUser, as_sent
 from protocol.wire.messages import Publication
-from sim import untrusted
 from sim.audit.exhibits import Exhibits
 from sim.evidence import Case, at_rest, open_case
-from sim.folder import describe_platform, open_view, read_summary
-from sim.naming import Names, read_sound_names
+from sim.folder import untrusted
+from sim.folder.folder import describe_platform, open_view, read_summary
+from sim.folder.naming import Names, read_sound_names
 from sim.plan import Plan, make_plan
 from sim.replay import Rerun
 

@@ -35,7 +35,7 @@ from protocol.party.view import (
 )
 from sim import claims
 from sim.evidence import Case, Report, at_rest, is_input_of, is_well_formed, open_case
-from sim.folder import describe_platform, open_view, view_name
+from sim.folder.folder import describe_platform, open_view, view_name
 from sim.viewcheck import OFTEN, OnBytes, is_beginning
 
 

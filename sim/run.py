@@ -25,7 +25,7 @@ from protocol.party.role import RECOMMENDER, user_name
 from protocol.party.view import EVENT, WholeRecords
 from sim.config import RunConfig, config_of
 from sim.faults import FaultyInProcess, parse_faults, with_a_full_disk
-from sim.folder import (
+from sim.folder.folder import (
     locked,
     new_folder,
     nonce_of,
@@ -36,12 +36,12 @@ from sim.folder import (
     write_run,
     write_summary,
 )
+from sim.folder.untrusted import open_regular
 from sim.inprocess import InProcess
 from sim.plain import jsonable
 from sim.plan import Plan, make_plan
 from sim.summary import IterationLog, bandwidth_document, summarise
 from sim.unprotected import observer_of, unprotected_accuracy, with_factors
-from sim.untrusted import open_regular
 
 _ORPHANS_SECONDS = 3.0
 

@@ -15,9 +15,9 @@ from actors.own_scheme import load_scheme
 from protocol.errors import BadInput
 from protocol.schemes import SCHEMES, find_scheme
 from sim import api, show, show_runs
+from sim.folder.listing import diff_runs, list_runs
 from sim.glossary import find_term
 from sim.plain import json_text, visible
-from sim.runs import diff_runs, list_runs
 from sim.scaffold import make_scaffold
 from sim.watch import Watched, follow
 

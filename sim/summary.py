@@ -27,9 +27,9 @@ from protocol.party.role import RECOMMENDER, user_index
 from protocol.schemes.base import DELTA
 from protocol.wire.framing import Traffic
 from protocol.wire.messages import SETUP, Publication
-from sim import untrusted
 from sim.data.device_guesses import errors, floors
-from sim.folder import FORMAT, open_private
+from sim.folder import untrusted
+from sim.folder.folder import FORMAT, open_private
 from sim.ledger import LINES, is_line
 from sim.plain import jsonable
 from sim.plan import Plan

@@ -9,7 +9,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from sim.folder import trust_scheme
+from sim.folder.folder import trust_scheme
 
 Command = TypeVar("Command", bound=Callable[..., None])
 

@@ -13,9 +13,10 @@ from typing import Any
 from protocol.errors import BadInput, Reason
 from protocol.party.role import user_index
 from protocol.party.view import HASH_BYTES
-from sim import claims, untrusted
+from sim import claims
 from sim.evidence import Case, Report, at_rest, open_case
 from sim.exchange import Exchange
+from sim.folder import untrusted
 from sim.summary import anchor_of
 from sim.viewcheck import Demand, OnBytes, ViewCheck
 

@@ -156,7 +156,7 @@ GUARDS = [
     ),
     Guard(
         "nobody resumes a run while an actor lives",
-        "sim/folder.py",
+        "sim/folder/folder.py",
         "            fcntl.flock(file, kind | fcntl.LOCK_NB)\n",
         "            pass\n",
         "tests/test_resume.py -k while_an_actor_lives",

@@ -17,7 +17,7 @@ class Guard:
 OF_FOLDERS = [
     Guard(
         "trust: what a file names is not imported",
-        "sim/folder.py",
+        "sim/folder/folder.py",
         "            scheme = find_scheme(document[\"run\"][\"scheme\"])\n",
         "            load_scheme(document[\"run\"][\"scheme\"])\n"
         "            scheme = find_scheme(document[\"run\"][\"scheme\"])\n",
@@ -39,7 +39,7 @@ OF_FOLDERS = [
     ),
     Guard(
         "trust: another scheme than the run asks for is refused",
-        "sim/folder.py",
+        "sim/folder/folder.py",
         "    if scheme not in (None, named):",
         "    if False:",
         "tests/test_trust.py -k does_not_ask_for",
@@ -81,28 +81,28 @@ OF_FOLDERS = [
     ),
     Guard(
         "untrusted: only regular files are opened",
-        "sim/untrusted.py",
+        "sim/folder/untrusted.py",
         "    if not stat.S_ISREG(os.fstat(file).st_mode):",
         "    if False:",
         "tests/test_untrusted.py -k 'regular or pipe'",
     ),
     Guard(
         "untrusted: opening a FIFO does not wait",
-        "sim/untrusted.py",
+        "sim/folder/untrusted.py",
         " | os.O_NONBLOCK",
         "",
         "tests/test_untrusted.py -k 'fifo_hangs and run.toml and verify'",
     ),
     Guard(
         "untrusted: no link out of the folder is followed",
-        "sim/untrusted.py",
+        "sim/folder/untrusted.py",
         "    if leads_out(folder, name):",
         "    if False:",
         "tests/test_untrusted.py -k 'link or links'",
     ),
     Guard(
         "untrusted: nothing is written into a folder with links",
-        "sim/folder.py",
+        "sim/folder/folder.py",
         "    untrusted.refuse_links(folder)\n",
         "",
         "tests/test_untrusted.py -k written_through",
@@ -123,28 +123,28 @@ OF_FOLDERS = [
     ),
     Guard(
         "untrusted: files have an end",
-        "sim/untrusted.py",
+        "sim/folder/untrusted.py",
         "    data = stream.read(most + 1)\n    if len(data) > most:",
         "    data = stream.read(1 << 20)\n    if False:",
         "tests/test_untrusted.py -k endless",
     ),
     Guard(
         "untrusted: documents are not nested deeply",
-        "sim/untrusted.py",
+        "sim/folder/untrusted.py",
         "        if not level:\n            return\n    raise ValueError",
         "        if not level:\n            return\n    return\n    raise ValueError",
         "tests/test_untrusted.py -k 'nested or toml'",
     ),
     Guard(
         "untrusted: an array is as long as its file",
-        "sim/untrusted.py",
+        "sim/folder/untrusted.py",
         " or stream.tell() + math.prod(shape) * dtype.itemsize != size:",
         ":",
         "tests/test_untrusted.py -k held_against_the_file",
     ),
     Guard(
         "untrusted: parameters are in range",
-        "sim/folder.py",
+        "sim/folder/folder.py",
         "        check_params(params)\n        return document, Card",
         "        return document, Card",
         "tests/test_untrusted.py -k out_of_range",

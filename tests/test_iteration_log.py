@@ -19,7 +19,7 @@ from protocol.schemes.factorization.dynamic import DynamicThirdParty
 from protocol.schemes.factorization.dynamic_recommender import DynamicRecommender
 from protocol.wire.framing import HANDSHAKE, Traffic
 from sim.config import RunConfig
-from sim.folder import write_bandwidth
+from sim.folder.folder import write_bandwidth
 from sim.plan import make_plan
 from sim.run import make_roster, resume, run
 from sim.summary import IterationLog, _bytes, bandwidth_document

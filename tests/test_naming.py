@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from protocol.errors import BadInput
 from sim import api
 from sim.cli import app
-from sim.naming import Names, read_names, resolve
+from sim.folder.naming import Names, read_names, resolve
 
 PARTIES = frozenset({"recommender", "third_party", "user:0", "user:1", "user:2"})
 HERE = Path("run")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sim.config import RunConfig
-from sim.folder import read_run
+from sim.folder.folder import read_run
 from sim.run import run
 
 # scheme -> (sha256 of the item factors, the run's id, the anchor over all views)

@@ -20,7 +20,7 @@ from protocol.schemes import SCHEMES
 from sim import api
 from sim.cli import app
 from sim.evidence import open_case
-from sim.folder import read_summary
+from sim.folder.folder import read_summary
 from sim.report import recommended
 from sim.report.material import Material
 

@@ -20,7 +20,7 @@ from sim.audit import inventory
 from sim.audit.exhibits import Exhibits
 from sim.config import RunConfig
 from sim.evidence import open_case
-from sim.folder import read_summary
+from sim.folder.folder import read_summary
 from sim.plain import jsonable
 from sim.report import sequence
 from sim.report.material import Material

@@ -26,7 +26,7 @@ from sim.cli import takes_configuration
 from sim.config import RunConfig, read_config, resolve
 from sim.data.ratings import load
 from sim.evidence import open_case
-from sim.folder import read_summary
+from sim.folder.folder import read_summary
 from sim.plain import jsonable
 from sim.report import again, findings, parties, verdict, verdict_cards
 from sim.report.findings_tables import behind

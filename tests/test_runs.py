@@ -15,7 +15,7 @@ from test_cli import keyhole, refused
 
 from sim import api, show
 from sim.audit.findings import QUESTIONS
-from sim.folder import locked
+from sim.folder.folder import locked
 from sim.plain import json_text
 from sim.show_runs import _show_bytes, age, verdict_words
 

@@ -20,9 +20,10 @@ from support_tamper import bodies, joined, rechained, view_of
 from protocol.errors import BadInput
 from protocol.party import view
 from protocol.party.view import EVENT, Broken, CutOff, read_records
-from sim import api, plain, show, untrusted
-from sim.bounds import check_params
-from sim.folder import locked, read_document, read_run, read_summary
+from sim import api, plain, show
+from sim.folder import untrusted
+from sim.folder.bounds import check_params
+from sim.folder.folder import locked, read_document, read_run, read_summary
 from sim.notebook import load
 
 ROOT = Path(__file__).parent.parent

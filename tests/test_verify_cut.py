@@ -29,7 +29,7 @@ from sim.cli import app
 from sim.config import RunConfig
 from sim.evidence import Report, open_case
 from sim.exchange import Exchange
-from sim.folder import locked
+from sim.folder.folder import locked
 from sim.run import run
 from sim.summary import anchor_of, digest_of_predictions
 from sim.viewcheck import Demand, ViewCheck

@@ -10,7 +10,7 @@ from test_cli import keyhole, refused
 from protocol.errors import BadInput
 from protocol.party.view import Broken
 from sim import api, runs_command, show, watch
-from sim.folder import locked
+from sim.folder.folder import locked
 from sim.watch import Watched, follow
 
 

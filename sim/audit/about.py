@@ -8,7 +8,7 @@ from typing import Any
 from protocol.party.role import user_index
 from sim.audit.algebra.solve import Solved
 from sim.audit.findings import Finding
-from sim.naming import Names
+from sim.folder.naming import Names
 
 MEMBER, EXACT, NOISY, SUMS, NOTHING = "member", "exact", "noisy", "sums", "nothing"
 # findings about numbers of single users, which the algebra can name

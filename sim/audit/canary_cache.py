@@ -13,12 +13,12 @@ import math
 from typing import Any
 
 from protocol.schemes import SCHEMES
-from sim import sealed
 from sim.audit import empirical
 from sim.audit.canary import CannotBeMeasured
 from sim.audit.findings import Finding
 from sim.data.ratings import cache_folder
 from sim.evidence import Case
+from sim.folder import sealed
 from sim.plain import jsonable
 from sim.progress import Tell
 

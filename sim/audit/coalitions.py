@@ -10,7 +10,7 @@ from protocol.errors import BadInput
 from protocol.party.role import user_index, user_name
 from sim.audit.algebra.knowledge import Library
 from sim.evidence import Case
-from sim.naming import Names, read_names
+from sim.folder.naming import Names, read_names
 
 COLLUDERS = 3  # users in a default coalition, unless another number is asked for
 

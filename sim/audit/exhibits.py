@@ -20,7 +20,7 @@ from protocol.party.role import UserInput
 from protocol.party.view import EVENT, INPUT, RECEIVED, Broken, Record, read_records
 from protocol.wire.messages import Message
 from sim.evidence import Case, is_input_of, is_well_formed
-from sim.folder import open_view
+from sim.folder.folder import open_view
 
 
 @dataclass(frozen=True, slots=True, eq=False)

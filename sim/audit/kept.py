@@ -1,6 +1,6 @@
 """The answers of an audit, kept in the run folder (`audit.json`) and taken from there by whoever asks again.
 
-They are taken only if this account wrote them (`sim/sealed.py`), of these very files, with this very code and the same
+They are taken only if this account wrote them (`sim/folder/sealed.py`), of these very files, with this very code and the same
 settings; else everything is asked anew. `audit.json` is the document of `audit --json` over all that was asked so far,
 and under `kept` what is needed to go on from it.
 """
@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sim import sealed, untrusted
 from sim.audit.algebra.grade import Answer
 from sim.audit.algebra.solve import Solved
 from sim.audit.findings import Finding
 from sim.evidence import Case, open_case
+from sim.folder import sealed, untrusted
 
 FILE, PURPOSE = "audit.json", "audit"
 BESIDE = ("run.toml", "names.json")  # what an answer also depends on

@@ -15,7 +15,7 @@ from protocol.party.view import RECEIVED, REJECTED, SENT, Record
 from sim.audit.claim import unknown
 from sim.audit.exhibits import Exhibits
 from sim.evidence import Case
-from sim.unloaded import kind_of_frame
+from sim.folder.unloaded import kind_of_frame
 
 MOST_KINDS = 10_000  # that are told apart; further ones are counted together
 

@@ -11,7 +11,7 @@ import typer
 
 from protocol.errors import BadInput
 from protocol.params import require
-from sim.folder import read_run, replace_private
+from sim.folder.folder import read_run, replace_private
 from sim.plain import visible
 
 

@@ -12,7 +12,7 @@ from markupsafe import Markup
 from protocol.party.role import user_name
 from sim.audit.about import EXACT, MEMBER, NOISY, NOTHING, SUMS, about_user
 from sim.audit.show import name_of
-from sim.naming import Names, read_names
+from sim.folder.naming import Names, read_names
 from sim.plain import one_line
 
 MOST_USERS = 2000  # that can be chosen; of any other the command tells

@@ -17,7 +17,7 @@ from sim.audit.claim import unknown
 from sim.audit.findings import QUESTIONS
 from sim.audit.kept import kept_document
 from sim.evidence import Case, open_case
-from sim.folder import read_summary
+from sim.folder.folder import read_summary
 from sim.ledger import read_iterations
 from sim.plain import jsonable
 from sim.progress import Tell

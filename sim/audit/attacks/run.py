@@ -19,7 +19,7 @@ from sim.audit.attacks.support import attack_support
 from sim.audit.attacks.unmasking import attack_alone, attack_together, attack_totals
 from sim.audit.findings import Finding
 from sim.evidence import Case
-from sim.folder import view_name
+from sim.folder.folder import view_name
 
 Attack = Callable[[Scene], list[Finding]]
 

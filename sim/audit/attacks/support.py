@@ -15,11 +15,11 @@ from scipy.stats import rankdata
 
 from protocol.party.role import RECOMMENDER, THIRD_PARTY, user_index
 from protocol.party.view import Broken
-from sim import untrusted
 from sim.audit.attacks.scene import Scene
 from sim.audit.attacks.scoring import CONFIDENCE, generator
 from sim.audit.findings import Finding
 from sim.data.ratings import NAMED, find
+from sim.folder import untrusted
 
 # by server: the messages in which users name what they rated
 _NAMING = {

@@ -28,10 +28,10 @@ from protocol.errors import BadInput
 from protocol.party.role import RECOMMENDER, THIRD_PARTY, nearest_party
 from protocol.party.view import HASH_BYTES
 from protocol.schemes import UntrustedScheme, find_scheme
-from sim import untrusted
-from sim.bounds import check_params, check_summary
 from sim.config import RunConfig
-from sim.unloaded import unloaded_card
+from sim.folder import untrusted
+from sim.folder.bounds import check_params, check_summary
+from sim.folder.unloaded import unloaded_card
 
 FORMAT = 1
 
@@ -148,7 +148,7 @@ def read_run(folder: Path, unloaded: bool = False) -> tuple[dict[str, Any], Card
     """(the document, the card) of a run folder.
 
     `UntrustedScheme` if its scheme is not one of Keyhole's and was not allowed; with `unloaded` the card is then one
-    that answers for names and sizes and for nothing that only the scheme's own code knows (`sim/unloaded.py`).
+    that answers for names and sizes and for nothing that only the scheme's own code knows (`sim/folder/unloaded.py`).
     """
     document = read_document(folder)
     try:

@@ -20,9 +20,9 @@ from typing import Any
 
 import numpy as np
 
-from sim import untrusted
 from sim.data.ratings import cache_folder
-from sim.folder import replace_private
+from sim.folder import untrusted
+from sim.folder.folder import replace_private
 from sim.plain import jsonable
 
 KEY, KEY_BYTES = "answers.key", 32

@@ -16,9 +16,9 @@ from protocol.card import all_parties
 from protocol.errors import BadInput
 from protocol.params import Params
 from protocol.party.role import user_index, user_name
-from sim import untrusted
 from sim.data.titles import clean
-from sim.folder import read_run
+from sim.folder import untrusted
+from sim.folder.folder import read_run
 
 NAMES = "names.json"
 MOST_COMPARED = 20_000  # names among which those that look alike are searched for
