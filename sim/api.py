@@ -11,12 +11,8 @@ from actors.own_scheme import load_scheme
 from protocol.schemes import SCHEMES, Scheme
 from sim import bandwidth as measuring
 from sim import notebook, prediction, show_compare, viewing
-from sim import recommend as recommending
 from sim import replay as replaying
-from sim import run as running
 from sim import verify as verifying
-from sim import watch as watching
-from sim.config import RunConfig
 from sim.data import fetch as fetching
 from sim.data import ratings
 from sim.experiments.bench import run_bench
@@ -29,7 +25,11 @@ from sim.folder.listing import diff_runs, list_runs
 from sim.folder.naming import resolve
 from sim.glossary import find_term
 from sim.notebook import Audit, Compared, Run
-from sim.scaffold import make_scaffold
+from sim.run import following as watching
+from sim.run import recommend as recommending
+from sim.run import run as running
+from sim.run.config import RunConfig
+from sim.run.scaffold import make_scaffold
 
 __all__ = [
     "audit",

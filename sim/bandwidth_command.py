@@ -13,10 +13,10 @@ from protocol.errors import BadInput
 from protocol.params import require
 from sim import prediction, show_bandwidth
 from sim.bandwidth import bandwidth as measure
-from sim.config import RunConfig
 from sim.folder.folder import trust_scheme
 from sim.plain import csv_cell, json_text
 from sim.projection import ITERATION_SECONDS
+from sim.run.config import RunConfig
 from sim.traffic import BY, COLUMNS, chosen_rows
 
 _LINK_HELP = (

@@ -16,7 +16,7 @@ from sim.folder import untrusted
 from sim.folder.folder import FORMAT
 from sim.folder.unloaded import is_loaded
 from sim.plain import jsonable
-from sim.summary import anchor_of, digest_of_predictions
+from sim.run.summary import anchor_of, digest_of_predictions
 
 SUMMARY, MODEL = "summary.json", "model/item_factors.npy"
 

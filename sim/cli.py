@@ -19,12 +19,10 @@ import typer
 
 from actors.own_scheme import load_scheme
 from protocol.errors import BadInput, Reason
-from sim import api, bandwidth_command, byhand, recommend_command, runs_command, show, show_checks, viewing
+from sim import api, bandwidth_command, recommend_command, runs_command, show, show_checks, viewing
 from sim import replay as replaying
-from sim import run as running
 from sim import verify as verifying
 from sim.audit import command as auditing
-from sim.config import RunConfig, parse_assignments, parse_packing, parse_range, read_config
 from sim.data.fetch import fetch as fetch_data
 from sim.experiments import commands, reproduce_command
 from sim.folder.folder import read_run
@@ -32,8 +30,11 @@ from sim.folder.naming import resolve
 from sim.guarding import ABORTED, DONE, UNVERIFIED, fail, fail_scheme, guarded
 from sim.live import Live
 from sim.plain import json_text, one_line, visible
-from sim.plan import Plan
 from sim.report import command as reporting
+from sim.run import manual_start
+from sim.run import run as running
+from sim.run.config import RunConfig, parse_assignments, parse_packing, parse_range, read_config
+from sim.run.plan import Plan
 from sim.trusting import NamedScheme, TrustScheme, reads_a_run
 
 _STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -321,10 +322,10 @@ def prepare(
     out: Out = None,
     force: Force = False,
     host: Annotated[str, typer.Option(help="The address at which the servers will listen.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Of the first server; the next ones follow.")] = byhand.FIRST_PORT,
+    port: Annotated[int, typer.Option(help="Of the first server; the next ones follow.")] = manual_start.FIRST_PORT,
 ) -> None:
     """Make the roster and the keys of a run whose parties are started by hand."""
-    folder, roster = byhand.prepare(config, out, force, host, port)
+    folder, roster = manual_start.prepare(config, out, force, host, port)
     print("Start each of these in a terminal of its own, in any order:")
     trust = " --trust-scheme" if ":" in roster.scheme_name else ""
     for parties in (*roster.card.scheme.servers, "users"):
@@ -339,14 +340,14 @@ def actor(
     keys: Annotated[Path, typer.Option(metavar="DIR", help="The folder with the keys of these parties.")],
     out: Annotated[Path | None, typer.Option(help="Where views and model go. (beside the roster)")] = None,
     deadline: Annotated[float, typer.Option(help="Seconds that an iteration may wait for users.")] = 60.0,
-    patience: Annotated[float, typer.Option(help="Seconds without a step, then it gives up.")] = byhand.PATIENCE,
+    patience: Annotated[float, typer.Option(help="Seconds without a step, then it gives up.")] = manual_start.PATIENCE,
     scheme: NamedScheme = None,
     trust_scheme: TrustScheme = False,
 ) -> None:
     """Run one party, or a host of users, in this process."""
     signal.signal(signal.SIGTERM, _interrupt)
-    read = byhand.read_trusted(roster, scheme, trust_scheme)
-    byhand.act(party, read, keys, out or roster.parent, deadline, patience, _tell)
+    read = manual_start.read_trusted(roster, scheme, trust_scheme)
+    manual_start.act(party, read, keys, out or roster.parent, deadline, patience, _tell)
 
 
 def _tell(event: dict[str, Any]) -> None:

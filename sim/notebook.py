@@ -18,7 +18,6 @@ import numpy.typing as npt
 from protocol.errors import BadInput
 from protocol.party.view import Broken
 from sim import bandwidth as measuring
-from sim import recommend as recommending
 from sim import replay as replaying
 from sim import show_compare, traffic, viewing
 from sim import verify as verifying
@@ -27,6 +26,7 @@ from sim.folder import untrusted
 from sim.folder.folder import read_run, read_summary, trust_scheme
 from sim.ledger import read_iterations
 from sim.plain import jsonable
+from sim.run import recommend as recommending
 
 if TYPE_CHECKING:
     from pandas import DataFrame

@@ -15,10 +15,10 @@ from protocol.schemes import Scheme
 from protocol.wire.framing import Flow
 from protocol.wire.messages import SETUP
 from sim import paper, projection
-from sim.config import RunConfig
 from sim.expect import CERTAIN, Expected, expect
 from sim.outline import SEEDLESS, Outline, outline
 from sim.projection import ITERATION_SECONDS, links_of
+from sim.run.config import RunConfig
 from sim.traffic import COLUMNS, Forecast, Row, by_kind, check_by, describe, grouped, matrix
 
 MOST_ITERATIONS = 20_000  # each has rows of its own

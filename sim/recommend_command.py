@@ -10,8 +10,8 @@ from rich.markup import escape
 
 from sim import show
 from sim.plain import json_text, shortened
-from sim.recommend import TOP
-from sim.recommend import recommend as find
+from sim.run.recommend import TOP
+from sim.run.recommend import recommend as find
 
 OWN = 5  # of the user's own ratings, beside what it would be shown
 MOST_NAME = 40  # characters of an identifier or a title, where several stand in a line

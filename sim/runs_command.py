@@ -18,8 +18,8 @@ from sim import api, show, show_runs
 from sim.folder.listing import diff_runs, list_runs
 from sim.glossary import find_term
 from sim.plain import json_text, visible
-from sim.scaffold import make_scaffold
-from sim.watch import Watched, follow
+from sim.run.following import Watched, follow
+from sim.run.scaffold import make_scaffold
 
 ABORTED = 5  # the exit code of a run that was
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else there.")]

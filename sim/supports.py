@@ -14,7 +14,7 @@ from protocol.wire.messages import GradedRatings, Join, RatingsHandover
 from sim.audit.exhibits import Exhibits
 from sim.data.ratings import Column
 from sim.evidence import Case
-from sim.plan import make_plan
+from sim.run.plan import make_plan
 
 RATINGS, VIEWS = "ratings", "views"
 

@@ -17,7 +17,7 @@ from sim import claims
 from sim.evidence import Case, Report, at_rest, open_case
 from sim.exchange import Exchange
 from sim.folder import untrusted
-from sim.summary import anchor_of
+from sim.run.summary import anchor_of
 from sim.viewcheck import Demand, OnBytes, ViewCheck
 
 _PRIVATE = 0o600

@@ -113,7 +113,7 @@ GUARDS = [
     ),
     Guard(
         "write before you speak",
-        "sim/inprocess.py",
+        "sim/drivers/inprocess.py",
         "        self._write(party.name, step)\n        if step.abort is not None:\n            raise step.abort\n",
         "        if step.abort is not None:\n            raise step.abort\n        self._send(party.name, step)\n"
         "        step.sends = []\n        self._write(party.name, step)\n",
@@ -310,14 +310,14 @@ GUARDS = [
     ),
     Guard(
         "a worker that does nothing is not waited for",
-        "sim/workers.py",
+        "sim/drivers/workers.py",
         "                elif watchdog.is_stalled():\n",
         "                elif False:\n",
         "tests/test_workers.py -k does_nothing",
     ),
     Guard(
         "a worker that ended is a reason",
-        "sim/workers.py",
+        "sim/drivers/workers.py",
         "        except BrokenProcessPool:\n",
         "        except ZeroDivisionError:\n",
         "tests/test_workers.py -k that_ends",

@@ -67,14 +67,14 @@ OF_FOLDERS = [
     ),
     Guard(
         "trust: worker processes do not look into the current folder",
-        "sim/workers.py",
+        "sim/drivers/workers.py",
         "    os.environ[SAFE_PATH] = \"1\"\n",
         "    os.environ[SAFE_PATH] = \"\"\n",
         "tests/test_trust.py -k notebook_do_not_import",
     ),
     Guard(
         "trust: worker processes know what is trusted",
-        "sim/workers.py",
+        "sim/drivers/workers.py",
         "(own_schemes(),)",
         "((),)",
         "tests/test_trust.py -k audited_by_worker",

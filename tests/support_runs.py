@@ -25,9 +25,9 @@ from protocol.party.signing import make_signer
 from protocol.party.view import EVENT, RECEIVED, REJECTED, Record, read_records
 from protocol.schemes.factorization.masked import Masked, MaskedUser
 from protocol.wire.messages import Again, ItemFactors, ItemFactorsInFull
-from sim.churn import ChurnPlan
-from sim.faults import FaultyInProcess
-from sim.inprocess import InProcess
+from sim.drivers.faulty import FaultyInProcess
+from sim.drivers.inprocess import InProcess
+from sim.run.churn import ChurnPlan
 
 
 def long(test: Any) -> Any:

@@ -17,10 +17,10 @@ from actors.own_scheme import load_scheme
 from protocol.party.signing import make_signer
 from protocol.party.view import END, PREAMBLE, RECEIVED, SENT, SIGNED
 from protocol.schemes import find_scheme
-from sim.config import RunConfig
-from sim.plan import run_seed_of
-from sim.run import run
-from sim.summary import anchor_of
+from sim.run.config import RunConfig
+from sim.run.plan import run_seed_of
+from sim.run.run import run
+from sim.run.summary import anchor_of
 from sim.verify import verify
 
 SMALL = {"data": "synthetic:3x4:.6", "iterations": 2, "dim": 2, "seed": 1, "transport": "inprocess"}

@@ -20,7 +20,7 @@ from protocol.party.role import RECOMMENDER, THIRD_PARTY, Send
 from protocol.party.view import RECEIVED
 from protocol.schemes.factorization.static_users import FACTOR_LIMIT
 from protocol.wire.messages import Agreed, Contributors, Join, MaskedTotal
-from sim.inprocess import InProcess
+from sim.drivers.inprocess import InProcess
 
 # Raters 2, 2, 2 and 1 of the items 0 to 3, all opened: who contributed, how many to each item.
 COUNTS = [2, 2, 2, 1]

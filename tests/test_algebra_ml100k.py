@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from sim.audit.algebra.solve import findings, solve
-from sim.config import RunConfig
 from sim.data.ratings import find
 from sim.evidence import open_case
-from sim.run import run
+from sim.run.config import RunConfig
+from sim.run.run import run
 
 pytestmark = [
     pytest.mark.slow,

@@ -14,7 +14,7 @@ from support_audit import audited
 from support_brute import Brute, kernel
 from test_algebra import RATINGS
 
-import sim.run
+import sim.run.run
 from actors.own_scheme import load_scheme
 from protocol.errors import BadInput
 from protocol.party.role import user_index
@@ -26,9 +26,9 @@ from sim.audit.algebra.knowledge import Library
 from sim.audit.algebra.omega import LONGEST, OMEGA, in_reals
 from sim.audit.algebra.rerun import Rerun
 from sim.audit.algebra.solve import findings, solve
-from sim.config import RunConfig
+from sim.drivers.inprocess import InProcess
 from sim.evidence import Case, open_case
-from sim.inprocess import InProcess
+from sim.run.config import RunConfig
 
 
 class Eventful(InProcess):
@@ -66,9 +66,9 @@ def eventful(tmp_path, monkeypatch):
         data.write_text("user,item,rating\n" + "\n".join(lines) + "\n")
         load_scheme(scheme)
         monkeypatch.setattr(Eventful, "course", course)
-        monkeypatch.setattr(sim.run, "InProcess", Eventful)
+        monkeypatch.setattr(sim.run.run, "InProcess", Eventful)
         given = {"transport": "inprocess", "test_fraction": 0.0, "seed": 1, "dim": 2, "iterations": 3, **flags}
-        sim.run.run(RunConfig(scheme=scheme, data=str(data), rating_range=(1.0, 5.0), **given), out=folder)
+        sim.run.run.run(RunConfig(scheme=scheme, data=str(data), rating_range=(1.0, 5.0), **given), out=folder)
         return open_case(folder)
 
     return make
@@ -120,7 +120,7 @@ def test_a_run_that_was_stopped_and_then_resumed(eventful, monkeypatch, steps):
     before = check_against_brute_force(case, (1, 2))
     assert before == {"nothing"} or steps == 60
     monkeypatch.setattr(Eventful, "course", {})
-    assert sim.run.resume(case.folder)["completed"]
+    assert sim.run.run.resume(case.folder)["completed"]
     assert check_against_brute_force(case, (1, 2)) == {"nothing", "aggregate", "noisy-individual"}
 
 

@@ -24,7 +24,7 @@ from sim.audit.findings import verdict
 from sim.data.ratings import find
 from sim.evidence import open_case
 from sim.plain import jsonable
-from sim.plan import RunConfig, make_plan
+from sim.run.plan import RunConfig, make_plan
 
 STARS = (1.0, 5.0)
 ITEMS = 1682

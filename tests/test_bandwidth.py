@@ -17,10 +17,10 @@ from protocol.party.view import SENT, read_records
 from protocol.wire.framing import HANDSHAKE, wire_size
 from sim import api
 from sim.bandwidth import course_of
-from sim.config import RunConfig
 from sim.ledger import Ledger
-from sim.plan import make_plan
-from sim.run import run as make_run
+from sim.run.config import RunConfig
+from sim.run.plan import make_plan
+from sim.run.run import run as make_run
 from sim.traffic import COLUMNS, mark_end, spread
 
 DATA = "synthetic:12x10:.4"

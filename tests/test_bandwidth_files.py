@@ -12,8 +12,8 @@ import pytest
 from test_cli import keyhole, refused
 
 from sim import api
-from sim.config import RunConfig
-from sim.run import run as make_run
+from sim.run.config import RunConfig
+from sim.run.run import run as make_run
 
 Change = Callable[[list[dict[str, Any]], dict[str, Any], dict[str, Any]], object]
 

@@ -19,7 +19,7 @@ from sim.experiments import bench, kernels, processes, secagg
 from sim.experiments import floor as floors
 from sim.experiments.floor import compare, frames_of, moved_by, run_floor
 from sim.experiments.processes import Load, Real, Round, run_real, warm
-from sim.plan import make_plan
+from sim.run.plan import make_plan
 
 CONTRACT = {"name", "config", "samples", "median", "floor_median", "ratio"}
 SAID = {"users", "dim", "items_per_user", "floor", "unit", "rounds", "cores"}

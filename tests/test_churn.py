@@ -35,9 +35,9 @@ from protocol.wire.messages import (
     Present,
     SealedTotal,
 )
-from sim.churn import ChurnPlan
-from sim.config import RunConfig
-from sim.inprocess import InProcess
+from sim.drivers.inprocess import InProcess
+from sim.run.churn import ChurnPlan
+from sim.run.config import RunConfig
 
 # ---- both wires, any order of arrival: one V
 

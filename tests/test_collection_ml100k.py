@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from sim.config import RunConfig
 from sim.data.ratings import find
 from sim.experiments.collection_table import count_rows, markdown, rows
-from sim.run import run
+from sim.run.config import RunConfig
+from sim.run.run import run
 
 needs_ratings = pytest.mark.skipif(
     find("ml-100k") is None, reason="ml-100k is absent: set KEYHOLE_DATA or run keyhole fetch ml-100k"

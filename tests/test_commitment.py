@@ -21,7 +21,7 @@ from protocol.errors import Reason, Rejected
 from protocol.party.role import THIRD_PARTY
 from protocol.schemes.factorization.commitment import SealHolder, blind_rows, choose_committers, unblind
 from protocol.wire.messages import Commit, CommitInFull, OpenCommitment, SealedTotal
-from sim.inprocess import InProcess
+from sim.drivers.inprocess import InProcess
 
 RUN, KEY, OTHER_KEY = bytes(range(32)), bytes(range(64, 96)), bytes(range(96, 128))
 

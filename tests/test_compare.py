@@ -20,13 +20,13 @@ from protocol.schemes.factorization.trusted import Trusted
 from sim import api, show, show_compare
 from sim.bandwidth import bandwidth
 from sim.cli import app
-from sim.config import RunConfig
 from sim.data.device_guesses import errors, floors, guess, user_means
 from sim.data.ratings import Column, Dealt, find, load
 from sim.experiments import compare as comparing
 from sim.experiments.compare import Comparison, compare, deal, parse_settings, sees, trust, with_unit
-from sim.plan import make_plan
-from sim.run import run
+from sim.run.config import RunConfig
+from sim.run.plan import make_plan
+from sim.run.run import run
 
 SMALL = ("--data", "synthetic:12x10:.5", "--iterations", "3", "--dim", "2")
 QUICK = {"data": "synthetic:12x10:.5", "iterations": 3, "dim": 2}

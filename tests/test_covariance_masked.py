@@ -25,10 +25,10 @@ from protocol.schemes.covariance.sensitivity import covariance_sensitivity
 from protocol.schemes.covariance.totals import Book, first_total, second_total
 from protocol.wire.messages import Join, MaskedPart, MaskWelcome, OpenPairs, PartTotal
 from sim.api import bandwidth, replay, verify
-from sim.config import RunConfig
-from sim.inprocess import InProcess
-from sim.plan import make_plan
-from sim.run import run
+from sim.drivers.inprocess import InProcess
+from sim.run.config import RunConfig
+from sim.run.plan import make_plan
+from sim.run.run import run
 
 FORMS = ("dense", "sparse")
 NOISES = ("gaussian", "laplace")

@@ -7,10 +7,10 @@ import math
 
 import pytest
 
-from sim.config import RunConfig
 from sim.data.ratings import find, load
 from sim.experiments.covariance_table import CELLS, Draw, markdown, rmse_by_column, table
-from sim.run import run
+from sim.run.config import RunConfig
+from sim.run.run import run
 
 pytestmark = [
     pytest.mark.slow,

@@ -23,9 +23,9 @@ from protocol.schemes.covariance.model import measured, predictions
 from protocol.schemes.covariance.totals import Book
 from protocol.wire.messages import FactorModel, GradedRatings, NeighbourModel, RatingsHandover
 from sim.bandwidth import bandwidth
-from sim.config import RunConfig
 from sim.replay import replay
-from sim.run import run as run_all
+from sim.run.config import RunConfig
+from sim.run.run import run as run_all
 from sim.verify import verify
 
 RATINGS = [{0: 1.0, 1: 4.0}, {1: 5.0, 2: 2.0}, {0: 3.0, 2: 4.0, 3: 1.0}]

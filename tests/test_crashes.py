@@ -21,8 +21,8 @@ from actors.journal import view_path
 from actors.metering.outcome import IterationDone, Outcome
 from protocol.errors import Reason
 from protocol.party.view import WholeRecords
-from sim.faults import FaultyInProcess
-from sim.inprocess import InProcess
+from sim.drivers.faulty import FaultyInProcess
+from sim.drivers.inprocess import InProcess
 
 RUNS = [(scheme, wire) for scheme in ("masked", "dynamic") for wire in ("compact", "paper")]
 USERS, ITERATIONS = 4, 3

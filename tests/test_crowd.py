@@ -25,7 +25,7 @@ from protocol.card import seat_party
 from protocol.errors import BadInput
 from protocol.party.freeze import put_down, take_up
 from sim import api
-from sim.inprocess import InProcess
+from sim.drivers.inprocess import InProcess
 
 USERS = 12
 

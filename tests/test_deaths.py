@@ -21,10 +21,10 @@ from actors.launch.launcher import Launch, Staff
 from actors.launch.pipes import Orders, receive_order
 from protocol.errors import BadInput
 from protocol.party.view import EVENT, RECEIVED, SENT, read_records
-from sim.config import RunConfig
-from sim.inprocess import InProcess
-from sim.plan import Plan, make_plan
-from sim.run import make_roster
+from sim.drivers.inprocess import InProcess
+from sim.run.config import RunConfig
+from sim.run.plan import Plan, make_plan
+from sim.run.run import make_roster
 
 ITERATIONS = 40
 

@@ -17,11 +17,11 @@ from protocol.errors import BadInput
 from protocol.party.role import user_name
 from protocol.schemes.factorization.masked import Masked
 from sim.cli import app
+from sim.drivers.inprocess import InProcess
 from sim.experiments import algebra_bench, bench, growth, metering, noise_cost
 from sim.experiments.cells import GRID, LINE_FORMAT, Cell, run_cell
 from sim.experiments.evaluate import evaluate, grid, means, read_lines, write_parquet
-from sim.inprocess import InProcess
-from sim.plan import make_plan
+from sim.run.plan import make_plan
 
 
 class Runaway(Masked):
@@ -187,7 +187,7 @@ def test_growth_on_the_command_line(monkeypatch):
 
 @pytest.mark.parametrize("scheme", ["masked", "trusted", "dynamic"])
 def test_a_cell_measures_what_the_run_itself_reports(tmp_path, scheme):
-    from sim.run import run
+    from sim.run.run import run
 
     cell = demo_cell(scheme=scheme, iterations=5)
     line, summary = run_cell(cell), run(cell.config(), out=tmp_path / "run")

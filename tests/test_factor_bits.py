@@ -22,9 +22,9 @@ from protocol.errors import Aborted, Bug, Reason, Rejected
 from protocol.party.role import RECOMMENDER
 from protocol.wire.framing import wire_size
 from protocol.wire.messages import ItemFactors
-from sim.config import RunConfig
-from sim.inprocess import InProcess
-from sim.run import run
+from sim.drivers.inprocess import InProcess
+from sim.run.config import RunConfig
+from sim.run.run import run
 
 TAKE_IT = ["plain", "direct", "masked", "dynamic"]
 LARGEST = 65504.0  # of float16: (2 - 2^-10) 2^15

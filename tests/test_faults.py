@@ -36,8 +36,8 @@ from protocol.party.view import ViewWriter
 from protocol.wire.codec import head_in
 from protocol.wire.framing import HANDSHAKE, wire_size
 from protocol.wire.messages import Again, Finish, MaskedGradient
-from sim.faults import MOST_SILENCE, FaultyInProcess, parse_faults
-from sim.inprocess import Edge, InProcess
+from sim.drivers.faulty import MOST_SILENCE, FaultyInProcess, parse_faults
+from sim.drivers.inprocess import Edge, InProcess
 
 CODEC = small_run()[0].codec
 

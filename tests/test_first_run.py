@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from sim.audit.brief import brief
-from sim.config import RunConfig, resolve
 from sim.data.device_guesses import errors, floors
 from sim.data.ratings import load
 from sim.experiments.compare import deal
-from sim.run import run
+from sim.run.config import RunConfig, resolve
+from sim.run.run import run
 
 
 @pytest.mark.parametrize("scheme", ["dynamic", "masked"])

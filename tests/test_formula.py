@@ -15,10 +15,10 @@ from protocol.party.party import Outgoing
 from protocol.schemes import SCHEMES
 from protocol.wire.messages import Gone
 from sim.bandwidth import course_of
-from sim.config import RunConfig
-from sim.inprocess import InProcess
+from sim.drivers.inprocess import InProcess
 from sim.ledger import Ledger
-from sim.plan import Plan, make_plan
+from sim.run.config import RunConfig
+from sim.run.plan import Plan, make_plan
 from sim.traffic import Forecast
 
 WIRES = ("compact", "paper")

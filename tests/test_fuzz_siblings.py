@@ -16,7 +16,7 @@ from support_snapshot import snapshot
 from protocol.card import seat_party
 from protocol.errors import Rejected
 from protocol.schemes import SCHEMES
-from sim.inprocess import InProcess
+from sim.drivers.inprocess import InProcess
 
 SETUPS = [
     ("covariance", {}),

@@ -18,11 +18,11 @@ from actors.own_scheme import load_scheme
 from protocol.schemes.factorization.dynamic import DynamicThirdParty
 from protocol.schemes.factorization.dynamic_recommender import DynamicRecommender
 from protocol.wire.framing import HANDSHAKE, Traffic
-from sim.config import RunConfig
 from sim.folder.folder import write_bandwidth
-from sim.plan import make_plan
-from sim.run import make_roster, resume, run
-from sim.summary import IterationLog, _bytes, bandwidth_document
+from sim.run.config import RunConfig
+from sim.run.plan import make_plan
+from sim.run.run import make_roster, resume, run
+from sim.run.summary import IterationLog, _bytes, bandwidth_document
 
 SMALL = {"data": "synthetic:12x9:.5", "dim": 3, "iterations": 4, "seed": 7}
 OWN_SCHEME = '''

@@ -20,9 +20,9 @@ from support_meter import read_bandwidth, rows_in
 
 from actors.launch.launcher import Launch
 from actors.transport.zeromq import Address
-from sim.config import RunConfig
 from sim.kernel import compare
-from sim.run import run
+from sim.run.config import RunConfig
+from sim.run.run import run
 
 ROOT = Path(__file__).parent.parent
 DATA = {"data": "synthetic:12x9:.5", "dim": 3, "iterations": 5, "seed": 7}
@@ -210,7 +210,7 @@ class Followed(Launch):
 @pytest.fixture
 def followed(monkeypatch, tmp_path):
     """Run with something happening after iteration 2; the same two documents."""
-    monkeypatch.setattr("sim.run.Launch", Followed)
+    monkeypatch.setattr("sim.run.run.Launch", Followed)
 
     def start(happens, **changes: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         def on_line(line: dict[str, Any]) -> None:

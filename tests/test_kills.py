@@ -17,12 +17,12 @@ from support_runs import End, end_of, long
 from actors.faults import PHASES, Crash, DiskFull, Faults
 from actors.launch.launcher import Launch, Staff
 from actors.metering.outcome import Outcome
-from sim.config import RunConfig
-from sim.faults import with_a_full_disk
-from sim.inprocess import InProcess
-from sim.plan import Plan, make_plan
-from sim.run import make_roster, resume, run
-from sim.summary import digest_of_predictions
+from sim.drivers.faulty import with_a_full_disk
+from sim.drivers.inprocess import InProcess
+from sim.run.config import RunConfig
+from sim.run.plan import Plan, make_plan
+from sim.run.run import make_roster, resume, run
+from sim.run.summary import digest_of_predictions
 
 DEADLINE = 20.0  # never reached: a deadline would change who contributes
 SERVER_STEPS = {
@@ -143,7 +143,7 @@ DISKS = [DiskFull("recommender", 20, 30), DiskFull("third_party", 25), DiskFull(
 @pytest.mark.parametrize("disk", DISKS)
 def test_a_full_disk_ends_the_run_with_a_reason_and_the_run_goes_on_from_there(tmp_path, monkeypatch, disk):
     """At a server and at a user, between two records and in the middle of one."""
-    monkeypatch.setattr("sim.run.with_a_full_disk", lambda faults, parties: Faults(full=(disk,)))
+    monkeypatch.setattr("sim.run.run.with_a_full_disk", lambda faults, parties: Faults(full=(disk,)))
     config = RunConfig(scheme="dynamic", data="synthetic:7x6:.6", dim=2, iterations=6, seed=4, join=0.3, leave=0.1)
     stopped = run(dataclasses.replace(config, faults="1:0"), out=tmp_path / "run")
     assert stopped["abort"]["reason"] == "DISK_FULL" and disk.party.replace(":", "-") in stopped["abort"]["sentence"]

@@ -19,9 +19,9 @@ from protocol.schemes.collection.laplace_ratings import LaplaceRatings
 from protocol.schemes.collection.mechanisms import ModifiedLaplace
 from protocol.wire.messages import PerturbedRatings, Recommendations
 from sim.bandwidth import bandwidth
-from sim.config import RunConfig
 from sim.prediction import predict
-from sim.run import run
+from sim.run.config import RunConfig
+from sim.run.run import run
 
 NAME = "laplace-ratings"
 RATINGS = [{0: 1.0, 1: 4.0}, {1: 5.0, 2: 2.0}, {0: 3.0, 2: 4.0, 3: 1.0}]

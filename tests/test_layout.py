@@ -23,12 +23,12 @@ from protocol.schemes.factorization.static_users import as_sent
 from sim import kernel
 from sim.api import datasets
 from sim.bandwidth import bandwidth
-from sim.baseline import Baseline, plain_accuracy, start_baseline
-from sim.config import RunConfig
 from sim.data import generate
 from sim.data.ratings import load, split
-from sim.plan import make_plan
-from sim.run import run
+from sim.run.baseline import Baseline, plain_accuracy, start_baseline
+from sim.run.config import RunConfig
+from sim.run.plan import make_plan
+from sim.run.run import run
 
 NETFLIX = "netflix-shaped"
 
@@ -88,9 +88,9 @@ def test_what_users_hold_is_cut_out_when_it_is_asked_for(ratings):
 PLAN = """
 import re, time
 from pathlib import Path
-from sim.config import RunConfig
-from sim.plan import make_plan
-from sim.run import make_roster
+from sim.run.config import RunConfig
+from sim.run.plan import make_plan
+from sim.run.run import make_roster
 started = time.perf_counter()
 plan = make_plan(RunConfig(data="netflix-shaped", online=1000, dim=50, views="servers", seed=1))
 plan.view_bytes()

@@ -12,10 +12,10 @@ import pytest
 
 from actors.launch import capacity
 from protocol.errors import BadInput
-from sim.config import RunConfig, read_config
-from sim.layout import Demand, Layout, lay_out
-from sim.plan import make_plan
-from sim.run import check_limits, run
+from sim.run.config import RunConfig, read_config
+from sim.run.placement import Demand, Layout, lay_out
+from sim.run.plan import make_plan
+from sim.run.run import check_limits, run
 
 GB = 1 << 30
 

@@ -11,11 +11,11 @@ from support_runs import long
 from test_deaths import Killer, in_process, losses, run_with_deaths
 
 from actors.metering.observer import Accuracy
-from sim.baseline import plain_accuracy, start_baseline
-from sim.config import RunConfig
 from sim.data.ratings import find
-from sim.plan import make_plan
-from sim.run import run
+from sim.run.baseline import plain_accuracy, start_baseline
+from sim.run.config import RunConfig
+from sim.run.plan import make_plan
+from sim.run.run import run
 
 pytestmark = [
     pytest.mark.slow,

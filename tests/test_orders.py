@@ -8,7 +8,7 @@ import pytest
 from support_runs import Staged, end_of, long, staged
 
 from protocol.schemes import find_scheme
-from sim.inprocess import InProcess
+from sim.drivers.inprocess import InProcess
 
 SCHEMES = ("masked", "dynamic", "direct", "trusted", "plain")
 RUNS = [(name, wire) for name in SCHEMES for wire in ("compact", "paper") if "wire" in find_scheme(name).flags]

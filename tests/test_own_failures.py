@@ -20,9 +20,9 @@ from protocol.card import seat_party
 from protocol.errors import Bug, SchemeFailed
 from protocol.schemes.factorization.masked import Masked
 from protocol.wire.messages import Deadline
-from sim.config import RunConfig
 from sim.guarding import guarded
-from sim.run import run
+from sim.run.config import RunConfig
+from sim.run.run import run
 
 ROOT = Path(__file__).parent.parent
 FLAGS = ("--data", "synthetic:9x8:.3", "--iterations", "2", "--dim", "2", "--seed", "1")

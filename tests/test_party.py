@@ -23,7 +23,7 @@ from protocol.party.party import Party, Step, read_event, result_digest
 from protocol.party.role import RECOMMENDER, THIRD_PARTY, UserInput
 from protocol.party.view import END, EVENT, INPUT, RECEIVED, REJECTED, SENT, read_records
 from protocol.wire.messages import Churn, Deadline, Due, Gone, ItemFactors
-from sim.inprocess import InProcess
+from sim.drivers.inprocess import InProcess
 
 RUNS = {"compact": ("masked", "compact"), "paper": ("masked", "paper"), "plain": ("plain", "compact")}
 

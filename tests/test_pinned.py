@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from sim.config import RunConfig
 from sim.folder.folder import read_run
-from sim.run import run
+from sim.run.config import RunConfig
+from sim.run.run import run
 
 # scheme -> (sha256 of the item factors, the run's id, the anchor over all views)
 PINNED = {

@@ -9,8 +9,8 @@ import pytest
 
 from actors.metering.observer import HeldOut, Observer
 from protocol.party.role import PredictingUser, UserInput
-from sim.config import RunConfig
-from sim.run import run
+from sim.run.config import RunConfig
+from sim.run.run import run
 
 
 class Ended(PredictingUser):

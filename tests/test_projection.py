@@ -9,9 +9,9 @@ import pytest
 
 from protocol.errors import BadInput
 from protocol.wire.framing import Flow
-from sim.config import RunConfig
 from sim.prediction import predict
 from sim.projection import Link, least_seconds, links_of, parse_link, rounds_of, user_bytes
+from sim.run.config import RunConfig
 
 FRAME = 1_000_000 - 33 - 9  # a million bytes on the wire
 

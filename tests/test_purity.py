@@ -19,7 +19,7 @@ from actors.everyone_online import everyone_stays
 from protocol.party.role import role_of
 from protocol.schemes import SCHEMES
 from protocol.wire.messages import Churn, Due, Hello
-from sim.inprocess import InProcess
+from sim.drivers.inprocess import InProcess
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("protocol", "actors", "sim")

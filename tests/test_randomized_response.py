@@ -19,9 +19,9 @@ from protocol.schemes.collection.mechanisms import RandomizedResponse
 from protocol.schemes.collection.randomized_response import RandomizedResponseRatings
 from protocol.wire.level_vectors import digits_bytes
 from protocol.wire.messages import RandomizedLevels, Recommendations
-from sim.config import RunConfig
-from sim.plan import make_plan
-from sim.run import run
+from sim.run.config import RunConfig
+from sim.run.plan import make_plan
+from sim.run.run import run
 
 NAME = "randomized-response"
 RATINGS = [{0: 1.0, 1: 4.0}, {1: 5.0, 2: 2.0}, {0: 3.0, 2: 4.0, 3: 1.0}]

@@ -14,12 +14,12 @@ import pytest
 
 from protocol.schemes import SCHEMES
 from sim.audit.accounting import account
-from sim.config import RunConfig
 from sim.evidence import open_case
 from sim.plain import jsonable
 from sim.report import account_curve, accounting, chart, course, section, series, traffic, traffic_bars
 from sim.report.material import Material
-from sim.run import run
+from sim.run.config import RunConfig
+from sim.run.run import run
 from sim.show import size
 from sim.traffic import by_kind
 

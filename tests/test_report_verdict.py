@@ -23,7 +23,6 @@ from sim.audit import truth
 from sim.audit.audit import audit
 from sim.audit.show import in_short, name_of
 from sim.cli import takes_configuration
-from sim.config import RunConfig, read_config, resolve
 from sim.data.ratings import load
 from sim.evidence import open_case
 from sim.folder.folder import read_summary
@@ -34,6 +33,7 @@ from sim.report.findings_values import text, value_html
 from sim.report.flags import flags_of
 from sim.report.material import Material, gather
 from sim.report.verdict_epsilon import Cell, accounted, claimed, measured
+from sim.run.config import RunConfig, read_config, resolve
 from sim.show import size
 
 DATA = "synthetic:12x10:.5"

@@ -25,11 +25,9 @@ from protocol.schemes.factorization.trusted import (
     objective_noise,
     train,
 )
-from sim import baseline
-from sim.churn import ChurnPlan
 from sim.cli import app
-from sim.config import RunConfig
 from sim.data import ratings
+from sim.drivers.inprocess import InProcess
 from sim.experiments import reproduce_plan
 from sim.experiments.evaluate import read_lines
 from sim.experiments.reproduce import _claim_document, choose, reproduce
@@ -40,9 +38,11 @@ from sim.experiments.reproduce_curves import Compared, Results, Row
 from sim.experiments.reproduce_engine import Crowd, Noise, Problem, learn, publish
 from sim.experiments.reproduce_plan import FIGURES, INF, Size, cells_of, comparable, size_of
 from sim.experiments.reproduce_words import sentence
-from sim.inprocess import InProcess
-from sim.plan import make_plan
-from sim.solving import solve_profiles
+from sim.run import baseline
+from sim.run.all_profiles import solve_profiles
+from sim.run.churn import ChurnPlan
+from sim.run.config import RunConfig
+from sim.run.plan import make_plan
 
 NETFLIX = "netflix-shaped"
 TINY = Size(
@@ -169,7 +169,7 @@ def test_users_are_solved_in_parts_and_one_without_ratings_has_zeros(monkeypatch
     dealt = ratings.split(ratings.load("demo-small"), 0.2, bytes(32))
     items = np.random.default_rng(7).normal(size=(60, 5))
     whole = solve_profiles(items, dealt.train)
-    monkeypatch.setattr("sim.solving._AT_ONCE", 1)
+    monkeypatch.setattr("sim.run.all_profiles._AT_ONCE", 1)
     assert solve_profiles(items, dealt.train) == pytest.approx(whole, abs=1e-12)
     starts = np.concatenate([dealt.train.starts, dealt.train.starts[-1:]])
     longer = solve_profiles(items, ratings.Column(starts, dealt.train.items, dealt.train.values))

@@ -23,8 +23,8 @@ from protocol.errors import Aborted, BadInput
 from protocol.party.view import Broken, read_records
 from protocol.wire.framing import Traffic
 from sim import api
-from sim.config import RunConfig
-from sim.run import gone_users, resume, run
+from sim.run.config import RunConfig
+from sim.run.run import gone_users, resume, run
 
 ROOT = Path(__file__).parent.parent
 SMALL = {"data": "synthetic:12x9:.5", "dim": 3, "iterations": 30, "seed": 6}
@@ -278,7 +278,7 @@ def test_a_record_that_was_cut_off_is_set_aside_and_not_thrown_away(tmp_path, un
     assert api.verify(tmp_path / "run")["verified"]
 
 
-@pytest.mark.parametrize("what", ["sim.summary.IterationLog.add", "sim.run.write_summary"])
+@pytest.mark.parametrize("what", ["sim.run.summary.IterationLog.add", "sim.run.run.write_summary"])
 def test_a_disk_that_is_full_for_the_launcher_has_its_reason_too(tmp_path, monkeypatch, undisturbed, what):
     def fail(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")

@@ -17,8 +17,8 @@ import pytest
 from test_resume import family, kill_everything, start
 
 from sim import api
-from sim.config import RunConfig
-from sim.run import run
+from sim.run.config import RunConfig
+from sim.run.run import run
 
 TINY = {"data": "synthetic:6x5:.8", "dim": 2, "seed": 3}
 SCHEMES = {"dynamic": {"join": 0.2, "leave": 0.1}, "masked": {}}

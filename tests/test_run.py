@@ -18,8 +18,8 @@ import psutil
 import pytest
 from support import all_gone, hear_ctrl_c
 
-from sim.config import RunConfig
-from sim.run import run
+from sim.run.config import RunConfig
+from sim.run.run import run
 from sim.viewing import read_view
 
 SMALL = RunConfig(scheme="masked", data="synthetic:12x9:.5", iterations=4, dim=3, seed=7)
@@ -309,7 +309,7 @@ def test_no_process_of_a_run_imports_from_the_current_folder(tmp_path):
         mark = f"open({str(tmp_path)!r} + '/seen-{name}', 'w').close()"
         (tmp_path / "here" / f"{name}.py").write_text(f"{mark}\nraise ImportError('this is not {name}')\n")
     code = (
-        "import sys; sys.path.append(sys.argv.pop(1)); from sim.config import RunConfig; from sim.run import run; "
+        "import sys; sys.path.append(sys.argv.pop(1)); from sim.run.config import RunConfig; from sim.run.run import run; "
         "from pathlib import Path; print(run(RunConfig(data='synthetic:6x5:.8', dim=2, iterations=2, scheme='masked'), "
         "out=Path(sys.argv[1]))['completed'])"
     )

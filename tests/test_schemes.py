@@ -22,7 +22,7 @@ from protocol.party.role import Done, Send, Timer
 from protocol.schemes import SCHEMES, find_scheme
 from protocol.schemes.factorization.masked import Masked, ThirdParty
 from protocol.wire.messages import Agreed, Contributors, Deadline, Finish, Gradient, Hello, MaskedGradient, OpenSum
-from sim.inprocess import InProcess
+from sim.drivers.inprocess import InProcess
 
 ABSENT = {0: {1}, 1: {0, 2}, 3: {0, 1, 2, 3, 4}}  # iteration -> users
 

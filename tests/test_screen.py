@@ -9,9 +9,9 @@ import pytest
 
 from sim import screen, show
 from sim.audit.command import ask_briefly
-from sim.config import RunConfig
 from sim.folder.folder import read_run
-from sim.run import run
+from sim.run.config import RunConfig
+from sim.run.run import run
 
 SETTINGS = {"data": "synthetic:30x20:.5", "dim": 3, "iterations": 5, "seed": 2, "transport": "inprocess"}
 

@@ -27,11 +27,11 @@ from protocol.errors import BadInput
 from protocol.party.role import RECOMMENDER, THIRD_PARTY, user_name
 from protocol.schemes.factorization.masked_sum import mask_rows
 from protocol.wire.messages import MaskedGradient
-from sim.byhand import prepare
-from sim.config import RunConfig
-from sim.inprocess import InProcess
-from sim.plan import Plan, make_plan
-from sim.run import run
+from sim.drivers.inprocess import InProcess
+from sim.run.config import RunConfig
+from sim.run.manual_start import prepare
+from sim.run.plan import Plan, make_plan
+from sim.run.run import run
 
 EXEMPT = {"run.toml"}
 SHORTEST = 6  # bytes: anything shorter is found by chance
@@ -176,7 +176,7 @@ def searched(request, tmp_path_factory):
     before = os.umask(0)
     try:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("sim.run.Launch", Seen)
+            patch.setattr("sim.run.run.Launch", Seen)
             summary = run(config, out=folder)
     finally:
         os.umask(before)

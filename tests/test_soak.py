@@ -14,10 +14,10 @@ from support_runs import long
 
 from actors.launch.launcher import Launch, Staff
 from actors.metering.outcome import IterationDone
-from sim.config import RunConfig
-from sim.inprocess import InProcess
-from sim.plan import make_plan
-from sim.run import make_roster
+from sim.drivers.inprocess import InProcess
+from sim.run.config import RunConfig
+from sim.run.plan import make_plan
+from sim.run.run import make_roster
 
 MEGABYTE = 1 << 20
 

@@ -7,7 +7,7 @@ import pytest
 
 from protocol.party.profile import RIDGES, fit_profile
 from sim.data.ratings import Column
-from sim.solving import choose_profiles, solve_profiles
+from sim.run.all_profiles import choose_profiles, solve_profiles
 
 STARS = (1.0, 5.0)
 

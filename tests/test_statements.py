@@ -18,11 +18,11 @@ from actors.metering.observer import Observer
 from actors.metering.recorder import save_factors
 from protocol.errors import BadInput
 from sim import show
-from sim.config import RunConfig
 from sim.experiments import evaluate
 from sim.experiments.cells import Cell
-from sim.run import run
-from sim.summary import IterationLog
+from sim.run.config import RunConfig
+from sim.run.run import run
+from sim.run.summary import IterationLog
 
 USERS = 6
 

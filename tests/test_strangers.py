@@ -17,9 +17,9 @@ from actors.launch.launcher import Launch
 from actors.transport.zeromq import Address, ClientEnd, Gate, ServerEnd, make_key_pair
 from protocol.party.party import result_digest
 from protocol.party.view import EVENT, read_records
-from sim.config import RunConfig
-from sim.plan import make_plan
-from sim.run import run
+from sim.run.config import RunConfig
+from sim.run.plan import make_plan
+from sim.run.run import run
 
 ATTEMPTS = 200  # of each kind
 PATIENCE = 10.0
@@ -305,7 +305,7 @@ def digest_of(outcome) -> str:
 
 def test_a_run_goes_on_while_strangers_of_every_kind_knock(tmp_path, monkeypatch):
     """Nothing of theirs gets in, they are counted and stand in the views, and the factors are right."""
-    monkeypatch.setattr("sim.run.Launch", Besieged)
+    monkeypatch.setattr("sim.run.run.Launch", Besieged)
     config = RunConfig(
         scheme="dynamic",
         data="synthetic:14x10:.5",

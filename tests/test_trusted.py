@@ -29,10 +29,10 @@ from protocol.schemes import find_scheme
 from protocol.schemes.factorization.trusted import Trusted, TrustedRecommender
 from protocol.wire.codec import Codec
 from protocol.wire.messages import Hello, Publication, RatingsHandover
-from sim.config import RunConfig, check_options
-from sim.inprocess import InProcess
-from sim.plan import make_plan
-from sim.run import run as run_all
+from sim.drivers.inprocess import InProcess
+from sim.run.config import RunConfig, check_options
+from sim.run.plan import make_plan
+from sim.run.run import run as run_all
 
 TRUSTED = "protocol.schemes.factorization.trusted:Trusted"
 RATINGS = [{0: 1.0, 1: 4.0}, {1: 5.0, 2: 2.0}, {0: 3.0, 2: 4.0, 3: 1.0}]

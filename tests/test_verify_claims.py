@@ -25,7 +25,7 @@ from support_tamper import (
 
 from protocol.errors import BadInput
 from sim.api import verify
-from sim.summary import anchor_of
+from sim.run.summary import anchor_of
 
 
 def replace_in(path: Path, old: str, new: str) -> None:

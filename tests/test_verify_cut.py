@@ -26,12 +26,12 @@ from typer.testing import CliRunner
 from protocol.party.view import PREAMBLE, ViewWriter
 from sim.api import verify
 from sim.cli import app
-from sim.config import RunConfig
 from sim.evidence import Report, open_case
 from sim.exchange import Exchange
 from sim.folder.folder import locked
-from sim.run import run
-from sim.summary import anchor_of, digest_of_predictions
+from sim.run.config import RunConfig
+from sim.run.run import run
+from sim.run.summary import anchor_of, digest_of_predictions
 from sim.viewcheck import Demand, ViewCheck
 
 # --- a run that did not come to its end -------------------------------------------------------------------------------

@@ -40,7 +40,7 @@ from protocol.party.view import (
     read_records,
 )
 from protocol.wire.messages import Welcome
-from sim.inprocess import InProcess
+from sim.drivers.inprocess import InProcess
 
 
 def sha(data: bytes) -> bytes:

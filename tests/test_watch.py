@@ -9,9 +9,10 @@ from test_cli import keyhole, refused
 
 from protocol.errors import BadInput
 from protocol.party.view import Broken
-from sim import api, runs_command, show, watch
+from sim import api, runs_command, show
 from sim.folder.folder import locked
-from sim.watch import Watched, follow
+from sim.run import following
+from sim.run.following import Watched, follow
 
 
 def line_of(folder, number):
@@ -59,7 +60,7 @@ def test_the_run_is_not_disturbed(folder):
 
 def test_a_run_that_nobody_works_at_is_dead_after_a_while(folder, monkeypatch):
     (folder / "summary.json").unlink()
-    monkeypatch.setattr(watch.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(following.time, "sleep", lambda seconds: None)
     looks = list(follow(folder, often=1.0, grace=3.0))
     assert len(looks) == 4 and looks[-1][0].summary is None  # lines came at the first look, then three without
     result = keyhole("watch", folder)

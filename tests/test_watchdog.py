@@ -22,8 +22,8 @@ from protocol.errors import Bug, Reason
 from protocol.party.role import RECOMMENDER, THIRD_PARTY, user_name
 from protocol.schemes import SCHEMES
 from protocol.wire.messages import Churn, Due
-from sim.inprocess import InProcess
-from sim.run import make_roster
+from sim.drivers.inprocess import InProcess
+from sim.run.run import make_roster
 
 ROOT = Path(__file__).parent.parent
 

@@ -21,10 +21,10 @@ from support_proxy import DOWN, UP, Choose, FlippingProxy, only, sometimes
 from actors.launch.forkserver import Nursery
 from actors.launch.launcher import Launch, Staff
 from actors.transport.zeromq import Address, ClientEnd, Gate, KeyPair, ServerEnd, make_key_pair
-from sim.config import RunConfig
-from sim.inprocess import InProcess
-from sim.plan import Plan, make_plan
-from sim.run import make_roster
+from sim.drivers.inprocess import InProcess
+from sim.run.config import RunConfig
+from sim.run.plan import Plan, make_plan
+from sim.run.run import make_roster
 
 CLIENTS = 2
 ROUNDS = 500  # of each client in each direction: 2,000 altered frames

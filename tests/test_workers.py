@@ -10,7 +10,7 @@ import time
 import pytest
 
 from protocol.errors import Aborted
-from sim.workers import worker_pool
+from sim.drivers.workers import worker_pool
 
 PATIENCE = 3.0
 

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from sim.audit.algebra.solve import solve
-from sim.config import RunConfig
 from sim.data.ratings import find
+from sim.drivers.workers import worker_pool
 from sim.evidence import open_case
 from sim.replay import replay
-from sim.run import run
-from sim.workers import worker_pool
+from sim.run.config import RunConfig
+from sim.run.run import run
 
 DATA, STAND_IN = "ml-100k", "synthetic:943x1682:.063"
 ITERATIONS, EPSILON, SEED = 20, 1.0, 1

@@ -14,8 +14,8 @@ from protocol.schemes import find_scheme
 from sim.audit.canary import Problem, Stage
 from sim.audit.empirical_arms import RELEASE
 from sim.audit.empirical_repeat import play_once
+from sim.drivers.inprocess import InProcess
 from sim.experiments.audit_times import DATA, audit_times
-from sim.inprocess import InProcess
 
 SCHEME, EPSILON, SEED = "masked", 1.0, bytes(32)
 SAMPLES, REPETITIONS = 20, 100  # of each side in turn

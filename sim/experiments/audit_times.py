@@ -10,8 +10,8 @@ import tempfile
 from pathlib import Path
 
 from protocol.errors import BadInput
-from sim.config import RunConfig
-from sim.run import run
+from sim.run.config import RunConfig
+from sim.run.run import run
 
 DATA = "demo"
 COMMANDS = {"first audit": ("audit",), "second audit": ("audit",), "page": ("report",)}

@@ -13,8 +13,7 @@ from typing import Any
 from actors.metering.outcome import IterationDone
 from protocol.errors import BadInput
 from protocol.params import require
-from sim.baseline import start_baseline
-from sim.config import RunConfig
+from sim.drivers.inprocess import InProcess
 from sim.experiments.algebra_bench import bench_algebra
 from sim.experiments.audit_bench import bench_audit
 from sim.experiments.crowd_bench import bench_crowd
@@ -24,8 +23,9 @@ from sim.experiments.metering import bench_metering
 from sim.experiments.processes import bench_iteration, bench_packed, bench_startup, bench_views
 from sim.experiments.secagg import bench_secagg
 from sim.experiments.siblings_bench import bench_covariance, bench_randomized_response
-from sim.inprocess import InProcess
-from sim.plan import Plan, make_plan
+from sim.run.baseline import start_baseline
+from sim.run.config import RunConfig
+from sim.run.plan import Plan, make_plan
 
 DATA, STAND_IN = "ml-100k", "synthetic:943x1682:.05"
 DIM, ITERATIONS, SEED = 10, 20, 1

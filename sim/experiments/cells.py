@@ -21,10 +21,10 @@ from protocol.params import require
 from protocol.party.role import RECOMMENDER, FactorizingRecommender, FactorizingUser, user_name
 from protocol.schemes import find_scheme
 from protocol.schemes.factorization.static_users import as_sent
-from sim.baseline import plain_accuracy
-from sim.config import RunConfig
-from sim.inprocess import InProcess
-from sim.plan import Plan, make_plan
+from sim.drivers.inprocess import InProcess
+from sim.run.baseline import plain_accuracy
+from sim.run.config import RunConfig
+from sim.run.plan import Plan, make_plan
 
 THRESHOLDS = (0.5, 1.0, 2.0)
 GRID = tuple(step / 10 for step in range(41))  # 0 … 4: no clipped error is larger on a five-star scale

@@ -15,7 +15,6 @@ from protocol.errors import BadInput
 from protocol.params import require
 from protocol.schemes import SCHEMES
 from sim import show, show_compare
-from sim.config import parse_range
 from sim.experiments import collection_table, covariance_table, noise_cost
 from sim.experiments.bench import BENCHES, run_bench
 from sim.experiments.cells import AS_PUBLISHED, ITERATE, Cell
@@ -24,6 +23,7 @@ from sim.experiments.compare import compare as run_comparison
 from sim.experiments.evaluate import evaluate as run_grid
 from sim.experiments.evaluate import grid, means
 from sim.plain import json_text
+from sim.run.config import parse_range
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else there.")]
 RatingRange = Annotated[str | None, typer.Option(metavar="LOW:HIGH", help="Of a file's ratings. (1:5)")]

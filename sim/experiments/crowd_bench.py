@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from protocol.errors import Aborted, Reason
-from sim import run as running
-from sim.config import RunConfig
 from sim.experiments.processes import WARM, warm
+from sim.run import run as running
+from sim.run.config import RunConfig
 
 DATA, USERS, FEW = "netflix-shaped", 191_668, 2_000
 ONLINE, DIM, ITERATIONS, HOSTS, SEED = 1000, 50, 100, 2, 1

@@ -18,8 +18,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from actors.own_scheme import load_schemes
 from protocol.errors import BadInput
 from sim import show
+from sim.drivers.workers import worker_pool
 from sim.experiments.cells import BESIDE, Cell, key_of, run_cell, takes_epsilon
-from sim.workers import worker_pool
 
 Line = dict[str, Any]
 AnyCell = TypeVar("AnyCell", bound="Keyed")

@@ -18,10 +18,10 @@ from typing import Any
 from actors.bare_frames import KINDS
 from protocol.errors import Aborted, Reason
 from protocol.params import require
-from sim import run as running
 from sim import show
-from sim.config import RunConfig
 from sim.experiments.floor import Frames, compare, frames_of, moved_by, run_floor
+from sim.run import run as running
+from sim.run.config import RunConfig
 
 USERS, DIM, ITEMS, ITERATIONS, ROUNDS, HOSTS = 1000, 50, 20, 25, 3, 2
 CATALOGUE = 12  # items for each user: 12,000 for a thousand

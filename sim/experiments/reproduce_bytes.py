@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from sim import paper
-from sim.config import RunConfig
 from sim.experiments.cells import key_of
-from sim.plan import make_plan
-from sim.run import run
+from sim.run.config import RunConfig
+from sim.run.plan import make_plan
+from sim.run.run import run
 
 DATA = f"synthetic:{paper.USERS}x{paper.ITEMS}:{paper.RATED / paper.ITEMS:g}"
 WHATS = ("one user, down", "one user, up", "from the third party")

@@ -1,7 +1,7 @@
 """The paper's three scenarios on whole matrices: the same rule and the same law of noise as the roles, no messages.
 
 Masks cancel exactly, and the shares of a noise add up to one Laplace(0, b) value per coordinate. So a figure needs
-neither, and what would take the roles days takes minutes: `sim/baseline.py` makes the steps, this adds the noise.
+neither, and what would take the roles days takes minutes: `sim/run/baseline.py` makes the steps, this adds the noise.
 
     S1  trusted   U after T plain steps, then T item steps from a fresh V(0), the same η_j in each
     S2  masked    everybody in every iteration, η_j + ρ_j(t) on the sum of item j
@@ -22,8 +22,8 @@ import numpy.typing as npt
 
 from protocol.arithmetic.noise import noise_scale
 from protocol.params import Params, make_params
-from sim.baseline import Baseline
 from sim.data.ratings import Column, Dealt, Ratings
+from sim.run.baseline import Baseline
 
 # a change that changes a result, or what is measured, makes this another number, and every finished cell is run again
 ENGINE = 2
@@ -96,7 +96,7 @@ class Noise:
 
 
 class Crowd:
-    """Who takes part, iteration by iteration: the law of `sim/churn.py`, at most `online` drawn of those there."""
+    """Who takes part, iteration by iteration: the law of `sim/run/churn.py`, at most `online` drawn of those there."""
 
     def __init__(self, n_users: int, online: int, join: float, leave: float, seed: int) -> None:
         self._join, self._leave, self._most = join, leave, online

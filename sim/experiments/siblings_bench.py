@@ -15,12 +15,12 @@ from typing import Any
 from actors.metering.recorder import peak_memory
 from protocol.errors import Bug
 from protocol.party.role import RECOMMENDER
-from sim.config import RunConfig
 from sim.data.ratings import find
-from sim.inprocess import InProcess
-from sim.plan import make_plan
-from sim.run import run
-from sim.workers import worker_pool
+from sim.drivers.inprocess import InProcess
+from sim.drivers.workers import worker_pool
+from sim.run.config import RunConfig
+from sim.run.plan import make_plan
+from sim.run.run import run
 
 ROUNDS, SEED, DENSITY = 3, 1, 0.0447  # the density of MovieLens-1M
 DATA, STAND_IN = "ml-100k", "synthetic:943x1682:.05"

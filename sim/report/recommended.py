@@ -9,10 +9,10 @@ from markupsafe import Markup
 from protocol.errors import BadInput
 from protocol.party.view import Broken
 from sim.plain import shortened
-from sim.recommend import median_user, recommend
 from sim.recommend_command import cut_words, identifier, who
 from sim.report.material import Material
 from sim.report.section import Section, render, table
+from sim.run.recommend import median_user, recommend
 from sim.show import number
 
 ROWS = 10

@@ -9,11 +9,11 @@ from typing import Any
 
 from sim.audit.audit import audit
 from sim.audit.brief import QUICK
-from sim.byhand import prepare
-from sim.config import RunConfig
 from sim.folder.listing import AUDIT
 from sim.plain import json_text
-from sim.run import run
+from sim.run.config import RunConfig
+from sim.run.manual_start import prepare
+from sim.run.run import run
 
 SMALL: dict[str, Any] = {"data": "synthetic:6x5:.6", "seed": 1, "transport": "inprocess"}
 SIZES = {"dim": 2, "iterations": 2}

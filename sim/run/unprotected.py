@@ -7,9 +7,9 @@ from actors.metering.observer import Observer
 from protocol.card import Card, all_parties, make_run_id
 from protocol.params import Params
 from protocol.schemes import Scheme
-from sim.baseline import plain_accuracy
-from sim.inprocess import InProcess
-from sim.plan import Plan
+from sim.drivers.inprocess import InProcess
+from sim.run.baseline import plain_accuracy
+from sim.run.plan import Plan
 
 
 def unprotected_accuracy(plan: Plan, reached: Accuracy) -> Accuracy:

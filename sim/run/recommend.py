@@ -29,8 +29,8 @@ from sim.evidence import Case, at_rest, open_case
 from sim.folder import untrusted
 from sim.folder.folder import describe_platform, open_view, read_summary
 from sim.folder.naming import Names, read_sound_names
-from sim.plan import Plan, make_plan
 from sim.replay import Rerun
+from sim.run.plan import Plan, make_plan
 
 TOP = 10
 VIEW, MODEL = "view", "model"

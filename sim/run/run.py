@@ -23,8 +23,8 @@ from protocol.errors import Aborted, BadInput, Reason
 from protocol.params import require
 from protocol.party.role import RECOMMENDER, user_name
 from protocol.party.view import EVENT, WholeRecords
-from sim.config import RunConfig, config_of
-from sim.faults import FaultyInProcess, parse_faults, with_a_full_disk
+from sim.drivers.faulty import FaultyInProcess, parse_faults, with_a_full_disk
+from sim.drivers.inprocess import InProcess
 from sim.folder.folder import (
     locked,
     new_folder,
@@ -37,11 +37,11 @@ from sim.folder.folder import (
     write_summary,
 )
 from sim.folder.untrusted import open_regular
-from sim.inprocess import InProcess
 from sim.plain import jsonable
-from sim.plan import Plan, make_plan
-from sim.summary import IterationLog, bandwidth_document, summarise
-from sim.unprotected import observer_of, unprotected_accuracy, with_factors
+from sim.run.config import RunConfig, config_of
+from sim.run.plan import Plan, make_plan
+from sim.run.summary import IterationLog, bandwidth_document, summarise
+from sim.run.unprotected import observer_of, unprotected_accuracy, with_factors
 
 _ORPHANS_SECONDS = 3.0
 

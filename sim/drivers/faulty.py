@@ -24,7 +24,7 @@ from protocol.errors import Aborted, BadInput, Reason
 from protocol.party.party import Outgoing, Party, Step
 from protocol.party.role import RECOMMENDER
 from protocol.wire.messages import Event, Gone
-from sim.inprocess import Edge, InProcess, servers_of
+from sim.drivers.inprocess import Edge, InProcess, servers_of
 
 DEFAULT_RATE, HIGHEST_RATE = 0.05, 0.5
 EARLY_RECORDS = (5, 40)

@@ -22,12 +22,12 @@ from protocol.errors import BadInput
 from protocol.params import require
 from protocol.party.role import nearest_party, user_name
 from protocol.schemes import UntrustedScheme, find_scheme
-from sim.config import RunConfig
 from sim.folder import untrusted
 from sim.folder.bounds import check_params
 from sim.folder.folder import locked, new_folder, write_run
-from sim.plan import make_plan
-from sim.run import make_roster
+from sim.run.config import RunConfig
+from sim.run.plan import make_plan
+from sim.run.run import make_roster
 
 FIRST_PORT = 5551
 PATIENCE = 600.0  # seconds without a step after which a party that was started by hand gives up

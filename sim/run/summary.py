@@ -32,7 +32,7 @@ from sim.folder import untrusted
 from sim.folder.folder import FORMAT, open_private
 from sim.ledger import LINES, is_line
 from sim.plain import jsonable
-from sim.plan import Plan
+from sim.run.plan import Plan
 from sim.traffic import spread
 
 DIRECTIONS = ("down", "up")  # to a user, and from it
