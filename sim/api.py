@@ -10,9 +10,7 @@ from typing import Any
 from actors.own_scheme import load_scheme
 from protocol.schemes import SCHEMES, Scheme
 from sim import bandwidth as measuring
-from sim import notebook, prediction, show_compare, viewing
-from sim import replay as replaying
-from sim import verify as verifying
+from sim import notebook, prediction, show_compare
 from sim.data import fetch as fetching
 from sim.data import ratings
 from sim.experiments.bench import run_bench
@@ -30,6 +28,9 @@ from sim.run import recommend as recommending
 from sim.run import run as running
 from sim.run.config import RunConfig
 from sim.run.scaffold import make_scaffold
+from sim.views import replay as replaying
+from sim.views import verify as verifying
+from sim.views import viewing
 
 __all__ = [
     "audit",

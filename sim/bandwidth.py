@@ -24,7 +24,6 @@ from protocol.schemes import Scheme
 from protocol.wire.messages import SETUP
 from sim import kernel, paper
 from sim.data.ratings import Column
-from sim.evidence import Case, at_rest, open_case
 from sim.folder import untrusted
 from sim.folder.naming import read_names
 from sim.folder.unloaded import is_loaded
@@ -45,6 +44,7 @@ from sim.traffic import (
     spread,
     when_of,
 )
+from sim.views.evidence import Case, at_rest, open_case
 
 _SPANS = re.compile(r"(\d{1,10}(-\d{1,10})?(,\d{1,10}(-\d{1,10})?)*)?")
 

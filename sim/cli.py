@@ -19,9 +19,7 @@ import typer
 
 from actors.own_scheme import load_scheme
 from protocol.errors import BadInput, Reason
-from sim import api, bandwidth_command, recommend_command, runs_command, show, show_checks, viewing
-from sim import replay as replaying
-from sim import verify as verifying
+from sim import api, bandwidth_command, recommend_command, runs_command, show, show_checks
 from sim.audit import command as auditing
 from sim.data.fetch import fetch as fetch_data
 from sim.experiments import commands, reproduce_command
@@ -36,6 +34,9 @@ from sim.run import run as running
 from sim.run.config import RunConfig, parse_assignments, parse_packing, parse_range, read_config
 from sim.run.plan import Plan
 from sim.trusting import NamedScheme, TrustScheme, reads_a_run
+from sim.views import replay as replaying
+from sim.views import verify as verifying
+from sim.views import viewing
 
 _STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 

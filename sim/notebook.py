@@ -18,15 +18,16 @@ import numpy.typing as npt
 from protocol.errors import BadInput
 from protocol.party.view import Broken
 from sim import bandwidth as measuring
-from sim import replay as replaying
-from sim import show_compare, traffic, viewing
-from sim import verify as verifying
-from sim.evidence import open_case
+from sim import show_compare, traffic
 from sim.folder import untrusted
 from sim.folder.folder import read_run, read_summary, trust_scheme
 from sim.ledger import read_iterations
 from sim.plain import jsonable
 from sim.run import recommend as recommending
+from sim.views import replay as replaying
+from sim.views import verify as verifying
+from sim.views import viewing
+from sim.views.evidence import open_case
 
 if TYPE_CHECKING:
     from pandas import DataFrame

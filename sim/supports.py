@@ -13,8 +13,8 @@ from protocol.party.view import Broken
 from protocol.wire.messages import GradedRatings, Join, RatingsHandover
 from sim.audit.exhibits import Exhibits
 from sim.data.ratings import Column
-from sim.evidence import Case
 from sim.run.plan import make_plan
+from sim.views.evidence import Case
 
 RATINGS, VIEWS = "ratings", "views"
 

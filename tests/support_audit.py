@@ -12,9 +12,9 @@ from protocol.schemes import find_scheme
 from sim.api import run as run_with
 from sim.audit.exhibits import Exhibits
 from sim.audit.findings import Finding
-from sim.evidence import Case, open_case
 from sim.run.config import RunConfig
 from sim.run.run import run
+from sim.views.evidence import Case, open_case
 
 
 def audited(folder: Path, ratings: Sequence[Mapping[int, float]], scheme: str = "masked", **flags: Any) -> Case:

@@ -21,7 +21,7 @@ from sim.run.config import RunConfig
 from sim.run.plan import run_seed_of
 from sim.run.run import run
 from sim.run.summary import anchor_of
-from sim.verify import verify
+from sim.views.verify import verify
 
 SMALL = {"data": "synthetic:3x4:.6", "iterations": 2, "dim": 2, "seed": 1, "transport": "inprocess"}
 

@@ -6,9 +6,9 @@ import pytest
 
 from sim.audit.algebra.solve import findings, solve
 from sim.data.ratings import find
-from sim.evidence import open_case
 from sim.run.config import RunConfig
 from sim.run.run import run
+from sim.views.evidence import open_case
 
 pytestmark = [
     pytest.mark.slow,

@@ -27,8 +27,8 @@ from sim.audit.algebra.omega import LONGEST, OMEGA, in_reals
 from sim.audit.algebra.rerun import Rerun
 from sim.audit.algebra.solve import findings, solve
 from sim.drivers.inprocess import InProcess
-from sim.evidence import Case, open_case
 from sim.run.config import RunConfig
+from sim.views.evidence import Case, open_case
 
 
 class Eventful(InProcess):

@@ -26,7 +26,7 @@ from sim.audit.attacks.scoring import clopper_pearson, score
 from sim.audit.attacks.support import auc, cross_validated
 from sim.audit.attacks.unmasking import unmasked
 from sim.audit.exhibits import Exhibits
-from sim.evidence import open_case
+from sim.views.evidence import open_case
 
 BOTH = ("recommender", "third_party")
 SMALL = {"data": "synthetic:24x30:.3", "transport": "inprocess", "test_fraction": 0.0, "seed": 5, "dim": 4}

@@ -18,7 +18,7 @@ from sim.audit.attacks.single import attack_single
 from sim.audit.attacks.support import attack_support
 from sim.audit.attacks.unmasking import attack_together
 from sim.data.ratings import find
-from sim.evidence import open_case
+from sim.views.evidence import open_case
 
 pytestmark = [
     pytest.mark.slow,

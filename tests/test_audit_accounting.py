@@ -22,9 +22,9 @@ from sim.audit.account_releases import Reading, Release
 from sim.audit.accounting import account
 from sim.audit.findings import verdict
 from sim.data.ratings import find
-from sim.evidence import open_case
 from sim.plain import jsonable
 from sim.run.plan import RunConfig, make_plan
+from sim.views.evidence import open_case
 
 STARS = (1.0, 5.0)
 ITEMS = 1682

@@ -36,8 +36,8 @@ from sim.audit.findings import QUESTIONS
 from sim.audit.sensitivity import sensitivity
 from sim.audit.show import show_audit
 from sim.data.ratings import find, load
-from sim.evidence import open_case
 from sim.plain import jsonable
+from sim.views.evidence import open_case
 
 HERE = __name__
 STARS = np.arange(1.0, 6.0)

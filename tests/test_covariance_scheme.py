@@ -23,10 +23,10 @@ from protocol.schemes.covariance.model import measured, predictions
 from protocol.schemes.covariance.totals import Book
 from protocol.wire.messages import FactorModel, GradedRatings, NeighbourModel, RatingsHandover
 from sim.bandwidth import bandwidth
-from sim.replay import replay
 from sim.run.config import RunConfig
 from sim.run.run import run as run_all
-from sim.verify import verify
+from sim.views.replay import replay
+from sim.views.verify import verify
 
 RATINGS = [{0: 1.0, 1: 4.0}, {1: 5.0, 2: 2.0}, {0: 3.0, 2: 4.0, 3: 1.0}]
 CASES: list[dict[str, Any]] = [

@@ -25,10 +25,10 @@ from protocol.schemes.covariance.model import measured, predictions
 from protocol.schemes.covariance.totals import Book
 from protocol.wire.messages import PerturbedRatings
 from sim.bandwidth import bandwidth
-from sim.replay import replay
 from sim.run.config import RunConfig
 from sim.run.run import run as run_all
-from sim.verify import verify
+from sim.views.replay import replay
+from sim.views.verify import verify
 
 TAPE = Tape(bytes(range(32)))
 CASES: list[dict[str, Any]] = [

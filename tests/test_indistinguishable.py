@@ -15,7 +15,7 @@ from sim.audit.exhibits import Exhibits
 from sim.audit.guessing import Curve, Pairs
 from sim.audit.indistinguishable import compare, recommender_glimpse, truth_of
 from sim.data.ratings import find
-from sim.evidence import open_case
+from sim.views.evidence import open_case
 
 SMALL = {"data": "synthetic:60x40:.25", "iterations": 3, "dim": 4, "transport": "inprocess"}
 SPARSE = {"data": "synthetic:200x300:.01", "epsilon": math.inf, "test_fraction": 0.0}  # three raters of an item

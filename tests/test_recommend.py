@@ -19,10 +19,10 @@ from protocol.party.view import END, INPUT
 from protocol.schemes import SCHEMES
 from sim import api
 from sim.cli import app
-from sim.evidence import open_case
 from sim.folder.folder import read_summary
 from sim.report import recommended
 from sim.report.material import Material
+from sim.views.evidence import open_case
 
 USERS = ("ann", "bob", "carl", "dora", "eve", "fred")
 ITEMS = ("tea", "milk", "rum", "ale", "gin", "cola", "juice")

@@ -18,7 +18,6 @@ from protocol.arithmetic.factors import item_gradients, prediction_errors, step_
 from protocol.schemes import SCHEMES
 from sim.audit import inventory
 from sim.audit.exhibits import Exhibits
-from sim.evidence import open_case
 from sim.folder.folder import read_summary
 from sim.plain import jsonable
 from sim.report import sequence
@@ -31,6 +30,7 @@ from sim.report.sequence_records import scan
 from sim.report.sequence_truth import Truth, uploads_of
 from sim.run.config import RunConfig
 from sim.run.run import run
+from sim.views.evidence import open_case
 
 OWN = "example_shares:Shares"
 TINY: dict[str, Any] = {"data": "synthetic:8x9:.6", "transport": "inprocess", "seed": 3}

@@ -24,7 +24,6 @@ from sim.audit.audit import audit
 from sim.audit.show import in_short, name_of
 from sim.cli import takes_configuration
 from sim.data.ratings import load
-from sim.evidence import open_case
 from sim.folder.folder import read_summary
 from sim.plain import jsonable
 from sim.report import again, findings, parties, verdict, verdict_cards
@@ -35,6 +34,7 @@ from sim.report.material import Material, gather
 from sim.report.verdict_epsilon import Cell, accounted, claimed, measured
 from sim.run.config import RunConfig, read_config, resolve
 from sim.show import size
+from sim.views.evidence import open_case
 
 DATA = "synthetic:12x10:.5"
 QUICK = ("inventory", "algebra", "accounting")

@@ -20,7 +20,7 @@ from support import all_gone, hear_ctrl_c
 
 from sim.run.config import RunConfig
 from sim.run.run import run
-from sim.viewing import read_view
+from sim.views.viewing import read_view
 
 SMALL = RunConfig(scheme="masked", data="synthetic:12x9:.5", iterations=4, dim=3, seed=7)
 

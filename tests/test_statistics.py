@@ -11,7 +11,7 @@ from sim.api import run
 from sim.audit import statistics
 from sim.audit.statistics import LEVEL, Sample, Tally, checks_of, holm, smallest_bias, smallest_fraction, uniformity
 from sim.data.ratings import find
-from sim.evidence import open_case
+from sim.views.evidence import open_case
 
 SMALL = {"data": "synthetic:30x25:.3", "iterations": 4, "dim": 4, "transport": "inprocess"}
 

@@ -31,9 +31,9 @@ from support_tamper import (
 
 from protocol.party.view import END, PREAMBLE, RECEIVED, REJECTED, SENT, SIGNED
 from sim.api import verify
-from sim.evidence import Report, open_case
-from sim.exchange import Exchange
-from sim.viewcheck import Demand, ViewCheck
+from sim.views.evidence import Report, open_case
+from sim.views.exchange import Exchange
+from sim.views.viewcheck import Demand, ViewCheck
 
 PARTIES = ["recommender", "third_party", "user:0", "user:1", "user:2"]
 

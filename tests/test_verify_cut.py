@@ -26,13 +26,13 @@ from typer.testing import CliRunner
 from protocol.party.view import PREAMBLE, ViewWriter
 from sim.api import verify
 from sim.cli import app
-from sim.evidence import Report, open_case
-from sim.exchange import Exchange
 from sim.folder.folder import locked
 from sim.run.config import RunConfig
 from sim.run.run import run
 from sim.run.summary import anchor_of, digest_of_predictions
-from sim.viewcheck import Demand, ViewCheck
+from sim.views.evidence import Report, open_case
+from sim.views.exchange import Exchange
+from sim.views.viewcheck import Demand, ViewCheck
 
 # --- a run that did not come to its end -------------------------------------------------------------------------------
 

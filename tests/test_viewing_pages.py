@@ -21,8 +21,8 @@ from protocol.wire.messages import Again, MaskedGradient
 from sim import show
 from sim.api import run, view
 from sim.cli import app
-from sim.evidence import open_case
-from sim.viewing import Filter, Reader, Selection, brief, read_view
+from sim.views.evidence import open_case
+from sim.views.viewing import Filter, Reader, Selection, brief, read_view
 
 
 @pytest.fixture(scope="module")

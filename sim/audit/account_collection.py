@@ -24,7 +24,7 @@ from sim.audit.account_noise import FALSE_ALARM, LAPLACE_MEDIAN, NoiseTest
 from sim.audit.attacks.scoring import clopper_pearson
 from sim.audit.exhibits import Exhibits
 from sim.audit.findings import Finding
-from sim.evidence import Case
+from sim.views.evidence import Case
 
 _HOW = "noises, which are what users sent less the entry that they brought"
 

@@ -32,7 +32,7 @@ from sim.audit.account_totals import Totals, noise_test, read_totals
 from sim.audit.attacks.channels import FLOAT32
 from sim.audit.exhibits import Exhibits
 from sim.audit.findings import Finding
-from sim.evidence import Case
+from sim.views.evidence import Case
 
 COLLUDING = {"1": 1, "3": 3, "half": -2, "all but one": -1}
 _HOW = "noises of published sums, which are the totals less the exact sums of the ratings"

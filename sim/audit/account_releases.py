@@ -18,7 +18,7 @@ from protocol.schemes.factorization.masked import MaskedRecommender
 from protocol.wire.messages import ItemFactors, ItemFactorsInFull, ItemFactorsWithPieces, MaskedTotal, SealedTotal
 from sim.audit.exhibits import Exhibits, Seen
 from sim.audit.rerun import inputs_of
-from sim.evidence import Case
+from sim.views.evidence import Case
 
 _OFFERS = (ItemFactors, ItemFactorsInFull, ItemFactorsWithPieces)  # of an iteration; a publication has no floors
 

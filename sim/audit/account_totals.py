@@ -28,7 +28,7 @@ from sim.audit import truth
 from sim.audit.account_noise import LAPLACE_MEDIAN, NORMAL_MEDIAN, NoiseTest
 from sim.audit.exhibits import Exhibits
 from sim.audit.rerun import rerun
-from sim.evidence import Case
+from sim.views.evidence import Case
 
 FIELDS = ("averages", "factors", "among", "covariances", "weights")  # of messages that publish numbers of the model
 MOST_COMPARED = 100  # messages of one step

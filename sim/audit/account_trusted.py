@@ -23,7 +23,7 @@ from protocol.party.role import RECOMMENDER, UserInput, user_index
 from protocol.schemes.factorization.trusted import RatingBook, TrustedRecommender, fresh_item_factors
 from protocol.wire.messages import RatingsHandover
 from sim.audit.exhibits import Exhibits
-from sim.evidence import Case
+from sim.views.evidence import Case
 
 Floats = npt.NDArray[np.float64]
 

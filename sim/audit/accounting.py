@@ -29,7 +29,7 @@ from sim.audit.account_trusted import NoiseMap, read_publication
 from sim.audit.account_user import to_a_committer, to_a_user
 from sim.audit.exhibits import Exhibits
 from sim.audit.findings import Finding
-from sim.evidence import Case
+from sim.views.evidence import Case
 
 UPLOADS_TESTED = 20  # iterations of `direct` whose uploads are tested for noise: they are long
 

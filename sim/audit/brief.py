@@ -10,7 +10,7 @@ from protocol.party.view import Broken
 from sim.audit.attacks.run import guess_ratings
 from sim.audit.audit import audit, numbers_of
 from sim.audit.verdict import FEW
-from sim.evidence import Case, open_case
+from sim.views.evidence import Case, open_case
 
 MOST_NUMBERS = 40_000  # ratings times iterations: a second or two
 MOST_IN_VECTORS = 200_000  # that users send, where they send whole vectors: a few seconds

@@ -17,10 +17,10 @@ from sim.audit import empirical
 from sim.audit.canary import CannotBeMeasured
 from sim.audit.findings import Finding
 from sim.data.ratings import cache_folder
-from sim.evidence import Case
 from sim.folder import sealed
 from sim.plain import jsonable
 from sim.progress import Tell
+from sim.views.evidence import Case
 
 PURPOSE = "canary"
 

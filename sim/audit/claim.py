@@ -14,8 +14,8 @@ from typing import Any
 
 from sim.audit.findings import Finding
 from sim.audit.verdict import promised
-from sim.evidence import Case
 from sim.show import figure
+from sim.views.evidence import Case
 
 HOLDS, REFUTED, NOT_TESTED = "holds", "refuted", "not-tested"
 NEEDED = ("accounting", "empirical")  # questions without which nothing can be said to hold

@@ -9,8 +9,8 @@ import numpy as np
 from protocol.errors import BadInput
 from protocol.party.role import user_index, user_name
 from sim.audit.algebra.knowledge import Library
-from sim.evidence import Case
 from sim.folder.naming import Names, read_names
+from sim.views.evidence import Case
 
 COLLUDERS = 3  # users in a default coalition, unless another number is asked for
 

@@ -32,7 +32,7 @@ from protocol.wire.messages import Event, GradedRatings, Message, RatingsHandove
 from sim.audit.exhibits import Exhibits, Seen
 from sim.audit.findings import Finding
 from sim.audit.rerun import inputs_of
-from sim.evidence import Case
+from sim.views.evidence import Case
 
 HANDED = (RatingsHandover, GradedRatings)  # ratings as they are
 NUMBERS = ("reals", "floats", "factors")  # how rows of numbers travel

@@ -19,8 +19,8 @@ from protocol.party.party import iteration_of
 from protocol.party.role import UserInput
 from protocol.party.view import EVENT, INPUT, RECEIVED, Broken, Record, read_records
 from protocol.wire.messages import Message
-from sim.evidence import Case, is_input_of, is_well_formed
 from sim.folder.folder import open_view
+from sim.views.evidence import Case, is_input_of, is_well_formed
 
 
 @dataclass(frozen=True, slots=True, eq=False)

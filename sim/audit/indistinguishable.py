@@ -35,7 +35,7 @@ from sim.audit.exhibits import Exhibits
 from sim.audit.findings import Finding
 from sim.audit.guessing import Pairs, Reals
 from sim.audit.rerun import rerun
-from sim.evidence import Case
+from sim.views.evidence import Case
 
 LEVEL = 0.001  # of all comparisons of a run together
 MOST_USERS = 200

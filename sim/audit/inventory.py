@@ -20,7 +20,7 @@ from protocol.wire.codec import WIRE_VERSION
 from protocol.wire.messages import EVENTS, Hello, Message, Publication
 from sim.audit.exhibits import Exhibits, read_message
 from sim.audit.findings import Finding
-from sim.evidence import Case
+from sim.views.evidence import Case
 
 USER = "user"  # all users together
 MOST_EXAMPLES = 3  # files and records that a finding names

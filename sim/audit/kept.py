@@ -17,8 +17,8 @@ from typing import Any
 from sim.audit.algebra.grade import Answer
 from sim.audit.algebra.solve import Solved
 from sim.audit.findings import Finding
-from sim.evidence import Case, open_case
 from sim.folder import sealed, untrusted
+from sim.views.evidence import Case, open_case
 
 FILE, PURPOSE = "audit.json", "audit"
 BESIDE = ("run.toml", "names.json")  # what an answer also depends on

@@ -32,7 +32,7 @@ from sim.audit.account_trusted import NoiseMap, Published, read_publication
 from sim.audit.exhibits import Exhibits
 from sim.audit.findings import Finding
 from sim.audit.sensitivity_sums import sums_moved
-from sim.evidence import Case
+from sim.views.evidence import Case
 
 FLIPS = 300  # of users' roles
 RETRAININGS = 24

@@ -22,7 +22,7 @@ from protocol.schemes.covariance.sensitivity import Pair, covariance_sensitivity
 from protocol.schemes.covariance.totals import Floats, Ints
 from sim.audit.account_totals import Totals, read_totals
 from sim.audit.findings import Finding
-from sim.evidence import Case
+from sim.views.evidence import Case
 
 ROUNDING = 1e-6  # of a sensitivity: floats
 

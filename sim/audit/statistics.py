@@ -33,7 +33,7 @@ from protocol.wire.messages import Message, SealedTotal
 from sim.audit.exhibits import Exhibits
 from sim.audit.findings import Finding
 from sim.audit.rerun import rerun
-from sim.evidence import Case
+from sim.views.evidence import Case
 
 LEVEL = 0.001  # of all tests of a run together
 POWER = 0.9  # at which the smallest bias that would be found is stated

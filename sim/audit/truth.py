@@ -8,7 +8,7 @@ import numpy.typing as npt
 from protocol.party.role import UserInput, user_index
 from sim.audit.attacks.stories import Contribution, UserStory, user_story
 from sim.audit.exhibits import Exhibits
-from sim.evidence import Case
+from sim.views.evidence import Case
 
 EVERYTHING = 1 << 62
 

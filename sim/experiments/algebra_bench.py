@@ -11,10 +11,10 @@ from typing import Any
 from sim.audit.algebra.solve import solve
 from sim.data.ratings import find
 from sim.drivers.workers import worker_pool
-from sim.evidence import open_case
-from sim.replay import replay
 from sim.run.config import RunConfig
 from sim.run.run import run
+from sim.views.evidence import open_case
+from sim.views.replay import replay
 
 DATA, STAND_IN = "ml-100k", "synthetic:943x1682:.063"
 ITERATIONS, EPSILON, SEED = 20, 1.0, 1

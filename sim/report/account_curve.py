@@ -25,9 +25,9 @@ from protocol.schemes.factorization.masked import MaskedRecommender
 from sim.audit.account_ledger import Ledger
 from sim.audit.account_releases import Reading
 from sim.audit.accounting import seeded
-from sim.evidence import Case
 from sim.report.material import Material
 from sim.run.plan import make_plan
+from sim.views.evidence import Case
 
 POINTS = 9  # the tight figure takes up to half a second each
 

@@ -10,8 +10,8 @@ from sim.audit.attacks.run import attack_by
 from sim.audit.attacks.scene import Scene, Truth, iterations_attacked
 from sim.audit.coalitions import Coalition
 from sim.audit.findings import Finding
-from sim.evidence import Case
 from sim.report.explorer_sets import Answered
+from sim.views.evidence import Case
 
 SECONDS = 2.0  # of computing, for what the audit has not answered yet
 

@@ -26,8 +26,8 @@ from sim.audit.attacks.scoring import counted
 from sim.audit.coalitions import COLLUDERS, Coalition, ordered, worst_users
 from sim.audit.findings import Finding
 from sim.audit.verdict import verdict_rows
-from sim.evidence import Case
 from sim.folder.naming import read_names
+from sim.views.evidence import Case
 
 MOST_USERS = 4
 SECONDS = 2.0  # of computing, for what the audit has not answered yet

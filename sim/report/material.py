@@ -16,11 +16,11 @@ from sim.audit.audit import audit as ask
 from sim.audit.claim import unknown
 from sim.audit.findings import QUESTIONS
 from sim.audit.kept import kept_document
-from sim.evidence import Case, open_case
 from sim.folder.folder import read_summary
 from sim.ledger import read_iterations
 from sim.plain import jsonable
 from sim.progress import Tell
+from sim.views.evidence import Case, open_case
 
 Document = dict[str, Any]
 

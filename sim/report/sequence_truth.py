@@ -23,7 +23,7 @@ from protocol.wire.codec import field_kinds
 from protocol.wire.messages import Message
 from sim.audit.exhibits import Exhibits, Seen
 from sim.audit.rerun import inputs_of
-from sim.evidence import Case
+from sim.views.evidence import Case
 
 Floats = npt.NDArray[np.float64]
 

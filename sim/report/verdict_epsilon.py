@@ -13,8 +13,8 @@ from typing import Any
 from protocol.party.role import RECOMMENDER, THIRD_PARTY, role_of
 from sim.audit.findings import goes_beyond
 from sim.audit.verdict import permitted, promised
-from sim.evidence import Case
 from sim.show import figure
+from sim.views.evidence import Case
 
 Document = dict[str, Any]
 OUTSIDER: tuple[str, ...] = ()  # the coalition of whoever sees what is released, and nothing else

@@ -25,7 +25,7 @@ from protocol.wire.messages import EVENTS, Hello, Message
 from sim.audit.algebra.arena import Arena, Forms, Nodes
 from sim.audit.algebra.symbolic import Rows, SymbolicReals, SymbolicRing
 from sim.audit.exhibits import Exhibits, read_input, read_message
-from sim.evidence import Case
+from sim.views.evidence import Case
 
 
 @dataclass(slots=True, eq=False)

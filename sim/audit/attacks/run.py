@@ -18,8 +18,8 @@ from sim.audit.attacks.single import attack_single
 from sim.audit.attacks.support import attack_support
 from sim.audit.attacks.unmasking import attack_alone, attack_together, attack_totals
 from sim.audit.findings import Finding
-from sim.evidence import Case
 from sim.folder.folder import view_name
+from sim.views.evidence import Case
 
 Attack = Callable[[Scene], list[Finding]]
 

@@ -23,7 +23,7 @@ from sim.audit import truth
 from sim.audit.attacks.scoring import LEVEL, MOST_TRIES
 from sim.audit.attacks.stories import Contribution, RecommenderStory, UserStory, user_story
 from sim.audit.exhibits import Exhibits, Seen
-from sim.evidence import Case
+from sim.views.evidence import Case
 
 MOST_UPLOADS = 5000  # that are attacked one by one: the first iterations of a large run
 FEWEST_ITERATIONS = 3

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
-from sim.evidence import Case
+from sim.views.evidence import Case
 
 CONFIDENCE = 0.95  # of the intervals that are shown
 LEVEL = 0.001  # of all attacks on a run together: how likely one calls a correct run broken

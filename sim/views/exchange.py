@@ -13,7 +13,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass
 
 from protocol.wire.codec import NO_HEAD
-from sim.evidence import Case, Report
+from sim.views.evidence import Case, Report
 
 _ENTRY = struct.Struct("<32s32s?I")
 

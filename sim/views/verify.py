@@ -1,7 +1,7 @@
 """`keyhole verify`: is a run folder what the parties wrote? Every view is read once, record by record, never whole.
 
-Each view by itself (`sim/viewcheck.py`). All of them together: every frame stands in two views (`sim/exchange.py`).
-Then what summary and model claim (`sim/claims.py`). Whoever rewrites every file to fit the others has another anchor.
+Each view by itself (`sim/views/viewcheck.py`). All of them together: every frame stands in two views (`sim/views/exchange.py`).
+Then what summary and model claim (`sim/views/summary_claims.py`). Whoever rewrites every file to fit the others has another anchor.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Any
 from protocol.errors import BadInput, Reason
 from protocol.party.role import user_index
 from protocol.party.view import HASH_BYTES
-from sim import claims
-from sim.evidence import Case, Report, at_rest, open_case
-from sim.exchange import Exchange
 from sim.folder import untrusted
 from sim.run.summary import anchor_of
-from sim.viewcheck import Demand, OnBytes, ViewCheck
+from sim.views import summary_claims
+from sim.views.evidence import Case, Report, at_rest, open_case
+from sim.views.exchange import Exchange
+from sim.views.viewcheck import Demand, OnBytes, ViewCheck
 
 _PRIVATE = 0o600
 
@@ -29,10 +29,10 @@ def verify(folder: Path, anchor: str | None = None, on_bytes: OnBytes = lambda c
     case, report = open_case(folder, unloaded=True), Report()
     with at_rest(folder):
         case.check_run_toml(report)
-        summary = claims.read_summary(case, report)
+        summary = summary_claims.read_summary(case, report)
         checks = _check_views(case, summary, report, on_bytes)
         _check_files(case, report)
-        not_covered = claims.check(case, summary, {party: check.result() for party, check in checks.items()}, report)
+        not_covered = summary_claims.check(case, summary, {party: check.result() for party, check in checks.items()}, report)
     found = _anchor(checks, summary)
     matches = None if wanted is None else found == wanted
     if matches is False:
@@ -51,7 +51,7 @@ def verify(folder: Path, anchor: str | None = None, on_bytes: OnBytes = lambda c
     }
 
 
-def _check_views(case: Case, summary: claims.Summary, report: Report, on_bytes: OnBytes) -> dict[str, ViewCheck]:
+def _check_views(case: Case, summary: summary_claims.Summary, report: Report, on_bytes: OnBytes) -> dict[str, ViewCheck]:
     exchange, checks = Exchange(case, report), {}
     for party in case.parties:
         if party in case.kept and (check := _check_view(case, party, summary, exchange, report, on_bytes)):
@@ -61,7 +61,7 @@ def _check_views(case: Case, summary: claims.Summary, report: Report, on_bytes: 
 
 
 def _check_view(
-    case: Case, party: str, summary: claims.Summary, exchange: Exchange, report: Report, on_bytes: OnBytes
+    case: Case, party: str, summary: summary_claims.Summary, exchange: Exchange, report: Report, on_bytes: OnBytes
 ) -> ViewCheck | None:
     demand, path = _demand(party, summary, report, case), case.path(party)
     if not path.is_file():
@@ -82,7 +82,7 @@ def _check_view(
     return check
 
 
-def _demand(party: str, summary: claims.Summary, report: Report, case: Case) -> Demand:
+def _demand(party: str, summary: summary_claims.Summary, report: Report, case: Case) -> Demand:
     if party in summary.views:
         return Demand(summary.completed, *summary.views[party], disk_full=summary.abort == Reason.DISK_FULL.name)
     if summary.completed and user_index(party) >= 0:
@@ -111,7 +111,7 @@ def _read_anchor(text: str) -> str:
     return anchor
 
 
-def _anchor(checks: dict[str, ViewCheck], summary: claims.Summary) -> str | None:
+def _anchor(checks: dict[str, ViewCheck], summary: summary_claims.Summary) -> str | None:
     """Of the files as they are: of those in the summary, or of all if there is none. None if one cannot be read."""
     parties = list(summary.views) if summary.there else list(checks)
     if not all(party in checks and checks[party].whole for party in parties):

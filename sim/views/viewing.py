@@ -17,9 +17,9 @@ from protocol.party import view
 from protocol.party.party import iteration_of
 from protocol.wire.codec import NO_HEAD, Codec, field_kinds, head_in
 from protocol.wire.messages import EVENTS, SETUP
-from sim.evidence import is_input_of, is_well_formed
 from sim.folder.folder import open_view, read_run
 from sim.folder.unloaded import is_loaded, kind_of_frame
+from sim.views.evidence import is_input_of, is_well_formed
 
 FIRST_VALUES = 4
 MOST_NAMES = 20  # in a sentence

@@ -33,10 +33,10 @@ from protocol.party.view import (
     Record,
     WholeRecords,
 )
-from sim import claims
-from sim.evidence import Case, Report, at_rest, is_input_of, is_well_formed, open_case
 from sim.folder.folder import describe_platform, open_view, view_name
-from sim.viewcheck import OFTEN, OnBytes, is_beginning
+from sim.views import summary_claims
+from sim.views.evidence import Case, Report, at_rest, is_input_of, is_well_formed, open_case
+from sim.views.viewcheck import OFTEN, OnBytes, is_beginning
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +173,7 @@ def replay(folder: Path, party: str | None = None, on_bytes: OnBytes = lambda co
     """What `keyhole replay --json` prints; `BadInput` if the folder is no run or keeps no such view."""
     case = open_case(folder)
     with at_rest(folder):
-        summary = claims.read_summary(case, Report())  # what is wrong with it is not asked here
+        summary = summary_claims.read_summary(case, Report())  # what is wrong with it is not asked here
         rows = []
         for name in _parties(case, party):
             rerun = Rerun(case, name, summary.completed and name in summary.views)

@@ -30,9 +30,9 @@ from protocol.party.view import (
     read_records,
 )
 from protocol.wire.codec import head_in
-from sim.claims import ViewResult
-from sim.evidence import Case, Report, is_input_of, is_well_formed
-from sim.exchange import Exchange, Frame
+from sim.views.evidence import Case, Report, is_input_of, is_well_formed
+from sim.views.exchange import Exchange, Frame
+from sim.views.summary_claims import ViewResult
 
 OnBytes = Callable[[int], None]  # how many more bytes of views have been read
 
