@@ -9,8 +9,9 @@ from typing import Any
 
 from actors.own_scheme import load_scheme
 from protocol.schemes import SCHEMES, Scheme
-from sim import bandwidth as measuring
-from sim import notebook, prediction, show_compare
+from sim import notebook, show_compare
+from sim.bandwidth import bandwidth as measuring
+from sim.bandwidth import prediction
 from sim.data import fetch as fetching
 from sim.data import ratings
 from sim.experiments.bench import run_bench

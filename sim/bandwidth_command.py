@@ -11,13 +11,14 @@ import typer
 
 from protocol.errors import BadInput
 from protocol.params import require
-from sim import prediction, show_bandwidth
-from sim.bandwidth import bandwidth as measure
+from sim import show_bandwidth
+from sim.bandwidth import prediction
+from sim.bandwidth.bandwidth import bandwidth as measure
+from sim.bandwidth.projection import ITERATION_SECONDS
+from sim.bandwidth.traffic import BY, COLUMNS, chosen_rows
 from sim.folder.folder import trust_scheme
 from sim.plain import csv_cell, json_text
-from sim.projection import ITERATION_SECONDS
 from sim.run.config import RunConfig
-from sim.traffic import BY, COLUMNS, chosen_rows
 
 _LINK_HELP = (
     "With --predict: one more link in Mbit/s and ms, or another speed for one of mobile=20/5/50, wifi=100/40/10 and "

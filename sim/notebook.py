@@ -17,11 +17,12 @@ import numpy.typing as npt
 
 from protocol.errors import BadInput
 from protocol.party.view import Broken
-from sim import bandwidth as measuring
-from sim import show_compare, traffic
+from sim import show_compare
+from sim.bandwidth import bandwidth as measuring
+from sim.bandwidth import traffic
+from sim.bandwidth.byte_records import read_iterations
 from sim.folder import untrusted
 from sim.folder.folder import read_run, read_summary, trust_scheme
-from sim.ledger import read_iterations
 from sim.plain import jsonable
 from sim.run import recommend as recommending
 from sim.views import replay as replaying

@@ -9,8 +9,8 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
+from sim.bandwidth.traffic import Row, chosen_rows
 from sim.show import length, out, plain_table, size
-from sim.traffic import Row, chosen_rows
 
 Cells = dict[str, dict[str, float]]  # sender, receiver
 

@@ -247,14 +247,14 @@ GUARDS = [
     ),
     Guard(
         "what was not delivered is no byte on the wire",
-        "sim/kernel.py",
+        "sim/bandwidth/kernel_check.py",
         "        amount = -wire if kind == UNDELIVERED else wire\n",
         "        amount = wire\n",
         "tests/test_kernel_truth.py",
     ),
     Guard(
         "the summary has the bytes that the lines have",
-        "sim/ledger.py",
+        "sim/bandwidth/byte_records.py",
         "    if claimed != found:\n",
         "    if False:\n",
         "tests/test_bandwidth_files.py",

@@ -16,12 +16,12 @@ from protocol.party.role import role_of
 from protocol.party.view import SENT, read_records
 from protocol.wire.framing import HANDSHAKE, wire_size
 from sim import api
-from sim.bandwidth import course_of
-from sim.ledger import Ledger
+from sim.bandwidth.bandwidth import course_of
+from sim.bandwidth.byte_records import Ledger
+from sim.bandwidth.traffic import COLUMNS, mark_end, spread
 from sim.run.config import RunConfig
 from sim.run.plan import make_plan
 from sim.run.run import run as make_run
-from sim.traffic import COLUMNS, mark_end, spread
 
 DATA = "synthetic:12x10:.4"
 CHURN = {"join": 0.5, "leave": 0.3}

@@ -12,9 +12,9 @@ from test_bandwidth import DATA, RUNS, printed
 from test_cli import keyhole, refused
 
 from sim import api
+from sim.bandwidth.traffic import COLUMNS
 from sim.run.config import RunConfig
 from sim.run.run import run as make_run
-from sim.traffic import COLUMNS
 
 STAYS = [name for name in RUNS if "dynamic" not in name or name.endswith("everyone stays")]
 SMALL: dict[str, Any] = {"data": DATA, "dim": 2, "iterations": 6, "seed": 1}

@@ -18,7 +18,7 @@ from protocol.schemes.base import LEVELS
 from protocol.schemes.factorization.masked import Masked
 from protocol.schemes.factorization.trusted import Trusted
 from sim import api, show, show_compare
-from sim.bandwidth import bandwidth
+from sim.bandwidth.bandwidth import bandwidth
 from sim.cli import app
 from sim.data.device_guesses import errors, floors, guess, user_means
 from sim.data.ratings import Column, Dealt, find, load

@@ -18,10 +18,10 @@ from protocol.party.role import RECOMMENDER
 from protocol.schemes import Scheme
 from protocol.schemes.factorization.commitment import choose_committers
 from protocol.schemes.factorization.dynamic_recommender import DynamicParams, draw_invited
-from sim.bandwidth import course_of
-from sim.expect import CountedItems, Crowd, LikelyItems, Turnout, at_least, crowd_of, expect, presence_of
-from sim.ledger import Ledger
-from sim.outline import outline
+from sim.bandwidth.bandwidth import course_of
+from sim.bandwidth.byte_records import Ledger
+from sim.bandwidth.expect import CountedItems, Crowd, LikelyItems, Turnout, at_least, crowd_of, expect, presence_of
+from sim.bandwidth.outline import outline
 from sim.run.config import RunConfig
 from sim.run.plan import Plan, make_plan
 

@@ -14,12 +14,12 @@ from actors.metering.outcome import IterationDone
 from protocol.party.party import Outgoing
 from protocol.schemes import SCHEMES
 from protocol.wire.messages import Gone
-from sim.bandwidth import course_of
+from sim.bandwidth.bandwidth import course_of
+from sim.bandwidth.byte_records import Ledger
+from sim.bandwidth.traffic import Forecast
 from sim.drivers.inprocess import InProcess
-from sim.ledger import Ledger
 from sim.run.config import RunConfig
 from sim.run.plan import Plan, make_plan
-from sim.traffic import Forecast
 
 WIRES = ("compact", "paper")
 Rows = dict[tuple[int, str, str, str], list[float]]

@@ -24,7 +24,7 @@ from protocol.schemes.covariance.hybrid import perturbation, perturbed, within_r
 from protocol.schemes.covariance.model import measured, predictions
 from protocol.schemes.covariance.totals import Book
 from protocol.wire.messages import PerturbedRatings
-from sim.bandwidth import bandwidth
+from sim.bandwidth.bandwidth import bandwidth
 from sim.run.config import RunConfig
 from sim.run.run import run as run_all
 from sim.views.replay import replay

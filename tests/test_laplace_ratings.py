@@ -18,8 +18,8 @@ from protocol.schemes.collection.grid import Grid
 from protocol.schemes.collection.laplace_ratings import LaplaceRatings
 from protocol.schemes.collection.mechanisms import ModifiedLaplace
 from protocol.wire.messages import PerturbedRatings, Recommendations
-from sim.bandwidth import bandwidth
-from sim.prediction import predict
+from sim.bandwidth.bandwidth import bandwidth
+from sim.bandwidth.prediction import predict
 from sim.run.config import RunConfig
 from sim.run.run import run
 

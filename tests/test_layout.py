@@ -20,9 +20,9 @@ from actors.metering.recorder import Figures
 from protocol.errors import BadInput
 from protocol.party.view import Broken
 from protocol.schemes.factorization.static_users import as_sent
-from sim import kernel
 from sim.api import datasets
-from sim.bandwidth import bandwidth
+from sim.bandwidth import kernel_check
+from sim.bandwidth.bandwidth import bandwidth
 from sim.data import generate
 from sim.data.ratings import load, split
 from sim.run.baseline import Baseline, plain_accuracy, start_baseline
@@ -236,9 +236,9 @@ def test_the_kernels_counts_of_a_crowd_are_compared_as_sums(monkeypatch):
     (report,) = [report for report in reports if report["event"] == "closed"]
     assert report["by_party"] is False and [row[0] for row in report["kernel"]] == ["", "user"]
     document = {**report, "kernel": [["recommender", *row] for row in report["kernel"]]}
-    assert kernel.compare(document) == (joins[0] + answers[0], [])
+    assert kernel_check.compare(document) == (joins[0] + answers[0], [])
     document["kernel"][1][3] += 1
-    assert len(kernel.compare(document)[1]) == 1
+    assert len(kernel_check.compare(document)[1]) == 1
 
 
 def test_lines_do_not_grow_with_users_who_are_away(tmp_path):

@@ -11,10 +11,10 @@ import pytest
 from test_expect import totals
 
 from protocol.errors import BadInput
+from sim.bandwidth.expect import expect
+from sim.bandwidth.outline import inclusion, outline
+from sim.bandwidth.prediction import predict
 from sim.data import generate
-from sim.expect import expect
-from sim.outline import inclusion, outline
-from sim.prediction import predict
 from sim.run.config import RunConfig
 from sim.run.plan import make_plan
 

@@ -9,8 +9,8 @@ import pytest
 
 from protocol.errors import BadInput
 from protocol.wire.framing import Flow
-from sim.prediction import predict
-from sim.projection import Link, least_seconds, links_of, parse_link, rounds_of, user_bytes
+from sim.bandwidth.prediction import predict
+from sim.bandwidth.projection import Link, least_seconds, links_of, parse_link, rounds_of, user_bytes
 from sim.run.config import RunConfig
 
 FRAME = 1_000_000 - 33 - 9  # a million bytes on the wire

@@ -35,7 +35,7 @@ def ask_briefly(summary: dict[str, Any]) -> Answers:
     if not summary["completed"]:
         return "The run did not complete.", None
     from sim.audit.brief import brief
-    from sim.bandwidth import bandwidth
+    from sim.bandwidth.bandwidth import bandwidth
 
     answers = brief(summary)
     try:

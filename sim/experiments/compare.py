@@ -24,9 +24,9 @@ from protocol.party.role import RECOMMENDER, THIRD_PARTY, role_of
 from protocol.schemes import SCHEMES, Scheme, find_scheme
 from protocol.schemes.base import LEVELS
 from protocol.wire.codec import field_kinds
+from sim.bandwidth.byte_records import UNDELIVERED, read_ledger
 from sim.data.device_guesses import errors, floors
 from sim.data.ratings import Dealt, Ratings, load, split
-from sim.ledger import UNDELIVERED, read_ledger
 from sim.plain import jsonable
 from sim.run.config import RunConfig, resolve
 from sim.run.plan import run_seed_of

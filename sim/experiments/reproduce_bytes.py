@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sim import paper
+from sim.bandwidth import paper_bytes
 from sim.experiments.cells import key_of
 from sim.run.config import RunConfig
 from sim.run.plan import make_plan
 from sim.run.run import run
 
-DATA = f"synthetic:{paper.USERS}x{paper.ITEMS}:{paper.RATED / paper.ITEMS:g}"
+DATA = f"synthetic:{paper_bytes.USERS}x{paper_bytes.ITEMS}:{paper_bytes.RATED / paper_bytes.ITEMS:g}"
 WHATS = ("one user, down", "one user, up", "from the third party")
 EDGES = ("recommender->user", "user->third_party", "third_party->recommender")
 
@@ -24,7 +24,7 @@ EDGES = ("recommender->user", "user->third_party", "third_party->recommender")
 class BytesCell:
     wire: str
     data: str = DATA
-    dim: int = paper.DIM
+    dim: int = paper_bytes.DIM
     iterations: int = 1
     seed: int = 1
     measures: str = "bytes"
@@ -47,7 +47,7 @@ class BytesCell:
             join=0.0,
             leave=0.0,
             test_fraction=0.0,
-            users_per_process=paper.USERS // 2,
+            users_per_process=paper_bytes.USERS // 2,
             views="none",
             transport="tcp",
         )
@@ -70,6 +70,6 @@ def run_bytes_cell(cell: BytesCell) -> dict[str, Any]:
 def formula() -> dict[str, Any]:
     """What `keyhole bandwidth` prints beside a run: the paper's figures and both forms, for exactly its size."""
     plan = make_plan(BytesCell(wire="compact").config())
-    found = paper.comparison(plan.card.scheme, plan.card.params)
+    found = paper_bytes.comparison(plan.card.scheme, plan.card.params)
     assert found is not None
     return found

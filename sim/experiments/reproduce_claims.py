@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sim.bandwidth.paper_bytes import SOURCE
 from sim.data.ratings import NETFLIX_SHAPED
 from sim.experiments.reproduce_cells import DYNAMIC, MASKED, TRUSTED
 from sim.experiments.reproduce_plan import CDF, INCREASE, MOVIELENS, Figure
-from sim.paper import SOURCE
 
 CLAIMED, MEASURED = f"claimed in the paper ({SOURCE})", "measured"
 NEAR = 0.05  # an increase this close to a figure that the paper calls "around" or "near" agrees with it

@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from sim import paper
+from sim.bandwidth import paper_bytes
 from sim.experiments.reproduce_cells import ITERATE, READINGS
 from sim.experiments.reproduce_claims import CLAIMED, claims_of
 from sim.experiments.reproduce_curves import GAIN, READING_WORDS, UNLEARNED_GAIN, Row, panel_of
@@ -218,7 +218,7 @@ def draw_bytes(formula: dict[str, Any], lines: Sequence[dict[str, Any]], title: 
     made, axes = chart.new_panels(labels)
     made.suptitle(title, fontsize=11, color=chart.INK, x=0.01, ha="left")
     series: list[tuple[str, dict[str, float]]] = [
-        (f"the paper's bound ({paper.SOURCE})", {row["what"]: row["paper"] for row in formula["rows"]}),
+        (f"the paper's bound ({paper_bytes.SOURCE})", {row["what"]: row["paper"] for row in formula["rows"]}),
         ("paper form, by formula", {row["what"]: row["wire_paper"] for row in formula["rows"]}),
         ("compact form, by formula", {row["what"]: row["wire_compact"] for row in formula["rows"]}),
         *((f"{line['cell']['wire']} form, measured", line["measured"]) for line in lines if line["measured"]),

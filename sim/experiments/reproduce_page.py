@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup, escape
 
+from sim.bandwidth.paper_bytes import SOURCE
 from sim.experiments.reproduce_claims import MEASURED
-from sim.paper import SOURCE
 from sim.report import chart
 from sim.report.page import page
 from sim.report.section import Section, render, table

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from protocol.arithmetic.noise import noise_scale
-from sim import paper
+from sim.bandwidth import paper_bytes
 from sim.experiments.reproduce_bytes import WHATS
 from sim.experiments.reproduce_cells import DYNAMIC, ITERATE, READINGS, SOLVED, ratings_of
 from sim.experiments.reproduce_curves import JOINED, LEFT, Compared, Row, shown
@@ -142,7 +142,7 @@ def bytes_sentence(formula: dict[str, Any], lines: list[dict[str, Any]]) -> str:
     ran = " and ".join(line["cell"]["wire"] for line in lines if line["measured"]) or "no form"
     return (
         f"A user downloads {bytes_shown(full[down])} in the paper's form, which has a fourth vector per item (the "
-        f"envelopes of the iteration noise) that the {bytes_shown(paper.DOWN)} of the paper leave out, and "
+        f"envelopes of the iteration noise) that the {bytes_shown(paper_bytes.DOWN)} of the paper leave out, and "
         f"{bytes_shown(short[down])} in the compact form, which derives masks and envelopes from keys; uploads "
         f"({bytes_shown(full[up])}) and the third party's total ({bytes_shown(full[total])}) are below the paper's "
         f"bounds; measured over TCP: {ran}."
@@ -151,8 +151,8 @@ def bytes_sentence(formula: dict[str, Any], lines: list[dict[str, Any]]) -> str:
 
 def bytes_caption(lines: list[dict[str, Any]], quick: bool) -> str:
     words = [
-        f"{'quick: ' if quick else ''}{paper.USERS:,} users with {paper.RATED} of {paper.ITEMS:,} items each, dim "
-        f"{paper.DIM}. By formula: one iteration in which everyone takes part and every item is rated."
+        f"{'quick: ' if quick else ''}{paper_bytes.USERS:,} users with {paper_bytes.RATED} of {paper_bytes.ITEMS:,} items each, dim "
+        f"{paper_bytes.DIM}. By formula: one iteration in which everyone takes part and every item is rated."
     ]
     for line in lines:
         wire = line["cell"]["wire"]

@@ -10,14 +10,14 @@ from typing import Any
 from protocol.errors import BadInput
 from protocol.params import Params
 from protocol.schemes import Scheme
-from sim import bandwidth as measuring
 from sim.audit.audit import REPETITIONS, WITHOUT_USERS, OnQuestion
 from sim.audit.audit import audit as ask
 from sim.audit.claim import unknown
 from sim.audit.findings import QUESTIONS
 from sim.audit.kept import kept_document
+from sim.bandwidth import bandwidth as measuring
+from sim.bandwidth.byte_records import read_iterations
 from sim.folder.folder import read_summary
-from sim.ledger import read_iterations
 from sim.plain import jsonable
 from sim.progress import Tell
 from sim.views.evidence import Case, open_case

@@ -12,7 +12,7 @@ from protocol.errors import BadInput
 from protocol.schemes import Scheme
 from protocol.wire.framing import HANDSHAKE
 from protocol.wire.messages import SETUP
-from sim.ledger import LINES
+from sim.bandwidth.byte_records import LINES
 from sim.report.material import Material
 from sim.show import size
 

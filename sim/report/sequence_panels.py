@@ -11,6 +11,7 @@ from markupsafe import Markup
 
 from protocol.party.role import role_of, user_index
 from protocol.wire.messages import SETUP
+from sim.bandwidth.traffic import when_of
 from sim.report.material import Material
 from sim.report.section import table
 from sim.report.sequence_arrows import Arrow, counted
@@ -18,7 +19,6 @@ from sim.report.sequence_pictures import pictures_of
 from sim.report.sequence_records import Scan
 from sim.report.sequence_truth import Truth, ratings_of
 from sim.show import size
-from sim.traffic import when_of
 
 MOST_TEXT = 40
 _UNDECLARED = Markup('<span class="bad">not declared</span>')

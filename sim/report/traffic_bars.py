@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
+from sim.bandwidth.traffic import Row
 from sim.report import chart
 from sim.report.section import picture
 from sim.report.series import legend_below, said, unit_of
 from sim.show import size
-from sim.traffic import Row
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from sim import paper
+from sim.bandwidth import paper_bytes
 from sim.report.material import Material
 from sim.report.section import Section, render
 from sim.show import number, size
@@ -135,7 +135,7 @@ def _paper_bytes(material: Material) -> Card | None:
 
 def _comparison(material: Material) -> dict[str, Any] | None:
     """None also for a scheme of one's own that sends nothing in an iteration: there is nothing to compare."""
-    found = paper.comparison(material.scheme, material.params)
+    found = paper_bytes.comparison(material.scheme, material.params)
     sent = found is not None and any(row["wire_compact"] for row in found["rows"])
     return found if sent else None
 

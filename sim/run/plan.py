@@ -22,8 +22,8 @@ from protocol.party.role import UserInput, role_of, user_index, user_name
 from protocol.party.signing import make_signer
 from protocol.schemes import Scheme, Shape
 from protocol.wire.framing import HANDSHAKE
+from sim.bandwidth.expect import crowd_of, expect
 from sim.data.ratings import Dealt, Ratings, load, split
-from sim.expect import crowd_of, expect
 from sim.run.churn import ChurnPlan
 from sim.run.config import RunConfig, chosen_views, resolve
 from sim.run.placement import Demand, Layout, lay_out

@@ -14,12 +14,12 @@ from protocol.params import Params, require
 from protocol.schemes import Scheme
 from protocol.wire.framing import Flow
 from protocol.wire.messages import SETUP
-from sim import paper, projection
-from sim.expect import CERTAIN, Expected, expect
-from sim.outline import SEEDLESS, Outline, outline
-from sim.projection import ITERATION_SECONDS, links_of
+from sim.bandwidth import paper_bytes, projection
+from sim.bandwidth.expect import CERTAIN, Expected, expect
+from sim.bandwidth.outline import SEEDLESS, Outline, outline
+from sim.bandwidth.projection import ITERATION_SECONDS, links_of
+from sim.bandwidth.traffic import COLUMNS, Forecast, Row, by_kind, check_by, describe, grouped, matrix
 from sim.run.config import RunConfig
-from sim.traffic import COLUMNS, Forecast, Row, by_kind, check_by, describe, grouped, matrix
 
 MOST_ITERATIONS = 20_000  # each has rows of its own
 _WHOLE = 1e-9  # relative: what is left of a whole number when groups of users are added up
@@ -74,7 +74,7 @@ def predict(
         "projection": projection.project(
             rows, last.flows, user, scheme.servers, len(turns), iteration_seconds, known_links
         ),
-        "paper": paper.comparison(scheme, params),
+        "paper": paper_bytes.comparison(scheme, params),
     }
 
 

@@ -22,14 +22,10 @@ from protocol.params import WIRES, Params, require
 from protocol.party.view import Broken
 from protocol.schemes import Scheme
 from protocol.wire.messages import SETUP
-from sim import kernel, paper
-from sim.data.ratings import Column
-from sim.folder import untrusted
-from sim.folder.naming import read_names
-from sim.folder.unloaded import is_loaded
-from sim.ledger import SUMMARY, Facts, Ledger, count_of, read_ledger
-from sim.supports import Supports, supports_of
-from sim.traffic import (
+from sim.bandwidth import kernel_check, paper_bytes
+from sim.bandwidth.byte_records import SUMMARY, Facts, Ledger, count_of, read_ledger
+from sim.bandwidth.supports import Supports, supports_of
+from sim.bandwidth.traffic import (
     Forecast,
     Row,
     by_edge,
@@ -44,6 +40,10 @@ from sim.traffic import (
     spread,
     when_of,
 )
+from sim.data.ratings import Column
+from sim.folder import untrusted
+from sim.folder.naming import read_names
+from sim.folder.unloaded import is_loaded
 from sim.views.evidence import Case, at_rest, open_case
 
 _SPANS = re.compile(r"(\d{1,10}(-\d{1,10})?(,\d{1,10}(-\d{1,10})?)*)?")
@@ -224,8 +224,8 @@ def _document(
     scheme, params = case.card.scheme, case.card.params
     predicted = None if forecast is None else {key: round(wire) for key, (_, _, wire) in forecast.rows.items()}
     rows = joined_rows(ledger.rows, predicted)
-    kernel_bytes, differences = kernel.compare(ledger.document)
-    lost = kernel.lost(ledger.document)
+    kernel_bytes, differences = kernel_check.compare(ledger.document)
+    lost = kernel_check.lost(ledger.document)
     on_the_wire = ledger.on_the_wire - lost
     if kernel_bytes is not None and kernel_bytes != on_the_wire:
         differences.append(f"The kernel counted {kernel_bytes} bytes in all, and Keyhole {on_the_wire}.")
@@ -262,7 +262,7 @@ def _document(
         "matrix": matrix(rows, roles, "wire_bytes", turns),
         "setup_matrix": matrix(rows, roles, "wire_bytes", range(SETUP, 0)),
         "kinds": by_kind(rows, params.iterations),
-        "paper": paper.comparison(scheme, params),
+        "paper": paper_bytes.comparison(scheme, params),
     }
 
 
@@ -308,7 +308,7 @@ def _on_other_wire(case: Case, ledger: Ledger, wire: str, by: str | None) -> dic
         "matrix": matrix(rows, roles, "predicted_bytes", turns),
         "setup_matrix": matrix(rows, roles, "predicted_bytes", range(SETUP, 0)),
         "kinds": by_kind(rows, params.iterations),
-        "paper": paper.comparison(scheme, params),
+        "paper": paper_bytes.comparison(scheme, params),
     }
 
 
