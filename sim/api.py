@@ -9,9 +9,11 @@ from typing import Any
 
 from actors.own_scheme import load_scheme
 from protocol.schemes import SCHEMES, Scheme
-from sim import notebook, show_compare
+from sim import notebook
 from sim.bandwidth import bandwidth as measuring
 from sim.bandwidth import prediction
+from sim.console import compare_tables
+from sim.console.glossary import find_term
 from sim.data import fetch as fetching
 from sim.data import ratings
 from sim.experiments.bench import run_bench
@@ -22,7 +24,6 @@ from sim.experiments.evaluate import grid
 from sim.folder.folder import trust_scheme as trust
 from sim.folder.listing import diff_runs, list_runs
 from sim.folder.naming import resolve
-from sim.glossary import find_term
 from sim.notebook import Audit, Compared, Run
 from sim.run import following as watching
 from sim.run import recommend as recommending
@@ -252,10 +253,10 @@ def compare(*, schemes: Iterable[str] = (), out: str | Path | None = None, **ask
     """
     path = None if out is None else Path(out)
     if path is not None:
-        show_compare.check_file(path)
+        compare_tables.check_file(path)
     document = run_comparison(Comparison(schemes=tuple(schemes), **asked))
     if path is not None:
-        show_compare.write(document, path)
+        compare_tables.write(document, path)
     return Compared(document)
 
 

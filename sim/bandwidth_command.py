@@ -11,13 +11,13 @@ import typer
 
 from protocol.errors import BadInput
 from protocol.params import require
-from sim import show_bandwidth
 from sim.bandwidth import prediction
 from sim.bandwidth.bandwidth import bandwidth as measure
 from sim.bandwidth.projection import ITERATION_SECONDS
 from sim.bandwidth.traffic import BY, COLUMNS, chosen_rows
+from sim.console import bandwidth_tables
+from sim.console.plain_text import csv_cell, json_text
 from sim.folder.folder import trust_scheme
-from sim.plain import csv_cell, json_text
 from sim.run.config import RunConfig
 
 _LINK_HELP = (
@@ -71,11 +71,11 @@ def bandwidth(
     elif csv_:
         _print_csv(document["rows"])
     elif predict:
-        show_bandwidth.show_prediction(document)
+        bandwidth_tables.show_prediction(document)
     elif "run_wire" in document:
-        show_bandwidth.show_other_wire(document)
+        bandwidth_tables.show_other_wire(document)
     else:
-        show_bandwidth.show_run(document)
+        bandwidth_tables.show_run(document)
 
 
 def _predicted(

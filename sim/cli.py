@@ -19,15 +19,16 @@ import typer
 
 from actors.own_scheme import load_scheme
 from protocol.errors import BadInput, Reason
-from sim import api, bandwidth_command, recommend_command, runs_command, show, show_checks
+from sim import api, bandwidth_command, recommend_command, runs_command
 from sim.audit import command as auditing
+from sim.console import check_tables, console
+from sim.console.plain_text import json_text, one_line, visible
+from sim.console.run_progress import Live
 from sim.data.fetch import fetch as fetch_data
 from sim.experiments import commands, reproduce_command
 from sim.folder.folder import read_run
 from sim.folder.naming import resolve
 from sim.guarding import ABORTED, DONE, UNVERIFIED, fail, fail_scheme, guarded
-from sim.live import Live
-from sim.plain import json_text, one_line, visible
 from sim.report import command as reporting
 from sim.run import manual_start
 from sim.run import run as running
@@ -215,18 +216,18 @@ def view(
     sender = None if sender is None else resolve(run, sender)
     span = viewing.parse_records(records) if records else (0, None)
     wanted = viewing.Filter(iteration, kind, sender, *span)
-    most = limit if json_ else limit or show.RECORDS_OF_A_PAGE
+    most = limit if json_ else limit or console.RECORDS_OF_A_PAGE
     chosen = viewing.Selection(viewing.read_view(run, party, full and json_), wanted, most)
     if json_:
         _print_json_rows(_some(chosen, party))
         return
-    show.show_records(_some(chosen, party), party if asked == party else f"{asked} ({party})")
+    console.show_records(_some(chosen, party), party if asked == party else f"{asked} ({party})")
     if chosen.next_record is not None:
         further = chosen.count_further(viewing.count_records(run, party))
         given = (("--iteration", iteration), ("--kind", kind), ("--sender", sender), ("--limit", limit))
         flags = [f"{flag} {shlex.quote(str(value))}" for flag, value in given if value is not None]
         place = f"{shlex.quote(str(run))} {party} --records {chosen.next_record}:{span[1] or ''}"
-        show.show_further(further, " ".join(["keyhole view", place, *flags]))
+        console.show_further(further, " ".join(["keyhole view", place, *flags]))
 
 
 def _some(chosen: viewing.Selection, party: str) -> Iterator[dict[str, Any]]:
@@ -269,11 +270,11 @@ def verify(
     json_: AsJson = False,
 ) -> None:
     """Check that views, model and summary are what the parties wrote; findings name file and record."""
-    with show_checks.Reading(run, "verifying", enabled=not json_) as reading:
+    with check_tables.Reading(run, "verifying", enabled=not json_) as reading:
         found = verifying.verify(run, anchor, reading)
-    _print_findings(found, json_, show_checks.show_verification)
+    _print_findings(found, json_, check_tables.show_verification)
     if not found["verified"]:
-        fail(show_checks.sentence_of_findings(found), UNVERIFIED)
+        fail(check_tables.sentence_of_findings(found), UNVERIFIED)
 
 
 @app.command(epilog="Example: keyhole replay runs/first --party user:3")
@@ -285,12 +286,12 @@ def replay(
     json_: AsJson = False,
 ) -> None:
     """Run every role again from its view: byte for byte the same, or the first difference."""
-    with show_checks.Reading(run, "replaying", enabled=not json_) as reading:
+    with check_tables.Reading(run, "replaying", enabled=not json_) as reading:
         found = replaying.replay(run, None if party is None else resolve(run, party), reading)
-    _print_findings(found, json_, show_checks.show_replay)
+    _print_findings(found, json_, check_tables.show_replay)
     if found["identical"]:
         return
-    sentence = show_checks.sentence_of_difference(found)
+    sentence = check_tables.sentence_of_difference(found)
     if found["platform"] == "same" or any(row["broken"] for row in found["parties"]):
         fail(sentence, UNVERIFIED)
     print(f"keyhole: {visible(sentence)}", file=sys.stderr)
@@ -304,7 +305,7 @@ def datasets(json_: AsJson = False) -> None:
     if json_:
         print(json_text(rows))
         return
-    show.show_datasets(rows)
+    console.show_datasets(rows)
 
 
 @app.command(epilog="Example: keyhole fetch ml-100k")

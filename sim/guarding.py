@@ -15,7 +15,7 @@ import typer
 from actors.blame import scheme_failed
 from protocol.errors import Aborted, BadInput
 from protocol.party.view import Broken
-from sim.plain import visible
+from sim.console.plain_text import visible
 
 DONE, BUG, BAD_INPUT, UNVERIFIED, ABORTED = 0, 1, 2, 4, 5
 

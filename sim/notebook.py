@@ -17,13 +17,13 @@ import numpy.typing as npt
 
 from protocol.errors import BadInput
 from protocol.party.view import Broken
-from sim import show_compare
 from sim.bandwidth import bandwidth as measuring
 from sim.bandwidth import traffic
 from sim.bandwidth.byte_records import read_iterations
+from sim.console import compare_tables
+from sim.console.plain_text import jsonable
 from sim.folder import untrusted
 from sim.folder.folder import read_run, read_summary, trust_scheme
-from sim.plain import jsonable
 from sim.run import recommend as recommending
 from sim.views import replay as replaying
 from sim.views import verify as verifying
@@ -157,8 +157,8 @@ class Compared(Document):
 
     def frame(self) -> DataFrame:
         """One row for each scheme and floor; no ε without the column of its unit."""
-        rows = [show_compare.flat(row) for row in [*self["rows"], *self["floors"]]]
-        return frame(rows, show_compare.COLUMNS)
+        rows = [compare_tables.flat(row) for row in [*self["rows"], *self["floors"]]]
+        return frame(rows, compare_tables.COLUMNS)
 
     def __repr__(self) -> str:
         return f"<Comparison of {', '.join(row['scheme'] for row in self['rows'])} on {self['data']}>"

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from sim import show
-from sim.plain import json_text, shortened
+from sim.console import console
+from sim.console.plain_text import json_text, shortened
 from sim.run.recommend import TOP
 from sim.run.recommend import recommend as find
 
@@ -42,23 +42,23 @@ def recommend(
 
 def show_recommendations(document: dict[str, Any]) -> None:
     rows, titled = document["recommendations"], any(row["title"] for row in document["recommendations"])
-    table = show.plain_table("", "rank", "item", *(["title"] if titled else []), "stars (predicted)")
+    table = console.plain_table("", "rank", "item", *(["title"] if titled else []), "stars (predicted)")
     for row in rows:
         named = [row["title"] or ""] if titled else []
-        cells = [str(row["rank"]), shortened(identifier(row), MOST_NAME), *named, show.number(row["predicted"], 2)]
+        cells = [str(row["rank"]), shortened(identifier(row), MOST_NAME), *named, console.number(row["predicted"], 2)]
         table.add_row(*map(escape, cells))
     if rows:
-        show.out.print(f"[bold]What {escape(who(document))} would be shown[/]")
-        show.out.print(table)
+        console.out.print(f"[bold]What {escape(who(document))} would be shown[/]")
+        console.out.print(table)
     else:
-        show.out.print(f"{who(document)} has rated every item, so there is none to be shown.", markup=False)
+        console.out.print(f"{who(document)} has rated every item, so there is none to be shown.", markup=False)
     liked = ", ".join(f"{shortened(called(row), MOST_NAME)} ({row['stars']:g})" for row in document["rated"][:OWN])
     count = "its only rating" if document["ratings"] == 1 else f"the best of its {document['ratings']:,} ratings"
-    show.out.print(f"Rated by itself ({count}): {liked}.", markup=False)
+    console.out.print(f"Rated by itself ({count}): {liked}.", markup=False)
     if cut := cut_words(document):
-        show.out.print(cut, markup=False)
+        console.out.print(cut, markup=False)
     ridge = "" if document["ridge"] is None else f" λ' = {document['ridge']:g}."
-    show.out.print(f"{document['note']}{ridge}", markup=False)
+    console.out.print(f"{document['note']}{ridge}", markup=False)
 
 
 def cut_words(document: dict[str, Any]) -> str:

@@ -14,10 +14,11 @@ from rich.live import Live
 from actors.own_scheme import load_scheme
 from protocol.errors import BadInput
 from protocol.schemes import SCHEMES, find_scheme
-from sim import api, show, show_runs
+from sim import api
+from sim.console import console, run_tables
+from sim.console.glossary import find_term
+from sim.console.plain_text import json_text, visible
 from sim.folder.listing import diff_runs, list_runs
-from sim.glossary import find_term
-from sim.plain import json_text, visible
 from sim.run.following import Watched, follow
 from sim.run.scaffold import make_scaffold
 
@@ -32,7 +33,7 @@ def ls(
 ) -> None:
     """List runs, newest first: scheme, data, ε, RMSE on held-out ratings, verdict, age."""
     rows = list_runs(folder)
-    print(json_text(rows)) if json_ else show_runs.show_list(rows, str(folder))
+    print(json_text(rows)) if json_ else run_tables.show_list(rows, str(folder))
 
 
 def diff(
@@ -42,7 +43,7 @@ def diff(
 ) -> None:
     """Put two runs side by side: configuration, accuracy, ε, bytes by edge and kind, who learns what."""
     document = diff_runs(first, second)
-    print(json_text(document)) if json_ else show_runs.show_diff(document)
+    print(json_text(document)) if json_ else run_tables.show_diff(document)
 
 
 def watch(run: RunFolder) -> None:
@@ -51,7 +52,7 @@ def watch(run: RunFolder) -> None:
     Without a terminal it prints a line for each iteration. The run does not notice.
     """
     try:
-        watched = _on_terminal(run) if show.out.is_terminal else _in_lines(run)
+        watched = _on_terminal(run) if console.out.is_terminal else _in_lines(run)
     except KeyboardInterrupt:  # the person has seen enough, and the run goes on
         return
     if watched.summary is None:
@@ -59,7 +60,7 @@ def watch(run: RunFolder) -> None:
         _end_with(f"No process of {run} lives, and it has not come to its end: {further}.")
     if not watched.summary["completed"]:
         _end_with(f"The run was aborted: {watched.summary['abort']['sentence']}.")
-    show_runs.show_end(watched)
+    run_tables.show_end(watched)
 
 
 def _end_with(sentence: str) -> NoReturn:
@@ -68,9 +69,9 @@ def _end_with(sentence: str) -> NoReturn:
 
 
 def _on_terminal(run: Path) -> Watched:
-    with Live(console=show.out, auto_refresh=False) as live:
+    with Live(console=console.out, auto_refresh=False) as live:
         for watched, _ in follow(run):
-            live.update(show_runs.watch_table(watched), refresh=True)
+            live.update(run_tables.watch_table(watched), refresh=True)
     return watched
 
 
@@ -81,7 +82,7 @@ def _in_lines(run: Path) -> Watched:
             print(f"keyhole: {visible(str(run))} has no iteration yet: its parties are joining.", file=sys.stderr)
             told = True
         for line in lines:
-            show.out.print(show_runs.watch_line(watched, line), markup=False, soft_wrap=True)
+            console.out.print(run_tables.watch_line(watched, line), markup=False, soft_wrap=True)
         sys.stdout.flush()
     return watched
 
@@ -93,9 +94,9 @@ def explain(
 ) -> None:
     """Explain a word of Keyhole or a finding of an audit: what it means, also for you, and which command shows it."""
     if term:
-        show_runs.show_term(find_term(" ".join(term)))
+        run_tables.show_term(find_term(" ".join(term)))
     else:
-        show_runs.show_terms()
+        run_tables.show_terms()
 
 
 def schemes(
@@ -105,10 +106,10 @@ def schemes(
     """List the schemes, or show one with its claims, weaknesses and options."""
     if name is None:
         rows = api.schemes()
-        print(json_text(rows)) if json_ else show_runs.show_schemes(rows)
+        print(json_text(rows)) if json_ else run_tables.show_schemes(rows)
         return
     row = one_scheme(name)
-    print(json_text(row)) if json_ else show_runs.show_scheme({**row, "run_as": name})
+    print(json_text(row)) if json_ else run_tables.show_scheme({**row, "run_as": name})
 
 
 def one_scheme(name: str) -> dict[str, Any]:

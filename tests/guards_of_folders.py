@@ -151,14 +151,14 @@ OF_FOLDERS = [
     ),
     Guard(
         "untrusted: what is printed is visible",
-        "sim/show.py",
+        "sim/console/console.py",
         "out.push_render_hook(_Visible())\n",
         "",
         "tests/test_untrusted.py -k do_not_reach_the_terminal",
     ),
     Guard(
         "untrusted: JSON has no controls",
-        "sim/plain.py",
+        "sim/console/plain_text.py",
         "    return _escaped(json.dumps(jsonable(document), indent=1, allow_nan=False, ensure_ascii=False))",
         "    return json.dumps(jsonable(document), indent=1, allow_nan=False, ensure_ascii=False)",
         "tests/test_untrusted.py -k terminal",
@@ -172,7 +172,7 @@ OF_FOLDERS = [
     ),
     Guard(
         "untrusted: cells are no formulas",
-        "sim/plain.py",
+        "sim/console/plain_text.py",
         "    return f\"'{text}\" if value.startswith(_FORMULA) else text",
         "    return text",
         "tests/test_untrusted.py -k 'formulas or terminal'",

@@ -21,8 +21,8 @@ from sim.audit.account_ledger import Ledger, random_directions
 from sim.audit.account_releases import Reading, Release
 from sim.audit.accounting import account
 from sim.audit.findings import verdict
+from sim.console.plain_text import jsonable
 from sim.data.ratings import find
-from sim.plain import jsonable
 from sim.run.plan import RunConfig, make_plan
 from sim.views.evidence import open_case
 

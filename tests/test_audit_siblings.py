@@ -34,9 +34,9 @@ from sim.audit.attacks.channels import LaplaceEntries, ResponseEntries, UniformN
 from sim.audit.attacks.perturbed import fresh_submissions
 from sim.audit.findings import QUESTIONS
 from sim.audit.sensitivity import sensitivity
-from sim.audit.show import show_audit
+from sim.console.audit_tables import show_audit
+from sim.console.plain_text import jsonable
 from sim.data.ratings import find, load
-from sim.plain import jsonable
 from sim.views.evidence import open_case
 
 HERE = __name__

@@ -17,9 +17,10 @@ from protocol.schemes import SCHEMES, Leak
 from protocol.schemes.base import LEVELS
 from protocol.schemes.factorization.masked import Masked
 from protocol.schemes.factorization.trusted import Trusted
-from sim import api, show, show_compare
+from sim import api
 from sim.bandwidth.bandwidth import bandwidth
 from sim.cli import app
+from sim.console import compare_tables, console
 from sim.data.device_guesses import errors, floors, guess, user_means
 from sim.data.ratings import Column, Dealt, find, load
 from sim.experiments import compare as comparing
@@ -207,7 +208,7 @@ def test_epsilon_goes_to_every_scheme_that_takes_one():
     document = compare(Comparison(schemes=("plain", "trusted", "direct"), epsilon=math.inf, **QUICK))
     assert [row["claimed_epsilon"] for row in document["rows"]] == [None, "inf", "inf"]
     assert document["rows"][2]["accounted"]["epsilon"] == "inf" and document["epsilon"] == "inf"
-    assert strictly(show_compare.as_json(document)) == document
+    assert strictly(compare_tables.as_json(document)) == document
 
 
 def test_dim_and_iterations_go_to_the_schemes_that_factorize():
@@ -257,7 +258,7 @@ def test_a_scheme_whose_users_have_no_iterate_has_no_other_reading():
     assert masked["ranges"]["iterate_test_rmse"] == [masked["iterate_test_rmse"]] * 2
     assert covariance["iterate_test_rmse"] is None and covariance["test_rmse"] > 0
     pair = f"{masked['iterate_test_rmse']:.3f}", f"{masked['plain_iterate_test_rmse']:.3f}"
-    assert show_compare.iterate(masked) == pair and show_compare.iterate(covariance) == ("", "")
+    assert compare_tables.iterate(masked) == pair and compare_tables.iterate(covariance) == ("", "")
 
 
 # ---- what fails
@@ -367,20 +368,20 @@ def test_the_file_says_what_the_screen_says(tmp_path):
 def test_a_file_that_cannot_be_written_is_said(tmp_path):
     (tmp_path / "taken.csv").mkdir()
     with pytest.raises(BadInput, match="is a folder"):
-        show_compare.check_file(tmp_path / "taken.csv")
+        compare_tables.check_file(tmp_path / "taken.csv")
     with pytest.raises(BadInput, match="Cannot write"):
-        show_compare.write({"rows": [], "floors": []}, tmp_path / "taken.csv")
+        compare_tables.write({"rows": [], "floors": []}, tmp_path / "taken.csv")
 
 
 def test_the_table_has_no_epsilon_without_its_unit(monkeypatch):
     document = api.compare(schemes=["trusted", "direct"], seeds=2, **QUICK)
     for row in document["rows"]:
-        assert show_compare.claimed(row) == f"8 {row['unit']}"
+        assert compare_tables.claimed(row) == f"8 {row['unit']}"
         known = row["accounted"]["epsilon"]
-        assert show_compare.accounted(row) == (
+        assert compare_tables.accounted(row) == (
             "no bound known" if known is None else f"{known:.3g} rating value, whole run (δ = 1e-05)"
         )
-    monkeypatch.setattr(show.out, "width", 140)
+    monkeypatch.setattr(console.out, "width", 140)
     shown = " ".join(keyhole(*SMALL, "--schemes", "trusted,direct", "--seeds", 2).stdout.split())
     assert shown.count("8 rating value, once") == shown.count("8 rating value, per release") == 1
     assert "Every ε is the scheme's own published parameter" in shown and "not comparable" in shown
@@ -422,11 +423,11 @@ def test_who_loses_to_a_floor_or_tells_the_recommender_everything_is_named():
         made_up("poor", 1.2, "aggregate", accounted=None),
     ]
     below = [{"floor": name, "title": name, "needs": "nothing"} for name in ("user-mean", "constant")]
-    told = show_compare.sentences({"rows": rows, "floors": below})
+    told = compare_tables.sentences({"rows": rows, "floors": below})
     ends = [sentence.rpartition(": ")[2] for sentence in told]
     assert ends == ["fair, poor.", "poor.", "fair.", "nothing bounds it."]
     assert "no protection" in told[2]
-    assert show_compare.sentences({"rows": rows[:1], "floors": below}) == []
+    assert compare_tables.sentences({"rows": rows[:1], "floors": below}) == []
 
 
 def test_no_word_or_id_is_broken_on_a_narrow_screen():

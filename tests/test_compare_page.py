@@ -13,8 +13,9 @@ import pytest
 from matplotlib.text import Text
 from typer.testing import CliRunner
 
-from sim import api, show_compare
+from sim import api
 from sim.cli import app
+from sim.console import compare_tables
 from sim.experiments import commands
 from sim.experiments.compare import Comparison
 from sim.report import chart
@@ -88,7 +89,7 @@ def test_every_figure_of_the_table_is_the_documents(document, page):
         assert cells[2] == f"{row['plain_test_rmse']:.3f}" and cells[7] == row["determines"]
         pair = row["iterate_test_rmse"], row["plain_iterate_test_rmse"]
         assert cells[3:5] == (["", ""] if pair[0] is None else [f"{rmse:.3f}" for rmse in pair])
-        assert cells[5] == show_compare.claimed(row) and cells[6] == show_compare.accounted(row)
+        assert cells[5] == compare_tables.claimed(row) and cells[6] == compare_tables.accounted(row)
     for floor in document["floors"]:
         cells = page.row(f"{floor['title']} (floor)")
         assert cells[1].startswith(f"{floor['test_rmse']:.3f}") and floor["needs"] in cells[2]

@@ -24,7 +24,7 @@ from sim.audit.empirical_bound import lower_bound
 from sim.audit.empirical_repeat import play_chunk, play_once, repeat
 from sim.audit.empirical_statistics import centred_sums, gradients
 from sim.audit.findings import verdict
-from sim.plain import jsonable
+from sim.console.plain_text import jsonable
 from sim.views.evidence import open_case
 
 STARS = (1.0, 5.0)

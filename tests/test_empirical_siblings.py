@@ -30,7 +30,7 @@ from sim.audit.empirical_rows import make_row
 from sim.audit.empirical_siblings import BUDGETS, EACH_ONE, Asked, Named, measure_sibling, of_entry, of_parts
 from sim.audit.empirical_totals import neighbours_of, play_chunk
 from sim.audit.findings import verdict
-from sim.plain import jsonable
+from sim.console.plain_text import jsonable
 
 SEED = bytes(range(32))
 COLLECTING = [LaplaceRatings, RandomizedResponseRatings]

@@ -13,7 +13,7 @@ from protocol.schemes import SCHEMES
 from sim import api
 from sim.audit.findings import IDS
 from sim.cli import app
-from sim.glossary import BASICS, FINDINGS, TERMS, find_term
+from sim.console.glossary import BASICS, FINDINGS, TERMS, find_term
 from sim.report.words import explained
 
 WORDS = [

@@ -13,9 +13,9 @@ from protocol.party.view import Broken
 from sim.audit import audit as auditing
 from sim.audit import canary_cache, empirical, kept
 from sim.audit.audit import audit
+from sim.console.plain_text import jsonable
 from sim.data.ratings import cache_folder
 from sim.folder import sealed
-from sim.plain import jsonable
 from sim.views.evidence import open_case
 
 RATINGS = [{0: 5.0, 1: 3.0, 2: 1.0}, {0: 2.0, 1: 4.0}, {0: 1.0, 2: 5.0}, {1: 2.0, 2: 4.0}]

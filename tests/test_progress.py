@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sim import progress as module
-from sim.progress import FIRST_SECONDS, PERCENT, SECONDS, Progress
+from sim.console import progress as module
+from sim.console.progress import FIRST_SECONDS, PERCENT, SECONDS, Progress
 
 
 class Clock:

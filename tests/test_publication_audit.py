@@ -24,7 +24,7 @@ from sim.audit.attacks.run import attack
 from sim.audit.audit import audit
 from sim.audit.empirical import measure
 from sim.audit.exhibits import Exhibits
-from sim.audit.show import show_audit
+from sim.console.audit_tables import show_audit
 
 STATIC = {"masked": {}, "direct": {}, "plain": {}}
 ALL = {**STATIC, "dynamic": CHURN}

@@ -15,12 +15,12 @@ import pytest
 from protocol.schemes import SCHEMES
 from sim.audit.accounting import account
 from sim.bandwidth.traffic import by_kind
-from sim.plain import jsonable
+from sim.console.console import size
+from sim.console.plain_text import jsonable
 from sim.report import account_curve, accounting, chart, course, section, series, traffic, traffic_bars
 from sim.report.material import Material
 from sim.run.config import RunConfig
 from sim.run.run import run
-from sim.show import size
 from sim.views.evidence import open_case
 
 DATA: dict[str, Any] = {"data": "synthetic:8x6:.6", "seed": 1, "transport": "inprocess", "iterations": 5, "dim": 2}

@@ -14,9 +14,9 @@ from protocol.schemes import SCHEMES
 from protocol.schemes.base import LEVELS
 from sim.api import audit
 from sim.audit.about import about_user
+from sim.console.plain_text import jsonable
 from sim.folder.folder import read_summary
 from sim.folder.naming import Names, read_names
-from sim.plain import jsonable
 from sim.report import explorer, explorer_about, explorer_attacks, explorer_sets
 from sim.report.explorer_about import known_of_each
 from sim.report.explorer_attacks import LATE, add_attacks

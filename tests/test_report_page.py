@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from sim.api import run
 from sim.audit.audit import audit
-from sim.glossary import TERMS
+from sim.console.glossary import TERMS
 from sim.report.material import gather
 from sim.report.page import report_page
 from sim.report.words import explained, glossary

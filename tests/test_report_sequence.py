@@ -18,8 +18,8 @@ from protocol.arithmetic.factors import item_gradients, prediction_errors, step_
 from protocol.schemes import SCHEMES
 from sim.audit import inventory
 from sim.audit.exhibits import Exhibits
+from sim.console.plain_text import jsonable
 from sim.folder.folder import read_summary
-from sim.plain import jsonable
 from sim.report import sequence
 from sim.report.material import Material
 from sim.report.sequence_arrows import Edge, in_order, rows_of, typical_iteration

@@ -8,11 +8,11 @@ import json
 import pytest
 from test_report_verdict import made, material_of, shown
 
-from sim import screen, show
+from sim.console import console, first_screen
+from sim.console.console import size
 from sim.report import accounting, parties, tiles, verdict
 from sim.report.material import Material, gather
 from sim.report.page import report_page
-from sim.show import size
 
 
 @pytest.fixture(scope="module")
@@ -39,14 +39,14 @@ def test_the_tiles_have_the_figures_of_the_summary_and_the_audit(masked):
     worst = masked.audit["accounting"]["all_releases"]["even"]["worst"]
     assert epsilon == {
         "claimed": "8",
-        "whole run": show.figure(masked.summary["privacy"]["accounted"]["tight"]),
-        "to the recommender": show.figure(worst),
+        "whole run": console.figure(masked.summary["privacy"]["accounted"]["tight"]),
+        "to the recommender": console.figure(worst),
     }
     assert learned["third party"] == "who rated what" and learned["both servers"] == "noisy numbers"
 
 
 def test_the_page_and_the_terminal_have_the_same_figures(masked, capsys):
-    screen.show_screen(masked.summary, masked.scheme, masked.audit, masked.bandwidth)
+    first_screen.show_screen(masked.summary, masked.scheme, masked.audit, masked.bandwidth)
     told = " ".join(capsys.readouterr().out.split())
     accuracy, cost, epsilon, _ = figures(masked)
     for name, figure in epsilon.items():

@@ -21,11 +21,12 @@ from protocol.schemes import SCHEMES, find_scheme
 from sim.api import run
 from sim.audit import truth
 from sim.audit.audit import audit
-from sim.audit.show import in_short, name_of
 from sim.cli import takes_configuration
+from sim.console.audit_tables import in_short, name_of
+from sim.console.console import size
+from sim.console.plain_text import jsonable
 from sim.data.ratings import load
 from sim.folder.folder import read_summary
-from sim.plain import jsonable
 from sim.report import again, findings, parties, verdict, verdict_cards
 from sim.report.findings_tables import behind
 from sim.report.findings_values import text, value_html
@@ -33,7 +34,6 @@ from sim.report.flags import flags_of
 from sim.report.material import Material, gather
 from sim.report.verdict_epsilon import Cell, accounted, claimed, measured
 from sim.run.config import RunConfig, read_config, resolve
-from sim.show import size
 from sim.views.evidence import open_case
 
 DATA = "synthetic:12x10:.5"

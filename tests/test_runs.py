@@ -13,11 +13,12 @@ import pytest
 from support_tamper import small_folder
 from test_cli import keyhole, refused
 
-from sim import api, show
+from sim import api
 from sim.audit.findings import QUESTIONS
+from sim.console import console
+from sim.console.plain_text import json_text
+from sim.console.run_tables import _show_bytes, age, verdict_words
 from sim.folder.folder import locked
-from sim.plain import json_text
-from sim.show_runs import _show_bytes, age, verdict_words
 
 AUDIT = {
     "verdict": "within-claims",
@@ -190,7 +191,7 @@ def kinds_shown(*runs: Path) -> list[list[str]]:
 
 
 def test_kinds_are_shown_with_their_edge_and_only_where_they_differ(made, monkeypatch):
-    monkeypatch.setattr(show.out, "_width", 200)
+    monkeypatch.setattr(console.out, "_width", 200)
     pair = made / "compact", made / "paper"
     rows = {
         (row["when"], f"{row['sender']} → {row['receiver']}", row["kind"]): (row["first"], row["second"])
@@ -211,7 +212,7 @@ def test_a_kind_whose_means_differ_by_a_rounding_is_not_shown(capsys):
 
 
 def test_the_accounted_epsilon_says_that_it_counts_every_sum(made, monkeypatch):
-    monkeypatch.setattr(show.out, "_width", 200)
+    monkeypatch.setattr(console.out, "_width", 200)
     printed = keyhole("diff", made / "compact", made / "paper").stdout
     assert "accounted, as if every sum were released" in printed and "accounted epsilon" not in printed
     found = differences(made / "compact", made / "paper")

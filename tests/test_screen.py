@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from sim import screen, show
 from sim.audit.command import ask_briefly
+from sim.console import console, first_screen
 from sim.folder.folder import read_run
 from sim.run.config import RunConfig
 from sim.run.run import run
@@ -23,8 +23,8 @@ def done(tmp_path_factory):
 
 
 def shown(capsys, monkeypatch, summary, scheme, audited, counted) -> list[str]:
-    monkeypatch.setattr(show.out, "width", 80)
-    screen.show_screen(summary, scheme, audited, counted)
+    monkeypatch.setattr(console.out, "width", 80)
+    first_screen.show_screen(summary, scheme, audited, counted)
     return capsys.readouterr().out.splitlines()
 
 
@@ -65,8 +65,8 @@ def test_bytes_that_differ_are_not_called_equal(capsys, monkeypatch, done):
 
 def test_the_parts_of_the_time_add_up():
     seconds = {"startup": 1.5, "iterations": 2.25, "total": 5.0, "iteration_median": 0.1, "iteration_p95": 0.2}
-    assert show.times(seconds) == "5.0 s: 1.5 to start, 2.2 iterating, 1.2 for the rest."
-    assert show.times(seconds | {"iterations": 60.0}) == "5.0 s since it was resumed."
+    assert console.times(seconds) == "5.0 s: 1.5 to start, 2.2 iterating, 1.2 for the rest."
+    assert console.times(seconds | {"iterations": 60.0}) == "5.0 s since it was resumed."
 
 
 def test_the_one_who_knows_most_stands_for_its_kind(capsys, monkeypatch, done):

@@ -17,7 +17,7 @@ from actors.launch import capacity
 from actors.metering.observer import Observer
 from actors.metering.recorder import save_factors
 from protocol.errors import BadInput
-from sim import show
+from sim.console import console
 from sim.experiments import evaluate
 from sim.experiments.cells import Cell
 from sim.run.config import RunConfig
@@ -62,10 +62,10 @@ def test_nothing_is_said_where_too_few_took_part_in_both(tmp_path):
 
 def test_duplicates_are_told_apart_from_what_was_refused():
     quiet = {"restarts": 0, "gone": [], "rejected": {}, "strangers": {}}
-    assert show.disturbances(quiet) == []
-    (duplicates,) = show.disturbances(quiet | {"rejected": {"REPLAYED": 39}})
+    assert console.disturbances(quiet) == []
+    (duplicates,) = console.disturbances(quiet | {"rejected": {"REPLAYED": 39}})
     assert duplicates.startswith("39 duplicates were ignored") and "Disturbed" not in duplicates
-    both = show.disturbances(quiet | {"rejected": {"REPLAYED": 2, "GAP": 1}})
+    both = console.disturbances(quiet | {"rejected": {"REPLAYED": 2, "GAP": 1}})
     assert both[1:] == ["Disturbed: 1 frames refused (1 GAP)."]
 
 

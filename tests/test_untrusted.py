@@ -20,7 +20,9 @@ from support_tamper import bodies, joined, rechained, view_of
 from protocol.errors import BadInput
 from protocol.party import view
 from protocol.party.view import EVENT, Broken, CutOff, read_records
-from sim import api, plain, show
+from sim import api
+from sim.console import console as show
+from sim.console import plain_text
 from sim.folder import untrusted
 from sim.folder.bounds import check_params
 from sim.folder.folder import locked, read_document, read_run, read_summary
@@ -315,23 +317,23 @@ def test_what_is_left_is_a_sentence(monkeypatch, capsys):
 
 
 def test_control_characters_are_shown_by_their_numbers():
-    assert plain.visible("a\x1b[0m\n\tü λ") == "a⟨U+001B⟩[0m\n\tü λ"
+    assert plain_text.visible("a\x1b[0m\n\tü λ") == "a⟨U+001B⟩[0m\n\tü λ"
     for character in "\x07\x7f\x9b\u061c\u200b\u202e\u2066\u2028\ufeff\ud800\U000e0041":
-        assert plain.visible(character) == f"⟨U+{ord(character):04X}⟩"
+        assert plain_text.visible(character) == f"⟨U+{ord(character):04X}⟩"
 
 
 def test_json_has_no_character_that_a_terminal_obeys_and_says_the_same():
-    for text in (plain.json_text({EVIL: [EVIL, "ü"]}), plain.one_line({EVIL: [EVIL, "ü"]})):
+    for text in (plain_text.json_text({EVIL: [EVIL, "ü"]}), plain_text.one_line({EVIL: [EVIL, "ü"]})):
         assert json.loads(text) == {EVIL: [EVIL, "ü"]}
-        assert not plain._UNSEEN.search(text)
+        assert not plain_text._UNSEEN.search(text)
         text.encode()
 
 
 def test_cells_that_would_be_formulas_are_text():
-    assert [plain.csv_cell(text) for text in ("=1+1", "+1", "-1", "@x", "\tx", "\rx")] == [
+    assert [plain_text.csv_cell(text) for text in ("=1+1", "+1", "-1", "@x", "\tx", "\rx")] == [
         "'=1+1", "'+1", "'-1", "'@x", "'\tx", "'⟨U+000D⟩x",
     ]  # fmt: skip
-    assert [plain.csv_cell(value) for value in (-1, -1.5, None, "a-b")] == [-1, -1.5, None, "a-b"]
+    assert [plain_text.csv_cell(value) for value in (-1, -1.5, None, "a-b")] == [-1, -1.5, None, "a-b"]
 
 
 def _evil_kind(folder: Path) -> None:
@@ -347,7 +349,7 @@ def test_names_in_a_folder_do_not_reach_the_terminal(folder, form):
     _evil_kind(folder)
     done = keyhole("bandwidth", folder, *form)
     assert done.returncode == 0, done.stderr
-    assert "evil" in done.stdout and not plain._UNSEEN.search(done.stdout + done.stderr)
+    assert "evil" in done.stdout and not plain_text._UNSEEN.search(done.stdout + done.stderr)
     if form == ["--csv"]:
         assert ",'=" in done.stdout and ",=" not in done.stdout
     elif form != ["--json"]:
@@ -358,7 +360,7 @@ def test_names_in_sentences_are_visible(folder):
     with_toml(folder, r'^scheme = "masked"', 'scheme = "\\\\u001b[31m\\\\u202e"')
     done = keyhole("verify", folder)
     refused_in_words(done, 2)
-    assert not plain._UNSEEN.search(done.stderr.rstrip("\n"))
+    assert not plain_text._UNSEEN.search(done.stderr.rstrip("\n"))
 
 
 def test_what_is_printed_in_tables_is_visible(capsys):
@@ -375,5 +377,5 @@ def test_names_on_a_page_are_visible_and_escaped(folder):
     from sim.report.section import table
 
     html = str(table(["name"], [[f"<b>{EVIL}$x$"]]))
-    assert "<b>" not in html and "⟨U+202E⟩" in html and not plain._UNSEEN.search(html)
-    assert chart.name(f"{EVIL}$x$").endswith(r"\$x\$") and not plain._UNSEEN.search(chart.name(EVIL))
+    assert "<b>" not in html and "⟨U+202E⟩" in html and not plain_text._UNSEEN.search(html)
+    assert chart.name(f"{EVIL}$x$").endswith(r"\$x\$") and not plain_text._UNSEEN.search(chart.name(EVIL))

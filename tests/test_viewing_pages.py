@@ -18,9 +18,9 @@ from protocol.party.view import Header, ViewWriter
 from protocol.schemes import SCHEMES
 from protocol.wire.codec import field_kinds
 from protocol.wire.messages import Again, MaskedGradient
-from sim import show
 from sim.api import run, view
 from sim.cli import app
+from sim.console import console
 from sim.views.evidence import open_case
 from sim.views.viewing import Filter, Reader, Selection, brief, read_view
 
@@ -31,7 +31,7 @@ def folder(tmp_path_factory):
 
 
 def keyhole(*arguments: object, width: int = 200):
-    with mock.patch.object(show.out, "_width", width):  # COLUMNS is read once, when the console is made
+    with mock.patch.object(console.out, "_width", width):  # COLUMNS is read once, when the console is made
         return CliRunner().invoke(app, ["view", *map(str, arguments)])
 
 
@@ -148,14 +148,14 @@ def test_a_page_is_printed_before_the_next_is_read(folder, monkeypatch):
     """So no more than a page is ever held."""
     (record,) = Selection(read_view(folder, "user:0"), Filter(kind="Welcome"))
     printed = []
-    monkeypatch.setattr(show.out, "print", lambda table: printed.append(table.row_count))
+    monkeypatch.setattr(console.out, "print", lambda table: printed.append(table.row_count))
 
     def many():
         for number in range(120):
             assert sum(printed) == number // 50 * 50
             yield record | {"record": number}
 
-    show.show_records(many(), "user:0")
+    console.show_records(many(), "user:0")
     assert printed == [50, 50, 20]
 
 

@@ -9,7 +9,8 @@ from test_cli import keyhole, refused
 
 from protocol.errors import BadInput
 from protocol.party.view import Broken
-from sim import api, runs_command, show
+from sim import api, runs_command
+from sim.console import console
 from sim.folder.folder import locked
 from sim.run import following
 from sim.run.following import Watched, follow
@@ -77,8 +78,8 @@ def test_an_aborted_run_says_why(folder):
 
 
 def test_on_a_terminal_the_state_of_now_is_drawn(folder, monkeypatch):
-    monkeypatch.setattr(show.out, "_force_terminal", True)
-    with show.out.capture() as captured:
+    monkeypatch.setattr(console.out, "_force_terminal", True)
+    with console.out.capture() as captured:
         runs_command.watch(folder)
     drawn = captured.get()
     assert "users 0-2" in drawn and "2 releases of ε = 8" in drawn and "Completed" in drawn

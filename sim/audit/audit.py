@@ -37,10 +37,10 @@ from sim.audit.findings import QUESTIONS, Finding, verdict
 from sim.audit.kept import Kept, key_of, load, save
 from sim.audit.undecoded import audit_undecoded
 from sim.audit.verdict import verdict_rows
+from sim.console.progress import Tell
 from sim.folder.folder import read_summary
 from sim.folder.naming import Names, read_names
 from sim.folder.unloaded import is_loaded
-from sim.progress import Tell
 from sim.views.evidence import Case, at_rest, open_case
 
 OF_COALITIONS = ("algebra", "attacks")  # what a further coalition is asked

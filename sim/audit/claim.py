@@ -14,7 +14,7 @@ from typing import Any
 
 from sim.audit.findings import Finding
 from sim.audit.verdict import promised
-from sim.show import figure
+from sim.console.console import figure
 from sim.views.evidence import Case
 
 HOLDS, REFUTED, NOT_TESTED = "holds", "refuted", "not-tested"

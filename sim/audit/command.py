@@ -11,7 +11,7 @@ from typer.core import TyperCommand
 from protocol.errors import BadInput
 from protocol.party.view import Broken
 from protocol.schemes import Scheme
-from sim.plain import json_text, jsonable
+from sim.console.plain_text import json_text, jsonable
 
 BEYOND = 3  # the exit code of --strict
 STRICT_CLAIMS = "--strict-claims"  # what --strict=claims is read as: an option has a value or none
@@ -53,15 +53,15 @@ def show_run(
     counted: dict[str, Any] | None,
 ) -> None:
     """Show the first screen of a run, or why it was aborted."""
-    from sim import screen, show
-    from sim.audit.show import show_verdict
+    from sim.console import console, first_screen
+    from sim.console.audit_tables import show_verdict
 
     if not summary["completed"]:
-        show.show_abort(summary, scheme)
+        console.show_abort(summary, scheme)
         return
-    screen.show_screen(summary, scheme, audited, counted)
+    first_screen.show_screen(summary, scheme, audited, counted)
     if verbose:
-        show.show_summary(summary, scheme)
+        console.show_summary(summary, scheme)
         if isinstance(audited, dict):
             show_verdict(audited)
 
@@ -106,7 +106,7 @@ def audit(
     --coalition and --only may be given several times.
     """
     from sim.audit.audit import audit as ask  # not needed by any other command, and slow to import
-    from sim.audit.show import Asking, show_audit
+    from sim.console.audit_tables import Asking, show_audit
 
     with Asking(enabled=not quiet) as asking:
         document = ask(

@@ -23,7 +23,7 @@ from sim.audit.empirical_repeat import plays_sums, repeat
 from sim.audit.empirical_rows import CONFIDENCE, Row, findings_of, make_row
 from sim.audit.empirical_siblings import Asked, measure_sibling
 from sim.audit.findings import Finding
-from sim.progress import Tell
+from sim.console.progress import Tell
 from sim.views.evidence import Case
 
 __all__ = ["CONFIDENCE", "arms_of", "findings_of", "measure", "measure_arms"]

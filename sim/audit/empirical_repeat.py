@@ -29,8 +29,8 @@ from protocol.wire.messages import (
 )
 from sim.audit.canary import WITNESS, CannotBeMeasured, Play, Problem, Stage
 from sim.audit.empirical_batch import Batch, can_batch, play_batch
+from sim.console.progress import Tell
 from sim.drivers.workers import worker_pool
-from sim.progress import Tell
 
 CHUNK = 250  # repetitions that one process plays at a time
 WORTH_A_PROCESS = 4_000  # repetitions below which starting others takes longer than it saves

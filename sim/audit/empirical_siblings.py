@@ -30,7 +30,7 @@ from sim.audit.empirical_entries import VECTOR, beside_known, log_ratio, receive
 from sim.audit.empirical_repeat import cut, spread
 from sim.audit.empirical_rows import Found, Row, make_row
 from sim.audit.empirical_totals import ITEMS, USERS, Neighbours, Ratios, joined, neighbours_of, play_chunk
-from sim.progress import Tell
+from sim.console.progress import Tell
 
 ENTRIES = 20  # for each repetition that was asked for: entries cost hardly anything
 PAIRS = (("least", "greatest"), ("missing", "greatest"), ("missing", "least"))

@@ -14,7 +14,8 @@ from rich.markup import escape
 from protocol.errors import BadInput
 from protocol.params import require
 from protocol.schemes import SCHEMES
-from sim import show, show_compare
+from sim.console import compare_tables, console
+from sim.console.plain_text import json_text
 from sim.experiments import collection_table, covariance_table, noise_cost
 from sim.experiments.bench import BENCHES, run_bench
 from sim.experiments.cells import AS_PUBLISHED, ITERATE, Cell
@@ -22,7 +23,6 @@ from sim.experiments.compare import Comparison, parse_settings
 from sim.experiments.compare import compare as run_comparison
 from sim.experiments.evaluate import evaluate as run_grid
 from sim.experiments.evaluate import grid, means
-from sim.plain import json_text
 from sim.run.config import parse_range
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else there.")]
@@ -54,7 +54,7 @@ def bench(
     if json_:
         _print_json(result)
     elif result["ratio"] is None and "fits" not in result:
-        show.out.print(result["skipped"], markup=False)
+        console.out.print(result["skipped"], markup=False)
     elif "fits" in result:
         _show_growth(result)
     else:
@@ -64,28 +64,28 @@ def bench(
 def _show_bench(result: dict[str, Any]) -> None:
     config = result["config"]
     if config["note"]:
-        show.out.print(config["note"])
+        console.out.print(config["note"])
     sizes = f"{config['users']} users with {config['items_per_user']:.0f} items each, dim {config['dim']}"
-    show.out.print(f"{result['name']} on {config['data']}: {sizes}")
-    show.out.print(
+    console.out.print(f"{result['name']} on {config['data']}: {sizes}")
+    console.out.print(
         f"median of {len(result['samples'])}: {_time(result['median'])}; floor: {_time(result['floor_median'])} "
         f"({config['unit']})"
     )
-    show.out.print(f"floor: {config['floor']}")
+    console.out.print(f"floor: {config['floor']}")
     if "peer_median" in result:
         peer = f"{_time(result['peer_median'])}, ratio {result['peer_ratio']:.2f}"
-        show.out.print(f"peer: {config['peer']}: {peer}")
+        console.out.print(f"peer: {config['peer']}: {peer}")
     if "memory" in result and result["memory"]["user_process_uss_mean"]:
-        mean, most = (show.size(result["memory"][f"user_process_uss_{name}"]) for name in ("mean", "max"))
-        show.out.print(f"a user process: {mean} of its own (most: {most}); started in {result['startup']:.1f} s")
+        mean, most = (console.size(result["memory"][f"user_process_uss_{name}"]) for name in ("mean", "max"))
+        console.out.print(f"a user process: {mean} of its own (most: {most}); started in {result['startup']:.1f} s")
     if "peak" in result:
-        peaks = ", ".join(f"{server} {show.size(most)}" for server, most in sorted(result["peak"].items()))
-        show.out.print(f"most memory: {peaks}; everyone had joined after {result['startup']:.0f} s")
+        peaks = ", ".join(f"{server} {console.size(most)}" for server, most in sorted(result["peak"].items()))
+        console.out.print(f"most memory: {peaks}; everyone had joined after {result['startup']:.0f} s")
     if config["load_average"] > (os.cpu_count() or 1):
-        show.out.print(
+        console.out.print(
             f"The machine was busy before (load average {config['load_average']:.0f}): the ratio may be too high."
         )
-    show.out.print(_ratio(result))
+    console.out.print(_ratio(result))
 
 
 def _ratio(result: dict[str, Any]) -> str:
@@ -104,13 +104,13 @@ def _show_growth(result: dict[str, Any]) -> None:
     config = result["config"]
     words = f"{config['users']} users, {config['items']} items, dim {config['dim']}, but for what grows"
     columns = ("what grows", "user processes", "bytes", "of users", "seconds", "a user")
-    made = show.plain_table(f"An iteration of {config['scheme']}: {words}", *columns)
+    made = console.plain_table(f"An iteration of {config['scheme']}: {words}", *columns)
     for row in result["samples"]:
-        one = f"{show.size(row['user_down'])} down, {show.size(row['user_up'])} up"
-        sizes = show.size(row["bytes"]), show.size(row["user_bytes"])
+        one = f"{console.size(row['user_down'])} down, {console.size(row['user_up'])} up"
+        sizes = console.size(row["bytes"]), console.size(row["user_bytes"])
         made.add_row(f"{row['axis']} {row['size']}", str(row["processes"]), *sizes, f"{row['seconds']:.4f}", one)
-    show.out.print(made)
-    made = show.plain_table("Fits, with the largest relative residual", "y against x", "y = c x^b", "y = a + b x")
+    console.out.print(made)
+    made = console.plain_table("Fits, with the largest relative residual", "y against x", "y = c x^b", "y = a + b x")
     for axis, fits in result["fits"].items():
         ends = config["fitted"].get(axis)
         span = f", {ends[0]} to {ends[1]}" if ends else ""
@@ -120,9 +120,9 @@ def _show_growth(result: dict[str, Any]) -> None:
             power = f"b = {found['exponent']:.3f} ({100 * found['exponent_residual']:.1f} %{known})"
             line = f"a = {found['fixed']:.4g}, b = {found['slope']:.4g} ({100 * found['line_residual']:.1f} %)"
             made.add_row(f"{what.replace('_', ' ')} against {axis}{span}", power, line)
-    show.out.print(made)
+    console.out.print(made)
     for row in result["skipped"]:
-        show.out.print(f"{row['axis']} {row['size']} was left out. {row['why']}", markup=False)
+        console.out.print(f"{row['axis']} {row['size']} was left out. {row['why']}", markup=False)
 
 
 def evaluate(
@@ -173,7 +173,7 @@ def _collection(seeds: int, data: str, page: Path, as_json: bool) -> None:
         _print_json({"table": str(page), "rows": [row.document() for row in found]})
         return
     inside = sum(row.within for row in found)
-    show.out.print(f"{inside} of {len(found)} figures are within their tolerance. Table: {page}", soft_wrap=True)
+    console.out.print(f"{inside} of {len(found)} figures are within their tolerance. Table: {page}", soft_wrap=True)
 
 
 def _covariance(table: str, seeds: int, data: str, page: Path, as_json: bool) -> None:
@@ -183,7 +183,7 @@ def _covariance(table: str, seeds: int, data: str, page: Path, as_json: bool) ->
         _print_json({"table": str(page), "rows": found})
         return
     inside = sum(row["within"] for row in found)
-    show.out.print(f"{inside} of {len(found)} figures are within their tolerance. Table: {page}", soft_wrap=True)
+    console.out.print(f"{inside} of {len(found)} figures are within their tolerance. Table: {page}", soft_wrap=True)
 
 
 def _carry_out(cells: list[Cell], out: Path, jobs: int | None, table: str | None, as_json: bool) -> None:
@@ -197,14 +197,14 @@ def _carry_out(cells: list[Cell], out: Path, jobs: int | None, table: str | None
         _print_json(document)
         return
     _show_means(document["means"])
-    show.out.print(f"Results: {out}" + (f", table: {document['table']}" if table else ""), soft_wrap=True)
+    console.out.print(f"Results: {out}" + (f", table: {document['table']}" if table else ""), soft_wrap=True)
 
 
 def _show_means(rows: list[dict[str, Any]]) -> None:
     columns = ("run", "u_i", "train MAE", "over plain", "P(|e| ≤ .5, 1, 2)", "test RMSE")
-    made = show.plain_table("Means over the seeds (predictions clipped to the range)", *columns)
+    made = console.plain_table("Means over the seeds (predictions clipped to the range)", *columns)
     for row in rows:
-        epsilon = "" if row["epsilon"] is None else f", ε = {show.figure(row['epsilon'])}"
+        epsilon = "" if row["epsilon"] is None else f", ε = {console.figure(row['epsilon'])}"
         aborted = f" ({row['aborted']} aborted)" if row["aborted"] else ""
         run = (
             f"{row['scheme']}{epsilon}",
@@ -213,12 +213,12 @@ def _show_means(rows: list[dict[str, Any]]) -> None:
         )
         readings = (("solved", row), ("λ = .001", row[AS_PUBLISHED]), ("iterate", row[ITERATE]))
         for words, (name, found) in zip(run, readings, strict=True):
-            within = " ".join(show.number(found["within"].get(threshold)) for threshold in ("0.5", "1", "2"))
-            errors = [show.number(found["train_mae"]), show.number(found["mae_increase"]), within]
-            made.add_row(escape(words), name, *errors, show.number(found["test_rmse"]))
+            within = " ".join(console.number(found["within"].get(threshold)) for threshold in ("0.5", "1", "2"))
+            errors = [console.number(found["train_mae"]), console.number(found["mae_increase"]), within]
+            made.add_row(escape(words), name, *errors, console.number(found["test_rmse"]))
         made.add_section()
-    show.out.print(made)
-    show.out.print(READINGS_NOTE)
+    console.out.print(made)
+    console.out.print(READINGS_NOTE)
 
 
 def compare(
@@ -247,7 +247,7 @@ def compare(
     Beside them stands what can be predicted when nothing leaves the device.
     """
     if out is not None:
-        show_compare.check_file(out)
+        compare_tables.check_file(out)
     asked = Comparison(
         data=data,
         schemes=() if schemes is None else tuple(_listed("schemes", schemes, str)),
@@ -267,11 +267,11 @@ def compare(
 
 
 def _carry_out_comparison(asked: Comparison, out: Path | None, as_json: bool) -> None:
-    with show_compare.Running(enabled=not as_json) as running:
+    with compare_tables.Running(enabled=not as_json) as running:
         document = run_comparison(asked, running)
     if out is not None:
-        show_compare.write(document, out)
-    print(show_compare.as_json(document)) if as_json else show_compare.show_comparison(document)
+        compare_tables.write(document, out)
+    print(compare_tables.as_json(document)) if as_json else compare_tables.show_comparison(document)
     if not any(row["completed"] for row in document["rows"]):
         print("keyhole: No scheme completed; the reason of each stands in its note.", file=sys.stderr)
         raise typer.Exit(NONE_COMPLETED)

@@ -17,7 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from actors.own_scheme import load_schemes
 from protocol.errors import BadInput
-from sim import show
+from sim.console import console
 from sim.drivers.workers import worker_pool
 from sim.experiments.cells import BESIDE, Cell, key_of, run_cell, takes_epsilon
 
@@ -146,7 +146,7 @@ class _Progress:
 
     def __init__(self, total: int, quiet: bool) -> None:
         columns = (TextColumn("cells"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-        self._bar = Progress(*columns, console=show.err, transient=True) if sys.stderr.isatty() and not quiet else None
+        self._bar = Progress(*columns, console=console.err, transient=True) if sys.stderr.isatty() and not quiet else None
         self._task = self._bar.add_task("cells", total=total) if self._bar else None
 
     def __enter__(self) -> Callable[[], None]:

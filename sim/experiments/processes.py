@@ -18,7 +18,7 @@ from typing import Any
 from actors.bare_frames import KINDS
 from protocol.errors import Aborted, Reason
 from protocol.params import require
-from sim import show
+from sim.console import console
 from sim.experiments.floor import Frames, compare, frames_of, moved_by, run_floor
 from sim.run import run as running
 from sim.run.config import RunConfig
@@ -187,7 +187,7 @@ def rounds_of(rounds: int, once: Callable[[], Round]) -> list[Round]:
     made = []
     for number in range(1, rounds + 1):
         if sys.stderr.isatty():
-            show.err.print(f"round {number} of {rounds}")
+            console.err.print(f"round {number} of {rounds}")
         made.append(once())
     return made
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from protocol.errors import BadInput
 from protocol.params import require
+from sim.console.plain_text import csv_cell, jsonable
 from sim.data import ratings
 from sim.experiments.evaluate import complete, read_lines
 from sim.experiments.reproduce_bytes import BytesCell, formula, run_bytes_cell
@@ -22,7 +23,6 @@ from sim.experiments.reproduce_claims import CLAIMED, MEASURED, NEAR, claims_of
 from sim.experiments.reproduce_curves import Compared, Results, Row, rows_of, without_noise
 from sim.experiments.reproduce_plan import BYTES, FIGURES, MOVIELENS, Figure, Size, cells_of, comparable, said, size_of
 from sim.experiments.reproduce_words import bytes_caption, bytes_sentence, caption, sentence
-from sim.plain import csv_cell, jsonable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from protocol.params import require
-from sim import show
-from sim.plain import json_text
+from sim.console import console
+from sim.console.plain_text import json_text
 
 if TYPE_CHECKING:
     from sim.experiments.reproduce import AnyCell, Line
@@ -54,16 +54,16 @@ def reproduce(
 
 def _show(document: dict[str, Any]) -> None:
     for made in document["figures"]:
-        show.out.print(f"{made['figure']}: {made['title']}", style="bold", markup=False, highlight=False)
-        show.out.print(f"  {made['sentence']}", markup=False, highlight=False)
+        console.out.print(f"{made['figure']}: {made['title']}", style="bold", markup=False, highlight=False)
+        console.out.print(f"  {made['sentence']}", markup=False, highlight=False)
         files = "  " + " ".join(made["files"].values())
-        show.out.print(files, markup=False, highlight=False, soft_wrap=True)
+        console.out.print(files, markup=False, highlight=False, soft_wrap=True)
     for row in document["skipped"]:
-        show.out.print(f"{row['figure']} was not made. {row['why']}", markup=False)
+        console.out.print(f"{row['figure']} was not made. {row['why']}", markup=False)
     cells = document["cells"]
-    show.out.print(f"{cells['run']} cells were run, {cells['found']} were there already.")
+    console.out.print(f"{cells['run']} cells were run, {cells['found']} were there already.")
     if document["index"]:
-        show.out.print(f"See all: {document['index']['page']}", soft_wrap=True)
+        console.out.print(f"See all: {document['index']['page']}", soft_wrap=True)
 
 
 def estimate(missing: Sequence[AnyCell], known: dict[str, Line], jobs: int, quick: bool) -> str:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup, escape
 
 from sim.bandwidth.paper_bytes import SOURCE
+from sim.console.console import number
 from sim.experiments.reproduce_claims import MEASURED
 from sim.report import chart
 from sim.report.page import page
 from sim.report.section import Section, render, table
-from sim.show import number
 
 if TYPE_CHECKING:
     from sim.experiments.reproduce import Made

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup
 
 from sim.audit.verdict import promised
+from sim.console.console import figure
 from sim.report import chart
 from sim.report.account_curve import EXPECTED, IN_VIEW, UPLOADS, Curve, curve_of
 from sim.report.material import Material
 from sim.report.section import Section, picture, render, table
 from sim.report.series import legend_below
 from sim.report.verdict_epsilon import epsilon
-from sim.show import figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

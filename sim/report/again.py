@@ -8,12 +8,12 @@ from importlib import metadata
 from typing import Any
 
 from protocol.party.role import THIRD_PARTY
+from sim.console.console import figure
 from sim.folder import untrusted
 from sim.report.flags import flags_of
 from sim.report.material import Material
 from sim.report.section import Section, render, table
 from sim.run.config import FLAG_DEFAULTS, RunConfig
-from sim.show import figure
 
 _PACKAGES = ("keyhole", "numpy", "scipy", "dp-accounting", "matplotlib", "jinja2")
 

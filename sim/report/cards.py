@@ -8,10 +8,10 @@ from typing import Any
 
 from markupsafe import Markup
 
-from sim import show, show_compare
 from sim.audit.claim import REFUTED
 from sim.audit.findings import goes_beyond
-from sim.audit.show import in_short, name_of
+from sim.console import compare_tables, console
+from sim.console.audit_tables import in_short, name_of
 from sim.experiments.compare import with_unit
 from sim.notebook import Audit, Run, View
 from sim.report.section import render
@@ -59,7 +59,7 @@ def run_card(run: Run) -> Markup:
 def _accuracy(accuracy: Mapping[str, Any]) -> list[tuple[str, str]]:
     told = []
     for name, words in {"test_rmse": "test RMSE, measured", "train_mae": "train MAE, measured"}.items():
-        error, plain = (show.number(figure) for figure in (accuracy[name], accuracy["plain"][name]))
+        error, plain = (console.number(figure) for figure in (accuracy[name], accuracy["plain"][name]))
         nothing = "none: no ratings were held out" if name == "test_rmse" else "not known"
         told.append((words, nothing if accuracy[name] is None else f"{error}; without protection {plain}"))
     return told
@@ -71,12 +71,12 @@ def _bytes(run: Run) -> tuple[str, str]:
     how = "by formula" if run["transport"] == "inprocess" else "measured"
     of = "wire bytes per iteration" if per_iteration else "wire bytes, whole run"
     edges = per_iteration or run["bytes"]["edges"]
-    return f"{of}, {how}", ", ".join(f"{edge.replace('->', ' → ')} {show.size(n)}" for edge, n in edges.items())
+    return f"{of}, {how}", ", ".join(f"{edge.replace('->', ' → ')} {console.size(n)}" for edge, n in edges.items())
 
 
 def _privacy(privacy: Mapping[str, Any]) -> list[tuple[str, str]]:
     row = {**privacy, "accounted": with_unit(privacy["accounted"], privacy["unit"])}
-    return [("ε claimed, for", show_compare.claimed(row)), ("ε accounted, for", show_compare.accounted(row))]
+    return [("ε claimed, for", compare_tables.claimed(row)), ("ε accounted, for", compare_tables.accounted(row))]
 
 
 def _verdict(audit: Audit | None) -> str:
@@ -94,7 +94,7 @@ def view_card(view: View) -> Markup:
     """The first records, as `keyhole view` shows them; to count the kinds the whole file would have to be read."""
     count = len(view)
     first = list(itertools.islice(view, FIRST_RECORDS))
-    rows = [show.cells(record) for record in first]
+    rows = [console.cells(record) for record in first]
     notes = [f"{count - len(first)} more records: go through them, or .frame()."] if count > len(first) else []
     columns = ("record", "t", "what", "bytes", "fields")
     return card(f"What {view.party} saw", f"{count} records; {view.folder}", columns=columns, rows=rows, notes=notes)
@@ -151,13 +151,13 @@ def compared_card(document: dict[str, Any]) -> Markup:
     rows: list[Cells] = []
     for row in document["rows"]:
         if row["completed"]:
-            sizes = (show.size(row["bytes_per_user"][way]) for way in ("up", "down"))
-            claims = show_compare.claimed(row), show_compare.accounted(row)
-            rows.append((row["scheme"], show.number(row["test_rmse"]), *claims, *sizes))
+            sizes = (console.size(row["bytes_per_user"][way]) for way in ("up", "down"))
+            claims = compare_tables.claimed(row), compare_tables.accounted(row)
+            rows.append((row["scheme"], console.number(row["test_rmse"]), *claims, *sizes))
         else:
             rows.append((row["scheme"], "not run", "", "", "", ""))
     for floor in document["floors"]:
-        rows.append((floor["title"], show.number(floor["test_rmse"]), "nothing is sent", "", "", ""))
+        rows.append((floor["title"], console.number(floor["test_rmse"]), "nothing is sent", "", "", ""))
     heading = f"{len(document['rows'])} schemes on {document['data']}"
-    notes = [document["epsilon_note"], *show_compare.sentences(document)]
-    return card(heading, show_compare.setting(document), columns=columns, rows=rows, notes=notes)
+    notes = [document["epsilon_note"], *compare_tables.sentences(document)]
+    return card(heading, compare_tables.setting(document), columns=columns, rows=rows, notes=notes)

@@ -11,8 +11,8 @@ import typer
 
 from protocol.errors import BadInput
 from protocol.params import require
+from sim.console.plain_text import visible
 from sim.folder.folder import read_run, replace_private
-from sim.plain import visible
 
 
 def report(
@@ -22,7 +22,7 @@ def report(
     quiet: Annotated[bool, typer.Option("--quiet", help="Say nothing while it asks.")] = False,
 ) -> None:
     """One HTML file that shows the run: who saw what, who can work out what, what it cost. It needs no network."""
-    from sim.audit.show import Asking  # slow to import, and not needed by any other command
+    from sim.console.audit_tables import Asking  # slow to import, and not needed by any other command
     from sim.report.material import gather
     from sim.report.page import report_page
 

@@ -11,7 +11,7 @@ from typing import Any
 from markupsafe import Markup
 
 from protocol.schemes.base import LEVELS
-from sim import show, show_compare
+from sim.console import compare_tables, console
 from sim.report import scatter
 from sim.report.page import page
 from sim.report.scatter import Point
@@ -29,14 +29,14 @@ def compared_page(document: Document) -> str:
     if len(document["rows"]) == 1:
         heading = f"{document['rows'][0]['scheme']} on {document['data']}"
     made = [_table(document), _privacy(document), _traffic(document), _trust(document), _notes(document)]
-    return page(heading, f"Side by side: {show_compare.setting(document)}.", [*made, _again(document)])
+    return page(heading, f"Side by side: {compare_tables.setting(document)}.", [*made, _again(document)])
 
 
 def _table(document: Document) -> Section:
     several = len(document["seeds"]) > 1
     given = {"rows": document["rows"], "floors": document["floors"], "several": several}
-    shown = {name: getattr(show_compare, name) for name in ("claimed", "accounted", "iterate")}
-    notes = [show_compare.READINGS_NOTE, document["epsilon_note"], show_compare.COST_NOTE]
+    shown = {name: getattr(compare_tables, name) for name in ("claimed", "accounted", "iterate")}
+    notes = [compare_tables.READINGS_NOTE, document["epsilon_note"], compare_tables.COST_NOTE]
     html = render("compared.html", **given, **shown, notes=notes)
     return Section("schemes", "Schemes and floors", html)
 
@@ -91,14 +91,14 @@ def _unit_chart(document: Document, number: int, unit: str, rows: Sequence[Row])
         [
             row["scheme"],
             _spread(row),
-            show.figure(row["accounted"]["epsilon"]),
+            console.figure(row["accounted"]["epsilon"]),
             _epsilons(row),
             _delta(row),
             row["accounted"]["method"],
         ]
         for row in rows
     ]
-    words = _words(document, points, "of least ε", lambda point: f"ε = {show.figure(point.x)}")
+    words = _words(document, points, "of least ε", lambda point: f"ε = {console.figure(point.x)}")
     return picture(figure, f"epsilon-{number}", f"ε for: {unit}", words, columns, cells)
 
 
@@ -109,7 +109,7 @@ def _apart_chart(document: Document, rows: Sequence[Row]) -> Markup:
     figure = scatter.draw_apart(points, reasons, document["floors"], _names(document, "why there is no ε on an axis"))
     told = [f"{row['scheme']}: {' '.join(why_no_figure(row).split())}" for row in rows]
     words = f"These have no place on an axis of ε. {'; '.join(told)}. {_means(document)}{_hollow(points)}"
-    cells = [[row["scheme"], show_compare.claimed(row), show_compare.accounted(row), _spread(row)] for row in rows]
+    cells = [[row["scheme"], compare_tables.claimed(row), compare_tables.accounted(row), _spread(row)] for row in rows]
     columns = ["scheme", "ε claimed, for", "ε accounted, for", "test RMSE"]
     return picture(figure, "epsilon-none", "Without a finite ε", words.strip(), columns, cells)
 
@@ -132,11 +132,11 @@ def _traffic(document: Document) -> Section:
         return Section("bytes", "Accuracy against bytes", _charts("No run has a test error and sent anything.", []))
     title = "bytes per user, sent and received, whole run"
     figure = scatter.draw(points, document["floors"], _names(document, title), _round_size, scale=1.3)
-    words = _words(document, points, "that sends least", lambda point: show.size(point.x))
+    words = _words(document, points, "that sends least", lambda point: console.size(point.x))
     words += f" Nothing is sent by {', '.join(silent)}." if silent else ""
     columns = ["scheme", "test RMSE", "user sends", "user gets"]
     cells = [
-        [row["scheme"], _spread(row), *(show.size(row["bytes_per_user"][way]) for way in ("up", "down"))]
+        [row["scheme"], _spread(row), *(console.size(row["bytes_per_user"][way]) for way in ("up", "down"))]
         for row in done
     ]
     drawn = picture(figure, "bytes-chart", "Test error against wire bytes", words, columns, cells)
@@ -159,7 +159,7 @@ def _trust(document: Document) -> Section:
 
 
 def _notes(document: Document) -> Section:
-    told = show_compare.sentences(document) or ["There is nothing that the tables do not say."]
+    told = compare_tables.sentences(document) or ["There is nothing that the tables do not say."]
     return Section("notes", "What to know of these figures", render("compared_notes.html", notes=told))
 
 
@@ -189,7 +189,7 @@ def _round_epsilon(value: float) -> str:
 
 
 def _round_size(count: float) -> str:
-    return show.size(count).replace(".00", "")
+    return console.size(count).replace(".00", "")
 
 
 def _means(document: Document) -> str:
@@ -213,13 +213,13 @@ def _point(row: Row, x: float, across: tuple[float, float] | None) -> Point:
 
 
 def _spread(row: Row) -> str:
-    mean, ends = show.number(row["test_rmse"]), row["ranges"]["test_rmse"]
+    mean, ends = console.number(row["test_rmse"]), row["ranges"]["test_rmse"]
     return f"{mean} ({ends[0]:.3f}–{ends[1]:.3f})" if ends and ends[0] < ends[1] else mean
 
 
 def _epsilons(row: Row) -> str:
     least, most = row["ranges"]["accounted_epsilon"]
-    return f"{show.figure(least)} to {show.figure(most)}"
+    return f"{console.figure(least)} to {console.figure(most)}"
 
 
 def _delta(row: Row) -> str:

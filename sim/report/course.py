@@ -9,11 +9,11 @@ import numpy as np
 from markupsafe import Markup
 
 from protocol.wire.messages import SETUP
+from sim.console.console import number
 from sim.report import chart
 from sim.report.material import Document, Material
 from sim.report.section import Section, picture, render
 from sim.report.series import Steps, Values, legend_below, numbers, said, steps_of, whole_numbers
-from sim.show import number
 
 FIVE_STARS = (1.0, 5.0)
 MEANING = {

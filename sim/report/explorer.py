@@ -9,7 +9,7 @@ from protocol.errors import BadInput
 from protocol.schemes.base import LEVELS
 from sim.audit.coalitions import Coalition
 from sim.audit.findings import Finding, goes_beyond
-from sim.audit.show import in_short
+from sim.console.audit_tables import in_short
 from sim.report.explorer_about import known_of_each
 from sim.report.explorer_attacks import add_attacks
 from sim.report.explorer_sets import Answered, Document, Explored, explore, weight

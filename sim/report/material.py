@@ -17,9 +17,9 @@ from sim.audit.findings import QUESTIONS
 from sim.audit.kept import kept_document
 from sim.bandwidth import bandwidth as measuring
 from sim.bandwidth.byte_records import read_iterations
+from sim.console.plain_text import jsonable
+from sim.console.progress import Tell
 from sim.folder.folder import read_summary
-from sim.plain import jsonable
-from sim.progress import Tell
 from sim.views.evidence import Case, open_case
 
 Document = dict[str, Any]

@@ -11,6 +11,7 @@ from markupsafe import Markup
 
 from actors.blame import in_brief
 from protocol.schemes import SCHEMES
+from sim.console.console import length
 from sim.report import (
     accounting,
     again,
@@ -28,7 +29,6 @@ from sim.report import (
 from sim.report.material import Material
 from sim.report.section import Section, render
 from sim.report.words import explained, glossary
-from sim.show import length
 
 SECTIONS: tuple[Callable[[Material], Section | None], ...] = (  # in this order on the page
     verdict.section,

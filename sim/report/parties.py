@@ -9,12 +9,12 @@ from typing import Any
 from protocol.party.role import user_index, user_name
 from protocol.schemes.base import LEVELS
 from sim.audit.attacks.scoring import counted
-from sim.audit.show import in_short, name_of
 from sim.audit.verdict import permitted, saw
+from sim.console.audit_tables import in_short, name_of
+from sim.console.first_screen import chosen, known_words
 from sim.report.material import Material
 from sim.report.section import Section, render
 from sim.report.verdict_epsilon import OUTSIDER, Cell, accounted, accounted_unit, claimed, claimed_unit, measured
-from sim.screen import chosen, known_words
 
 ID, TITLE = "parties", "Who learns what"
 EXPOSED = {"nothing": "good", "aggregate": "good", "noisy-individual": "weak", "exact-individual": "bad"}

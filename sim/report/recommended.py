@@ -8,12 +8,12 @@ from markupsafe import Markup
 
 from protocol.errors import BadInput
 from protocol.party.view import Broken
-from sim.plain import shortened
+from sim.console.console import number
+from sim.console.plain_text import shortened
 from sim.recommend_command import cut_words, identifier, who
 from sim.report.material import Material
 from sim.report.section import Section, render, table
 from sim.run.recommend import median_user, recommend
-from sim.show import number
 
 ROWS = 10
 MOST_NAME = 60

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from sim import show
-from sim.plain import visible
+from sim.console import console
+from sim.console.plain_text import visible
 from sim.report import chart
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def environment() -> Environment:
         loader=PackageLoader("sim.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
         lstrip_blocks=True,
     )  # fmt: skip
-    made.filters.update(size=show.size, number=show.number, epsilon=show.figure)
+    made.filters.update(size=console.size, number=console.number, epsilon=console.figure)
     return made
 
 

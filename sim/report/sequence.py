@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from protocol.wire.messages import SETUP
+from sim.console.console import size
 from sim.report.material import Material
 from sim.report.section import Section, render
 from sim.report.sequence_arrows import Diagram, Row, counted, is_one_round, make_diagram, rows_of, typical_iteration
@@ -14,7 +15,6 @@ from sim.report.sequence_layout import lay_out
 from sim.report.sequence_panels import Panel, arrow_panel, party_key, party_panel, spoken
 from sim.report.sequence_records import Scan, scan
 from sim.report.sequence_truth import Truth
-from sim.show import size
 
 ID, TITLE = "sequence", "Who sends what"
 

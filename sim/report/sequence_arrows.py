@@ -13,8 +13,8 @@ from protocol.schemes import Scheme
 from protocol.wire.framing import HANDSHAKE
 from protocol.wire.messages import SETUP
 from sim.bandwidth.byte_records import LINES
+from sim.console.console import size
 from sim.report.material import Material
-from sim.show import size
 
 Row = dict[str, Any]  # iteration, sender, receiver, kind, messages, payload_bytes, wire_bytes
 Edge = tuple[int, str, str, str]  # iteration, sender, receiver (both roles), kind

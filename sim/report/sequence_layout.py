@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from sim.console.console import size
 from sim.report.sequence_arrows import Arrow, Diagram
-from sim.show import size
 
 WIDTH = 400
 _MARGIN = {2: 76, 3: 54}  # from the edge to the first lifeline

@@ -12,13 +12,13 @@ from markupsafe import Markup
 from protocol.party.role import role_of, user_index
 from protocol.wire.messages import SETUP
 from sim.bandwidth.traffic import when_of
+from sim.console.console import size
 from sim.report.material import Material
 from sim.report.section import table
 from sim.report.sequence_arrows import Arrow, counted
 from sim.report.sequence_pictures import pictures_of
 from sim.report.sequence_records import Scan
 from sim.report.sequence_truth import Truth, ratings_of
-from sim.show import size
 
 MOST_TEXT = 40
 _UNDECLARED = Markup('<span class="bad">not declared</span>')

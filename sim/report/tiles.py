@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from protocol.errors import BadInput
 from protocol.party.view import Broken
 from sim.audit.findings import SUPPORT
+from sim.console.console import figure, number, size
+from sim.console.first_screen import agreement, best_guess, chosen, claim_question, epsilons, once_per_user
 from sim.report.material import Material
 from sim.report.parties import style_of
-from sim.screen import agreement, best_guess, chosen, claim_question, epsilons, once_per_user
-from sim.show import figure, number, size
 
 if TYPE_CHECKING:
     from sim.report.verdict import Claim, Sentence

@@ -14,6 +14,7 @@ from protocol.schemes import Scheme
 from protocol.wire.framing import HANDSHAKE
 from protocol.wire.messages import SETUP
 from sim.bandwidth.traffic import COLUMNS, Row, by_kind
+from sim.console.console import size
 from sim.report import chart
 from sim.report.material import Document, Material
 from sim.report.section import Section, picture, render
@@ -29,7 +30,6 @@ from sim.report.series import (
     whole_numbers,
 )
 from sim.report.traffic_bars import draw_bars, edge_of
-from sim.show import size
 
 MOST_DIFFERENCES = 10
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from markupsafe import Markup
 
 from sim.bandwidth.traffic import Row
+from sim.console.console import size
 from sim.report import chart
 from sim.report.section import picture
 from sim.report.series import legend_below, said, unit_of
-from sim.show import size
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

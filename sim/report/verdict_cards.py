@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sim.bandwidth import paper_bytes
+from sim.console.console import number, size
 from sim.report.material import Material
 from sim.report.section import Section, render
-from sim.show import number, size
 
 NOT_MEASURED = "not measured"
 

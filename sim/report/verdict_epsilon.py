@@ -13,7 +13,7 @@ from typing import Any
 from protocol.party.role import RECOMMENDER, THIRD_PARTY, role_of
 from sim.audit.findings import goes_beyond
 from sim.audit.verdict import permitted, promised
-from sim.show import figure
+from sim.console.console import figure
 from sim.views.evidence import Case
 
 Document = dict[str, Any]

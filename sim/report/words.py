@@ -6,7 +6,7 @@ import re
 
 from markupsafe import Markup, escape
 
-from sim.glossary import TERMS, Term, find_term
+from sim.console.glossary import TERMS, Term, find_term
 from sim.report.section import Section, render
 
 _IN = {"p", "li", "dd"}  # text that is read as such

@@ -23,6 +23,7 @@ from protocol.errors import Aborted, BadInput, Reason
 from protocol.params import require
 from protocol.party.role import RECOMMENDER, user_name
 from protocol.party.view import EVENT, WholeRecords
+from sim.console.plain_text import jsonable
 from sim.drivers.faulty import FaultyInProcess, parse_faults, with_a_full_disk
 from sim.drivers.inprocess import InProcess
 from sim.folder.folder import (
@@ -37,7 +38,6 @@ from sim.folder.folder import (
     write_summary,
 )
 from sim.folder.untrusted import open_regular
-from sim.plain import jsonable
 from sim.run.config import RunConfig, config_of
 from sim.run.plan import Plan, make_plan
 from sim.run.summary import IterationLog, bandwidth_document, summarise

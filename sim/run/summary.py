@@ -29,10 +29,10 @@ from protocol.wire.framing import Traffic
 from protocol.wire.messages import SETUP, Publication
 from sim.bandwidth.byte_records import LINES, is_line
 from sim.bandwidth.traffic import spread
+from sim.console.plain_text import jsonable
 from sim.data.device_guesses import errors, floors
 from sim.folder import untrusted
 from sim.folder.folder import FORMAT, open_private
-from sim.plain import jsonable
 from sim.run.plan import Plan
 
 DIRECTIONS = ("down", "up")  # to a user, and from it

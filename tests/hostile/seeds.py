@@ -9,8 +9,8 @@ from typing import Any
 
 from sim.audit.audit import audit
 from sim.audit.brief import QUICK
+from sim.console.plain_text import json_text
 from sim.folder.listing import AUDIT
-from sim.plain import json_text
 from sim.run.config import RunConfig
 from sim.run.manual_start import prepare
 from sim.run.run import run

@@ -17,7 +17,7 @@ from sim.audit.algebra.knowledge import Library
 from sim.audit.algebra.rerun import Rerun
 from sim.audit.coalitions import COLLUDERS, Coalition, beyond_single, ordered
 from sim.audit.findings import Finding, Severity
-from sim.progress import Tell
+from sim.console.progress import Tell
 from sim.views.evidence import Case
 
 EXACT = "exact, over the ring, for what is linear in the values on the wire"

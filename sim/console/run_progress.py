@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from sim.progress import Progress
-from sim.show import number, size
+from sim.console.console import number, size
+from sim.console.progress import Progress
 
 _MEASURING = "measuring the predictions, with and without protection"
 

@@ -14,8 +14,8 @@ from rich.table import Table
 from protocol.errors import BadInput
 from protocol.params import require
 from protocol.schemes.base import LEVELS
-from sim import show
-from sim.plain import csv_cell, json_text
+from sim.console import console
+from sim.console.plain_text import csv_cell, json_text
 
 ENDINGS = (".json", ".csv", ".html")
 COLUMNS = (
@@ -34,7 +34,7 @@ class Running:
     """Which run goes on, on a terminal only."""
 
     def __init__(self, enabled: bool) -> None:
-        self._status = show.err.status("loading the ratings") if enabled and sys.stderr.isatty() else None
+        self._status = console.err.status("loading the ratings") if enabled and sys.stderr.isatty() else None
 
     def __enter__(self) -> Running:
         if self._status:
@@ -67,17 +67,17 @@ READINGS_NOTE = (
 
 def show_comparison(document: Document) -> None:
     """Print five narrow tables: in fewer, words would be broken at 80 columns."""
-    show.out.print(f"{document['data']}: {setting(document)}", markup=False)
+    console.out.print(f"{document['data']}: {setting(document)}", markup=False)
     _show_errors(document, several=len(document["seeds"]) > 1)
-    show.out.print(READINGS_NOTE)
+    console.out.print(READINGS_NOTE)
     _show_epsilons(document)
-    show.out.print(escape(document["epsilon_note"]))
+    console.out.print(escape(document["epsilon_note"]))
     _show_costs(document)
-    show.out.print(COST_NOTE)
+    console.out.print(COST_NOTE)
     _show_weaknesses(document["rows"])
     _show_trust(document["rows"])
     for sentence in sentences(document):
-        show.out.print(sentence, markup=False)
+        console.out.print(sentence, markup=False)
 
 
 def setting(document: Document) -> str:
@@ -92,7 +92,7 @@ def setting(document: Document) -> str:
 
 def _table(title: str, columns: tuple[str, ...], narrow: int) -> Table:
     """The first columns, which are names and numbers, are never folded."""
-    made = show.plain_table(title, *columns)
+    made = console.plain_table(title, *columns)
     for column in made.columns[:narrow]:
         column.no_wrap = True
     return made
@@ -103,14 +103,14 @@ def _show_errors(document: Document, several: bool) -> None:
     made = _table("Errors on the held-out ratings", columns, narrow=4)
     for row in document["rows"]:
         if row["completed"]:
-            errors = _spread(row, "test_rmse", several), show.number(row["plain_test_rmse"]), iterate(row)[0]
+            errors = _spread(row, "test_rmse", several), console.number(row["plain_test_rmse"]), iterate(row)[0]
             made.add_row(escape(row["scheme"]), *errors)
         else:
             made.add_row(escape(row["scheme"]), "not run", "", "")
     made.add_section()
     for floor in document["floors"]:
         made.add_row(floor["title"], _spread(floor, "test_rmse", several), "", "")
-    show.out.print(made)
+    console.out.print(made)
 
 
 def _show_epsilons(document: Document) -> None:
@@ -121,7 +121,7 @@ def _show_epsilons(document: Document) -> None:
     made.add_section()
     for floor in document["floors"]:
         made.add_row(floor["title"], "nothing is sent", "")
-    show.out.print(made)
+    console.out.print(made)
 
 
 def _show_costs(document: Document) -> None:
@@ -129,10 +129,10 @@ def _show_costs(document: Document) -> None:
     made = _table("What it costs", columns, narrow=4)
     for row in document["rows"]:
         if row["completed"]:
-            sizes = (show.size(row["bytes_per_user"][way]) for way in ("up", "down"))
-            seconds = show.number(row["seconds"], 2)
+            sizes = (console.size(row["bytes_per_user"][way]) for way in ("up", "down"))
+            seconds = console.number(row["seconds"], 2)
             made.add_row(*map(escape, (row["scheme"], *sizes, seconds, row["determines"])))
-    show.out.print(made)
+    console.out.print(made)
 
 
 def _show_weaknesses(rows: list[Row]) -> None:
@@ -141,23 +141,23 @@ def _show_weaknesses(rows: list[Row]) -> None:
     for row in rows:
         if row["completed"]:
             made.add_row(escape(row["scheme"]), escape(", ".join(row["known_weaknesses"]) or "none"))
-    show.out.print(made)
+    console.out.print(made)
 
 
 def _spread(row: Row, name: str, several: bool) -> str:
-    mean, ends = show.number(row[name]), row["ranges"][name]
+    mean, ends = console.number(row[name]), row["ranges"][name]
     return f"{mean}\n{ends[0]:.3f}–{ends[1]:.3f}" if several and ends else mean
 
 
 def iterate(row: Row) -> tuple[str, str]:
     """Print the other reading, with noise and without; nothing where a scheme has no u_i."""
     noisy, plain = row["iterate_test_rmse"], row["plain_iterate_test_rmse"]
-    return ("", "") if noisy is None else (show.number(noisy), show.number(plain))
+    return ("", "") if noisy is None else (console.number(noisy), console.number(plain))
 
 
 def claimed(row: Row) -> str:
     epsilon = row["claimed_epsilon"]
-    return "none" if epsilon is None else f"{show.figure(epsilon)} {row['unit']}"
+    return "none" if epsilon is None else f"{console.figure(epsilon)} {row['unit']}"
 
 
 def accounted(row: Row) -> str:
@@ -167,7 +167,7 @@ def accounted(row: Row) -> str:
     found = row["accounted"]
     if found["epsilon"] is None:
         return "no bound known"
-    return f"{show.figure(found['epsilon'])} {found['unit']}{_at(found.get('delta'))}"
+    return f"{console.figure(found['epsilon'])} {found['unit']}{_at(found.get('delta'))}"
 
 
 def _at(delta: Any) -> str:
@@ -179,7 +179,7 @@ def _show_trust(rows: list[Row]) -> None:
     made = _table(title, ("scheme", "sees", "whom users must trust"), narrow=1)
     for row in rows:
         made.add_row(*map(escape, (row["scheme"], "; ".join(row["recommender_sees"]), row["trust"])))
-    show.out.print(made)
+    console.out.print(made)
 
 
 def sentences(document: Document) -> list[str]:

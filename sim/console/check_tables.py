@@ -9,8 +9,8 @@ from typing import Any
 from rich.markup import escape
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
+from sim.console.console import err, out, plain_table
 from sim.folder.untrusted import view_files
-from sim.show import err, out, plain_table
 
 MOST_ROWS = 20
 

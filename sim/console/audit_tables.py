@@ -13,8 +13,8 @@ from rich.table import Table
 from protocol.schemes.base import LEVELS
 from sim.audit.claim import HOLDS, NOT_TESTED, REFUTED
 from sim.audit.findings import goes_beyond
-from sim.progress import PERCENT, Progress
-from sim.show import figure, number, out, plain_table
+from sim.console.console import figure, number, out, plain_table
+from sim.console.progress import PERCENT, Progress
 
 _UNITS = {"empirical": PERCENT, "algebra": "users"}  # in which questions are counted
 WIDE = 120  # columns of a terminal from which on a table of five has room for words

@@ -14,7 +14,7 @@ from protocol.party.role import RECOMMENDER, THIRD_PARTY, user_index
 from protocol.schemes import SCHEMES, Scheme
 from protocol.schemes.base import LEVELS
 from sim.audit.findings import SUPPORT
-from sim.show import disturbances, figure, length, number, out, size
+from sim.console.console import disturbances, figure, length, number, out, size
 
 Document = Mapping[str, Any]
 

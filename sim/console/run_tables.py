@@ -10,9 +10,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from sim.audit.findings import QUESTIONS
-from sim.glossary import BASICS, FINDINGS, TERMS, Term
+from sim.console.console import figure, number, out, plain_table, size
+from sim.console.glossary import BASICS, FINDINGS, TERMS, Term
 from sim.run.following import Line, Watched
-from sim.show import figure, number, out, plain_table, size
 
 MOST_CELL = 40  # characters of a text in a table that others wrote
 MOST_KINDS = 20  # rows of a table by kind

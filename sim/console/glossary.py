@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 
 from protocol.errors import BadInput
-from sim.glossary_findings import FINDINGS
+from sim.console.glossary_findings import FINDINGS
 from sim.term import Term
 
 __all__ = ["BASICS", "FINDINGS", "TERMS", "Term", "find_term"]

@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from sim.bandwidth.traffic import Row, chosen_rows
-from sim.show import length, out, plain_table, size
+from sim.console.console import length, out, plain_table, size
 
 Cells = dict[str, dict[str, float]]  # sender, receiver
 
