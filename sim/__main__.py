@@ -12,6 +12,6 @@ from pathlib import Path
 if importlib.util.find_spec("actors") is None:  # a clone that is not installed: exactly that folder, and last
     sys.path.append(str(Path(__file__).resolve().parent.parent))
 
-from sim.entry import main
+from sim.cli.entry import main
 
 main()

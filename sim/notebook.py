@@ -233,7 +233,7 @@ class Run(Document):
 
     def report(self, out: str | Path | None = None, **settings: Any) -> Path:
         """The page of this run, as a file. An audit that asked every question here is not asked for again."""
-        from sim.report.command import page_path, write_page
+        from sim.cli.report_command import page_path, write_page
         from sim.report.material import gather
         from sim.report.page import report_page
 

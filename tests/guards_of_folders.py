@@ -25,7 +25,7 @@ OF_FOLDERS = [
     ),
     Guard(
         "trust: a configuration file is not enough",
-        "sim/cli.py",
+        "sim/cli/app.py",
         "    if scheme is not None or trusted:",
         "    if True:",
         "tests/test_trust.py -k what_a_file_names",
@@ -179,7 +179,7 @@ OF_FOLDERS = [
     ),
     Guard(
         "untrusted: too much memory is a sentence",
-        "sim/guarding.py",
+        "sim/cli/endings.py",
         "        except (MemoryError, RecursionError) as error:",
         "        except RecursionError as error:",
         "tests/test_untrusted.py -k is_a_sentence",

@@ -9,7 +9,7 @@ from support_audit import audited
 from typer.testing import CliRunner
 
 from sim.audit.audit import audit
-from sim.cli import app
+from sim.cli.app import app
 
 # item 0: three raters; item 1: two; item 2: u003 alone
 RATINGS = [{0: 5.0, 1: 3.0}, {0: 2.0, 1: 4.0}, {0: 1.0}, {2: 4.0}]

@@ -14,7 +14,7 @@ from protocol.errors import BadInput
 from protocol.schemes import SCHEMES
 from sim.api import audit
 from sim.audit.findings import IDS, QUESTIONS, Finding, beyond, verdict
-from sim.cli import app
+from sim.cli.app import app
 
 QUICK = ("inventory", "algebra", "attacks", "accounting")  # all but those that take seconds
 

@@ -16,7 +16,7 @@ from sim.audit.attacks.guessing import ceiling
 from sim.audit.attacks.scoring import Score, score
 from sim.audit.audit import FALSE_ALARMS
 from sim.audit.findings import QUESTIONS
-from sim.cli import app
+from sim.cli.app import app
 from sim.console.plain_text import jsonable
 
 SMALL = {"data": "synthetic:12x10:.4", "dim": 2, "iterations": 3, "epsilon": 1.0, "seed": 1}

@@ -14,7 +14,7 @@ from actors.bare_frames import KINDS
 from protocol.attendance import Course, Turn
 from protocol.errors import BadInput, Bug
 from protocol.wire.framing import HELLO_FRAME
-from sim.cli import app
+from sim.cli.app import app
 from sim.experiments import bench, kernels, processes, secagg
 from sim.experiments import floor as floors
 from sim.experiments.floor import compare, frames_of, moved_by, run_floor

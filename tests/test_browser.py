@@ -8,7 +8,7 @@ import pytest
 from support_browser import CHECKS, FOCUS, STOPS, browser, needs_browser, opened, pages_of
 
 from sim.api import run
-from sim.report.command import write_page
+from sim.cli.report_command import write_page
 from sim.report.material import gather
 from sim.report.page import report_page
 

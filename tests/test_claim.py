@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from sim.audit.audit import audit
 from sim.audit.claim import Shown, published_claim, unknown
 from sim.audit.findings import Finding
-from sim.cli import app
+from sim.cli.app import app
 
 RATINGS = [{0: 5.0, 1: 3.0, 2: 1.0}, {0: 2.0, 1: 4.0}, {0: 1.0, 2: 5.0}, {1: 2.0, 2: 4.0}]
 FAST = ("inventory", "algebra", "accounting")

@@ -16,8 +16,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from sim import api, entry
-from sim.cli import app
+from sim import api
+from sim.cli import entry
+from sim.cli.app import app
 
 SMALL = ("--scheme", "masked", "--data", "synthetic:6x5:.5", "--iterations", "2", "--dim", "2")
 INPROCESS = ("run", *SMALL, "--transport", "inprocess")
@@ -431,7 +432,7 @@ def test_an_interrupt_while_modules_are_loaded_ends_as_any_other(monkeypatch, ca
         def __getattr__(self, name):
             raise KeyboardInterrupt
 
-    monkeypatch.setitem(sys.modules, "sim.cli", Slow())
+    monkeypatch.setitem(sys.modules, "sim.cli.app", Slow())
     with pytest.raises(SystemExit) as ended:
         entry.main()
     assert ended.value.code == 5

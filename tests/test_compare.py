@@ -19,7 +19,7 @@ from protocol.schemes.factorization.masked import Masked
 from protocol.schemes.factorization.trusted import Trusted
 from sim import api
 from sim.bandwidth.bandwidth import bandwidth
-from sim.cli import app
+from sim.cli.app import app
 from sim.console import compare_tables, console
 from sim.data.device_guesses import errors, floors, guess, user_means
 from sim.data.ratings import Column, Dealt, find, load

@@ -14,9 +14,9 @@ from matplotlib.text import Text
 from typer.testing import CliRunner
 
 from sim import api
-from sim.cli import app
+from sim.cli import experiments_command
+from sim.cli.app import app
 from sim.console import compare_tables
-from sim.experiments import commands
 from sim.experiments.compare import Comparison
 from sim.report import chart
 from sim.report.compared import accounted_point, bytes_point, compared_page
@@ -211,7 +211,7 @@ def test_the_command_on_the_page_asks_for_the_same(monkeypatch):
         rating_range=(0.5, 5.0), seed=4, seeds=2, options={"masked": {"clip": "4"}, "mine:Own": {"a": "b c"}},
     )  # fmt: skip
     heard: list[Comparison] = []
-    monkeypatch.setattr(commands, "_carry_out_comparison", lambda asked, out, as_json: heard.append(asked))
+    monkeypatch.setattr(experiments_command, "_carry_out_comparison", lambda asked, out, as_json: heard.append(asked))
     for each in (asked, Comparison()):
         result = CliRunner().invoke(app, shlex.split(each.command())[1:])
         assert result.exit_code == 0 and heard[-1] == each

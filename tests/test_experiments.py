@@ -16,7 +16,7 @@ from protocol.arithmetic.tape import Envelopes, exponential
 from protocol.errors import BadInput
 from protocol.party.role import user_name
 from protocol.schemes.factorization.masked import Masked
-from sim.cli import app
+from sim.cli.app import app
 from sim.drivers.inprocess import InProcess
 from sim.experiments import algebra_bench, bench, growth, metering, noise_cost
 from sim.experiments.cells import GRID, LINE_FORMAT, Cell, run_cell

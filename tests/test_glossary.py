@@ -12,7 +12,7 @@ from test_cli import keyhole, refused
 from protocol.schemes import SCHEMES
 from sim import api
 from sim.audit.findings import IDS
-from sim.cli import app
+from sim.cli.app import app
 from sim.console.glossary import BASICS, FINDINGS, TERMS, find_term
 from sim.report.words import explained
 

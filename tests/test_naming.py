@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from protocol.errors import BadInput
 from sim import api
-from sim.cli import app
+from sim.cli.app import app
 from sim.folder.naming import Names, read_names, resolve
 
 PARTIES = frozenset({"recommender", "third_party", "user:0", "user:1", "user:2"})

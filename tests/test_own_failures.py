@@ -20,7 +20,7 @@ from protocol.card import seat_party
 from protocol.errors import Bug, SchemeFailed
 from protocol.schemes.factorization.masked import Masked
 from protocol.wire.messages import Deadline
-from sim.guarding import guarded
+from sim.cli.endings import guarded
 from sim.run.config import RunConfig
 from sim.run.run import run
 
@@ -42,7 +42,7 @@ MISTAKES = {
 def keyhole(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     paths = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
     return subprocess.run(
-        [sys.executable, "-c", "from sim.cli import main; main()", *arguments],
+        [sys.executable, "-c", "from sim.cli.app import main; main()", *arguments],
         cwd=folder,
         env=os.environ | {"PYTHONPATH": paths} | environment,
         capture_output=True,

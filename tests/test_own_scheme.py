@@ -33,7 +33,7 @@ def test_a_scheme_that_cannot_be_used_is_refused_with_its_own_words(tmp_path, mo
 def test_a_scheme_from_a_file_of_ones_own_runs_as_processes(tmp_path):
     (tmp_path / "mine.py").write_text(MODULE)
     root = Path(__file__).parent.parent
-    command = [sys.executable, "-c", "from sim.cli import main; main()", "run", "--scheme", "mine:Careful"]
+    command = [sys.executable, "-c", "from sim.cli.app import main; main()", "run", "--scheme", "mine:Careful"]
     flags = ["--data", "synthetic:9x8:.3", "--iterations", "2", "--dim", "2", "--seed", "1", "--out", "run", "--json"]
     result = subprocess.run(
         [*command, *flags],
@@ -46,7 +46,7 @@ def test_a_scheme_from_a_file_of_ones_own_runs_as_processes(tmp_path):
     summary = json.loads(result.stdout)
     assert summary["completed"] and summary["scheme"] == "careful"
     # the floor held: the third party released only items with three raters or more
-    script = "from sim.cli import main; main()"
+    script = "from sim.cli.app import main; main()"
     view = subprocess.run(
         [sys.executable, "-c", script, "view", "run", "recommender", "--iteration", "0", "--json", "--trust-scheme"],
         cwd=tmp_path,

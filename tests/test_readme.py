@@ -11,7 +11,7 @@ from pathlib import Path
 import typer
 
 from sim import api
-from sim.cli import app
+from sim.cli.app import app
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text("utf-8")

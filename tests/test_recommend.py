@@ -18,7 +18,7 @@ from protocol.party.profile import RIDGES
 from protocol.party.view import END, INPUT
 from protocol.schemes import SCHEMES
 from sim import api
-from sim.cli import app
+from sim.cli.app import app
 from sim.folder.folder import read_summary
 from sim.report import recommended
 from sim.report.material import Material

@@ -25,7 +25,7 @@ from typer.testing import CliRunner
 from protocol.errors import BadInput
 from protocol.party.view import END, EVENT, PREAMBLE, RECEIVED, SENT
 from sim.api import replay, verify
-from sim.cli import app
+from sim.cli.app import app
 
 PARTIES = ["recommender", "third_party", "user:0", "user:1", "user:2"]
 

@@ -21,7 +21,7 @@ from protocol.schemes import SCHEMES, find_scheme
 from sim.api import run
 from sim.audit import truth
 from sim.audit.audit import audit
-from sim.cli import takes_configuration
+from sim.cli.app import takes_configuration
 from sim.console.audit_tables import in_short, name_of
 from sim.console.console import size
 from sim.console.plain_text import jsonable

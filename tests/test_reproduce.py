@@ -25,7 +25,8 @@ from protocol.schemes.factorization.trusted import (
     objective_noise,
     train,
 )
-from sim.cli import app
+from sim.cli.app import app
+from sim.cli.reproduce_command import estimate
 from sim.data import ratings
 from sim.drivers.inprocess import InProcess
 from sim.experiments import reproduce_plan
@@ -33,7 +34,6 @@ from sim.experiments.evaluate import read_lines
 from sim.experiments.reproduce import _claim_document, choose, reproduce
 from sim.experiments.reproduce_cells import READINGS, FigureCell, problem_of, run_figure_cell
 from sim.experiments.reproduce_claims import CLAIMED, CLAIMS, MEASURED
-from sim.experiments.reproduce_command import estimate
 from sim.experiments.reproduce_curves import Compared, Results, Row
 from sim.experiments.reproduce_engine import Crowd, Noise, Problem, learn, publish
 from sim.experiments.reproduce_plan import FIGURES, INF, Size, cells_of, comparable, size_of

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sim.audit.command import ask_briefly
+from sim.cli.audit_command import ask_briefly
 from sim.console import console, first_screen
 from sim.folder.folder import read_run
 from sim.run.config import RunConfig

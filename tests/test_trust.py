@@ -22,7 +22,7 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 MINE = next(block for block in re.findall(r"```python\n(.*?)```", README, re.S) if block.startswith("# mine.py"))
 FLAGS = ("--data", "synthetic:5x6:.5", "--dim", "2", "--iterations", "2", "--seed", "1", "--transport", "inprocess")
 MARKS = "import pathlib\npathlib.Path('marker').write_text('ran')\n"
-START = "import sys; sys.path.pop(0); from sim.entry import main; main()"  # as the console script does
+START = "import sys; sys.path.pop(0); from sim.cli.entry import main; main()"  # as the console script does
 
 
 def keyhole(cwd: Path, *arguments: str, start: tuple[str, ...] = ("-c", START)) -> subprocess.CompletedProcess[str]:

@@ -29,7 +29,7 @@ from sim.folder.folder import locked, read_document, read_run, read_summary
 from sim.notebook import load
 
 ROOT = Path(__file__).parent.parent
-START = "from sim.entry import main; main()"
+START = "from sim.cli.entry import main; main()"
 COMMANDS = ("verify", "audit", "bandwidth", "replay", "view", "report", "resume")
 HANGS = 600.0  # seconds; a machine may be busy
 EVIL = "\x1b[31m\u202eevil\x9b1m[red][link=http://x]l[/]\ud800"
@@ -300,7 +300,7 @@ def test_what_is_left_is_a_sentence(monkeypatch, capsys):
     import typer
 
     from protocol import schemes
-    from sim.cli import guarded
+    from sim.cli.app import guarded
 
     monkeypatch.setattr(schemes, "_OWN", {})  # with a scheme of one's own at work, the frames of this file are its own
     for error in (MemoryError, RecursionError):

@@ -25,7 +25,7 @@ from typer.testing import CliRunner
 
 from protocol.party.view import PREAMBLE, ViewWriter
 from sim.api import verify
-from sim.cli import app
+from sim.cli.app import app
 from sim.folder.folder import locked
 from sim.run.config import RunConfig
 from sim.run.run import run

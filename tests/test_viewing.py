@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from protocol.party.signing import is_signed
 from protocol.party.view import EVENT, RECEIVED, SENT
 from sim.api import view
-from sim.cli import app
+from sim.cli.app import app
 
 CONTRACT = {"record", "iteration", "sender", "kind", "bytes", "fields", "digest"}
 

@@ -19,7 +19,7 @@ from protocol.schemes import SCHEMES
 from protocol.wire.codec import field_kinds
 from protocol.wire.messages import Again, MaskedGradient
 from sim.api import run, view
-from sim.cli import app
+from sim.cli.app import app
 from sim.console import console
 from sim.views.evidence import open_case
 from sim.views.viewing import Filter, Reader, Selection, brief, read_view
@@ -182,7 +182,7 @@ def test_records_stream_and_the_limit_stops_the_reading(folder):
 
 MEASURE = """
 import sys
-from sim.cli import app
+from sim.cli.app import app
 try:
     app(sys.argv[1:])
 except SystemExit as end:

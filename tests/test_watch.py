@@ -9,7 +9,8 @@ from test_cli import keyhole, refused
 
 from protocol.errors import BadInput
 from protocol.party.view import Broken
-from sim import api, runs_command
+from sim import api
+from sim.cli import runs_command
 from sim.console import console
 from sim.folder.folder import locked
 from sim.run import following

@@ -8,9 +8,9 @@ from markupsafe import Markup
 
 from protocol.errors import BadInput
 from protocol.party.view import Broken
+from sim.cli.recommend_command import cut_words, identifier, who
 from sim.console.console import number
 from sim.console.plain_text import shortened
-from sim.recommend_command import cut_words, identifier, who
 from sim.report.material import Material
 from sim.report.section import Section, render, table
 from sim.run.recommend import median_user, recommend

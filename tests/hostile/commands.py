@@ -206,7 +206,7 @@ def call(argv: list[str]) -> None:
     if argv[0] == "api":
         _call_api(argv[1], argv[2:])
         return
-    from sim.entry import main
+    from sim.cli.entry import main
     from sim.report import material
 
     if argv[0] == "report":  # it has no flag for that, and would take most of the time

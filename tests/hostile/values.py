@@ -12,7 +12,7 @@ SCHEMES = (
     "plain", "trusted", "direct", "masked", "dynamic", "hybrid", "covariance", "covariance-masked",
     "laplace-ratings", "randomized-response", "evil:Evil", "test.autotest:x", "os:system", "antigravity:x", "this:s",
     "views.evil:Evil", "keyhole_evil:Evil", "mine:Careful", "builtins:eval", "evil", ":", "evil:", ":Evil",
-    "evil.:Evil", "..evil:Evil", "protocol.schemes:Scheme", "protocol.schemes.base:Scheme", "sim.cli:app", "sys:exit",
+    "evil.:Evil", "..evil:Evil", "protocol.schemes:Scheme", "protocol.schemes.base:Scheme", "sim.cli.app:app", "sys:exit",
     "a\0b:c",
     "protocol.schemes.factorization.masked:Masked", "protocol.schemes.factorization.masked:MaskedUser",
     "evil:Evil:x", "\ud800:x",

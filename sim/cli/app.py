@@ -19,22 +19,22 @@ import typer
 
 from actors.own_scheme import load_scheme
 from protocol.errors import BadInput, Reason
-from sim import api, bandwidth_command, recommend_command, runs_command
-from sim.audit import command as auditing
+from sim import api
+from sim.cli import audit_command as auditing
+from sim.cli import bandwidth_command, experiments_command, recommend_command, reproduce_command, runs_command
+from sim.cli import report_command as reporting
+from sim.cli.endings import ABORTED, DONE, UNVERIFIED, fail, fail_scheme, guarded
+from sim.cli.scheme_flags import NamedScheme, TrustScheme, reads_a_run
 from sim.console import check_tables, console
 from sim.console.plain_text import json_text, one_line, visible
 from sim.console.run_progress import Live
 from sim.data.fetch import fetch as fetch_data
-from sim.experiments import commands, reproduce_command
 from sim.folder.folder import read_run
 from sim.folder.naming import resolve
-from sim.guarding import ABORTED, DONE, UNVERIFIED, fail, fail_scheme, guarded
-from sim.report import command as reporting
 from sim.run import manual_start
 from sim.run import run as running
 from sim.run.config import RunConfig, parse_assignments, parse_packing, parse_range, read_config
 from sim.run.plan import Plan
-from sim.trusting import NamedScheme, TrustScheme, reads_a_run
 from sim.views import replay as replaying
 from sim.views import verify as verifying
 from sim.views import viewing
@@ -377,12 +377,12 @@ app.command(epilog="Example: keyhole recommend runs/first user:3 --top 5")(
     guarded(reads_a_run(recommend_command.recommend))
 )
 app.command(epilog="Example: keyhole report runs/first --out first.html")(guarded(reads_a_run(reporting.report)))
-app.command(epilog="Example: keyhole bench inprocess --json")(guarded(commands.bench))
+app.command(epilog="Example: keyhole bench inprocess --json")(guarded(experiments_command.bench))
 app.command(epilog="Example: keyhole evaluate --schemes masked --epsilon 1,8 --data demo --iterations 20")(
-    guarded(commands.evaluate)
+    guarded(experiments_command.evaluate)
 )
 app.command(epilog="Example: keyhole compare --data ml-100k --schemes trusted,masked --seeds 3 --out compared.csv")(
-    guarded(commands.compare)
+    guarded(experiments_command.compare)
 )
 app.command(epilog="Example: keyhole reproduce all --quick")(guarded(reproduce_command.reproduce))
 for _command, _example in (

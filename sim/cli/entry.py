@@ -11,7 +11,7 @@ INTERRUPTED = 5
 def main() -> None:
     os.environ["PYTHONSAFEPATH"] = "1"  # no Python that is started from here looks into the current folder first
     try:
-        from sim.cli import main as command
+        from sim.cli.app import main as command
     except KeyboardInterrupt:
         print("keyhole: Interrupted.", file=sys.stderr)
         raise SystemExit(INTERRUPTED) from None
