@@ -402,7 +402,7 @@ GUARDS = [
     *OF_FOLDERS,
     Guard(
         "audit: rows that follow a rating and no noise are bare",
-        "sim/audit/data_pair.py",
+        "sim/audit/accounting/data_pair.py",
         "        still &= ~_rows_apart(one, fresh)\n",
         "        still[:] = False\n",
         "tests/test_data_pair.py",
@@ -416,7 +416,7 @@ GUARDS = [
     ),
     Guard(
         "audit: noise that is lost in rounding is not missing",
-        "sim/audit/data_pair.py",
+        "sim/audit/accounting/data_pair.py",
         "STRENGTHS = (1.0, 1e2, 1e4)",
         "STRENGTHS = (1.0,)",
         "tests/test_data_pair.py -k accused",

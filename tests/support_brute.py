@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from sim.audit.algebra.arena import NOISE, UNIFORM, VALUE
+from sim.audit.algebra.linear_forms import NOISE, UNIFORM, VALUE
 from sim.audit.algebra.omega import OMEGA
-from sim.audit.algebra.rerun import Hearing
+from sim.audit.algebra.symbolic_run import Hearing
 
 Row = dict[object, int]  # symbol -> coefficient
 

@@ -11,8 +11,8 @@ from support_brute import Brute
 
 from sim.audit.algebra.grade import grade
 from sim.audit.algebra.knowledge import Library
-from sim.audit.algebra.rerun import Rerun
 from sim.audit.algebra.solve import findings, library_of, solve
+from sim.audit.algebra.symbolic_run import Rerun
 
 # item 0: all five; 1: three; 2: two; 3: one rater; 4: two, one of them also on 2
 RATINGS = [

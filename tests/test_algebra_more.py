@@ -24,8 +24,8 @@ from sim.audit.algebra.eliminate import left_kernel
 from sim.audit.algebra.grade import grade
 from sim.audit.algebra.knowledge import Library
 from sim.audit.algebra.omega import LONGEST, OMEGA, in_reals
-from sim.audit.algebra.rerun import Rerun
 from sim.audit.algebra.solve import findings, solve
+from sim.audit.algebra.symbolic_run import Rerun
 from sim.drivers.inprocess import InProcess
 from sim.run.config import RunConfig
 from sim.views.evidence import Case, open_case

@@ -18,14 +18,14 @@ from protocol.party.role import user_name
 from sim.api import run
 from sim.audit import truth
 from sim.audit.attacks import attack
+from sim.audit.attacks.coalition_views import Scene, Truth
 from sim.audit.attacks.difference import TwoUploads, recover, round_to
 from sim.audit.attacks.inference import ceiling, targets
 from sim.audit.attacks.posterior import Rows, posterior
-from sim.audit.attacks.scene import Scene, Truth
-from sim.audit.attacks.scoring import clopper_pearson, score
 from sim.audit.attacks.support import auc, cross_validated
 from sim.audit.attacks.unmasking import unmasked
 from sim.audit.exhibits import Exhibits
+from sim.audit.scoring import clopper_pearson, score
 from sim.views.evidence import open_case
 
 BOTH = ("recommender", "third_party")

@@ -9,11 +9,11 @@ from support_audit import isolating_users
 from protocol.party.role import user_name
 from sim.api import run
 from sim.audit.attacks import attack
+from sim.audit.attacks.coalition_views import Scene, Truth
 from sim.audit.attacks.difference import round_to
-from sim.audit.attacks.guessing import attack_difference, readings, recovered
+from sim.audit.attacks.difference_guesses import attack_difference, readings, recovered
 from sim.audit.attacks.inference import attack_inference
 from sim.audit.attacks.isolating import attack_by_users, attack_with_recommender
-from sim.audit.attacks.scene import Scene, Truth
 from sim.audit.attacks.single import attack_single
 from sim.audit.attacks.support import attack_support
 from sim.audit.attacks.unmasking import attack_together

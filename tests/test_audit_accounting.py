@@ -17,9 +17,9 @@ from protocol.params import make_params
 from protocol.schemes.composition import envelope_mu, gaussian_epsilon, inverse_envelope_sums
 from protocol.schemes.factorization.masked import MaskedRecommender
 from protocol.wire.messages import MaskedGradient
-from sim.audit.account_ledger import Ledger, random_directions
-from sim.audit.account_releases import Reading, Release
-from sim.audit.accounting import account
+from sim.audit.accounting.account import account
+from sim.audit.accounting.envelope_sums import Ledger, random_directions
+from sim.audit.accounting.releases import Reading, Release
 from sim.audit.findings import verdict
 from sim.console.plain_text import jsonable
 from sim.data.ratings import find

@@ -14,8 +14,8 @@ from protocol.schemes.factorization.direct import Direct, DirectUser
 from protocol.schemes.factorization.dynamic import Dynamic, DynamicUser
 from protocol.schemes.factorization.masked import Masked, MaskedRecommender, MaskedUser
 from protocol.schemes.factorization.trusted import Trusted, TrustedRecommender
-from sim.audit.account_noise import Cell, NoiseTest
-from sim.audit.accounting import account
+from sim.audit.accounting.account import account
+from sim.audit.accounting.noise_test import Cell, NoiseTest
 from sim.audit.findings import verdict
 
 # ---- planted faults: schemes of one's own

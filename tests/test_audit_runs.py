@@ -12,10 +12,10 @@ from typer.testing import CliRunner
 
 from protocol.party.view import Broken
 from sim.api import audit, run
-from sim.audit.attacks.guessing import ceiling
-from sim.audit.attacks.scoring import Score, score
+from sim.audit.attacks.difference_guesses import ceiling
 from sim.audit.audit import FALSE_ALARMS
 from sim.audit.findings import QUESTIONS
+from sim.audit.scoring import Score, score
 from sim.cli.app import app
 from sim.console.plain_text import jsonable
 

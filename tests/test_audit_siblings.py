@@ -25,15 +25,16 @@ from protocol.schemes.covariance.hybrid import Hybrid, PerturbingUser
 from protocol.wire.messages import PerturbedRatings, RandomizedLevels
 from sim.api import audit, run
 from sim.audit import audit as audit_module
-from sim.audit import brief, statistics
-from sim.audit.account_covariance import composition
-from sim.audit.accounting import account
+from sim.audit import brief
+from sim.audit.accounting.account import account
+from sim.audit.accounting.covariance_account import composition
+from sim.audit.accounting.neighbours import sensitivity
 from sim.audit.algebra.solve import findings, solve
 from sim.audit.attacks import attack
-from sim.audit.attacks.channels import LaplaceEntries, ResponseEntries, UniformNoise
-from sim.audit.attacks.perturbed import fresh_submissions
+from sim.audit.attacks.randomized.channels import LaplaceEntries, ResponseEntries, UniformNoise
+from sim.audit.attacks.randomized.perturbed import fresh_submissions
 from sim.audit.findings import QUESTIONS
-from sim.audit.sensitivity import sensitivity
+from sim.audit.uniformity import uniformity
 from sim.console.audit_tables import show_audit
 from sim.console.plain_text import jsonable
 from sim.data.ratings import find, load
@@ -292,7 +293,7 @@ def test_users_that_add_no_share_of_the_noise_are_found(tmp_path):
 
 def test_users_that_send_no_mask_are_found(tmp_path):
     case = ran(tmp_path, f"{HERE}:Naked", epsilon=1.0, options={"items": 12}, views="full")
-    _, found = statistics.uniformity(case)
+    _, found = uniformity.uniformity(case)
     assert ("mask-uniformity", "break") in severities(found)
     assert ("unmasking", "break") in {(one.id, one.severity) for one in findings(case, solve(case))}
 

@@ -12,8 +12,8 @@ from protocol.arithmetic.tape import Tape
 from protocol.party.role import RECOMMENDER, Send
 from protocol.schemes.factorization.trusted import Trusted, TrustedRecommender, fresh_item_factors
 from protocol.wire.messages import Publication
+from sim.audit.accounting.data_pair import FreshNoise, choose_flip, compare, data_pair
 from sim.audit.audit import audit
-from sim.audit.data_pair import FreshNoise, choose_flip, compare, data_pair
 from sim.audit.exhibits import Exhibits
 
 OLD = "support_broken:TellsProfiles"

@@ -16,13 +16,14 @@ from protocol.errors import BadInput
 from protocol.schemes import Shape, find_scheme
 from protocol.schemes.factorization.masked import Masked
 from sim.api import run
-from sim.audit import canary, empirical_repeat
-from sim.audit.canary import Play, Stage, make_problem
-from sim.audit.empirical import CONFIDENCE, MEASURABLE, arms_of, findings_of, measure, measure_arms
-from sim.audit.empirical_arms import PUBLICATION, RELEASE, SUMS
-from sim.audit.empirical_bound import lower_bound
-from sim.audit.empirical_repeat import play_chunk, play_once, repeat
-from sim.audit.empirical_statistics import centred_sums, gradients
+from sim.audit.canary import canary
+from sim.audit.canary import repeat as empirical_repeat
+from sim.audit.canary.adversary_statistics import centred_sums, gradients
+from sim.audit.canary.arms import PUBLICATION, RELEASE, SUMS
+from sim.audit.canary.canary import Play, Stage, make_problem
+from sim.audit.canary.empirical import CONFIDENCE, MEASURABLE, arms_of, findings_of, measure, measure_arms
+from sim.audit.canary.epsilon_bound import lower_bound
+from sim.audit.canary.repeat import play_chunk, play_once, repeat
 from sim.audit.findings import verdict
 from sim.console.plain_text import jsonable
 from sim.views.evidence import open_case

@@ -10,10 +10,10 @@ from scipy import stats
 from support_audit import load_scheme
 
 from protocol.schemes import find_scheme
-from sim.audit import empirical_repeat
-from sim.audit.empirical_arms import SUMS
-from sim.audit.empirical_batch import STILL, can_batch
-from sim.audit.empirical_repeat import play_chunk
+from sim.audit.canary import repeat
+from sim.audit.canary.arms import SUMS
+from sim.audit.canary.batch import STILL, can_batch
+from sim.audit.canary.repeat import play_chunk
 
 ARMS = {arm.name: arm for arm in SUMS}
 COUNT, SEED, OTHER = 400, bytes(32), bytes([1] * 32)
@@ -26,7 +26,7 @@ def test_every_statistic_has_the_law_that_runs_of_their_own_have(monkeypatch, sc
     problem = arm.problem(find_scheme(scheme), 1.0, None)
     assert can_batch(problem)
     together = play_chunk(problem, SEED, 0, COUNT)
-    monkeypatch.setattr(empirical_repeat, "can_batch", lambda problem: False)
+    monkeypatch.setattr(repeat, "can_batch", lambda problem: False)
     apart = play_chunk(problem, OTHER, 0, COUNT)
     assert np.array_equal(together.greatest, apart.greatest)
     assert (together.receiver, together.masked) == (apart.receiver, apart.masked)

@@ -23,12 +23,12 @@ from protocol.schemes.covariance.covariance_masked_roles import MaskedCovariance
 from protocol.schemes.covariance.hybrid import Hybrid
 from protocol.schemes.covariance.model import model_of
 from protocol.wire.messages import MaskedPart, PerturbedRatings, RandomizedLevels
-from sim.audit.empirical import findings_of, measure
-from sim.audit.empirical_bound import gaussian_attainable, gaussian_bound
-from sim.audit.empirical_entries import Received, log_ratio, receive, vectors_of
-from sim.audit.empirical_rows import make_row
-from sim.audit.empirical_siblings import BUDGETS, EACH_ONE, Asked, Named, measure_sibling, of_entry, of_parts
-from sim.audit.empirical_totals import neighbours_of, play_chunk
+from sim.audit.canary.bound_rows import make_row
+from sim.audit.canary.canary_sums import neighbours_of, play_chunk
+from sim.audit.canary.empirical import findings_of, measure
+from sim.audit.canary.epsilon_bound import gaussian_attainable, gaussian_bound
+from sim.audit.canary.randomized_entries import Received, log_ratio, receive, vectors_of
+from sim.audit.canary.sibling_arms import BUDGETS, EACH_ONE, Asked, Named, measure_sibling, of_entry, of_parts
 from sim.audit.findings import verdict
 from sim.console.plain_text import jsonable
 

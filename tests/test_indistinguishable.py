@@ -10,10 +10,10 @@ from scipy import stats
 
 from protocol.arithmetic.ring import Ring
 from sim.api import run
-from sim.audit import guessing
 from sim.audit.exhibits import Exhibits
-from sim.audit.guessing import Curve, Pairs
-from sim.audit.indistinguishable import compare, recommender_glimpse, truth_of
+from sim.audit.uniformity import classifier
+from sim.audit.uniformity.classifier import Curve, Pairs
+from sim.audit.uniformity.indistinguishable import compare, recommender_glimpse, truth_of
 from sim.data.ratings import find
 from sim.views.evidence import open_case
 
@@ -129,13 +129,13 @@ def drawn_pairs(rng: np.random.Generator, users: int, items: int) -> Pairs:
 @pytest.mark.parametrize("whole", [True, False], ids=["one secret per user", "one secret per pair"])
 def test_uniform_words_are_said_to_help_as_often_as_the_level_says(monkeypatch, whole):
     """At 5 %, 100 times with 12 users: Clopper–Pearson of 99.9 % holds it. (The users' bootstrap alone does not.)"""
-    monkeypatch.setattr(guessing, "RESAMPLES", 2)
-    monkeypatch.setattr(guessing, "SIMULATIONS", 12)
+    monkeypatch.setattr(classifier, "RESAMPLES", 2)
+    monkeypatch.setattr(classifier, "SIMULATIONS", 12)
     rng, alarms = np.random.default_rng(3), 0
     for _ in range(100):
         pairs = drawn_pairs(rng, users=12, items=8)
         secret = (rng.permutation(12) < 6)[pairs.user] if whole else rng.random(len(pairs.user)) < 0.5
-        alarms += guessing.compare(Ring(32), pairs, secret, 0.05, rng)["helps"]
+        alarms += classifier.compare(Ring(32), pairs, secret, 0.05, rng)["helps"]
     interval = stats.binomtest(alarms, 100).proportion_ci(0.999)
     assert interval.low <= 0.05 <= interval.high
 
@@ -148,7 +148,7 @@ def test_a_gain_of_the_stated_size_is_found():
     bare = rng.random(len(secret)) < 1 / 3
     signed = np.where(secret, 1, -1) * rng.integers(1, 1 << 16, len(secret))
     pairs.rounds[0][bare, 0] = signed[bare].astype(np.int64).astype(np.uint32)
-    row = guessing.compare(Ring(32), pairs, secret, 0.001, rng)
+    row = classifier.compare(Ring(32), pairs, secret, 0.001, rng)
     assert row["helps"] and row["gain"] > row["smallest_gain"] > 0 and row["gain_95"][0] > 0
 
 

@@ -11,8 +11,9 @@ from support_audit import audited
 
 from protocol.party.view import Broken
 from sim.audit import audit as auditing
-from sim.audit import canary_cache, empirical, kept
+from sim.audit import kept_answers
 from sim.audit.audit import audit
+from sim.audit.canary import canary_cache, empirical
 from sim.console.plain_text import jsonable
 from sim.data.ratings import cache_folder
 from sim.folder import sealed
@@ -144,15 +145,15 @@ def test_a_forged_answer_is_not_believed(run):
     true = held["published_claim"]["status"]
     held["accounting"]["one_release"]["even"]["worst"] = 0.5
     (run / "audit.json").write_text(json.dumps(held))
-    assert kept.kept_document(run) is None
+    assert kept_answers.kept_document(run) is None
     assert audit(run, only=["accounting"])["published_claim"]["status"] == true == "refuted"
 
 
 def test_another_account_s_answer_is_not_believed(run, tmp_path, monkeypatch):
     audit(run, only=["accounting"])
-    assert kept.kept_document(run) is not None
+    assert kept_answers.kept_document(run) is not None
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "other"))
-    assert kept.kept_document(run) is None
+    assert kept_answers.kept_document(run) is None
     asked = questions(monkeypatch)
     audit(run, only=["accounting"])
     assert asked == ["accounting"]
@@ -168,7 +169,7 @@ def test_a_link_out_of_the_folder_is_not_followed(run, tmp_path):
     audit(run, only=["inventory"])
     (run / "audit.json").rename(tmp_path / "elsewhere.json")
     (run / "audit.json").symlink_to(tmp_path / "elsewhere.json")
-    assert kept.kept_document(run) is None
+    assert kept_answers.kept_document(run) is None
 
 
 def test_a_changed_view_is_read_again_wherever_it_was_changed(run):
@@ -184,13 +185,13 @@ def test_a_changed_view_is_read_again_wherever_it_was_changed(run):
 def test_other_code_asks_again(run, monkeypatch):
     audit(run, only=["inventory"])
     monkeypatch.setattr(sealed, "code_version", lambda: "another")
-    assert kept.kept_document(run) is None
+    assert kept_answers.kept_document(run) is None
     assert audit(run, only=["inventory"])["reused"] == []
 
 
 def test_the_kept_document_is_the_one_that_was_printed(run):
     document = audit(run, only=QUICK)
-    held = kept.kept_document(run)
+    held = kept_answers.kept_document(run)
     assert plain(held) == {name: value for name, value in plain(document).items() if name != "part"}
 
 
@@ -206,7 +207,7 @@ def test_a_folder_that_cannot_be_written_is_audited_all_the_same(run, monkeypatc
 def test_a_key_that_others_can_read_is_no_secret(run):
     audit(run, only=["inventory"])
     (cache_folder() / sealed.KEY).chmod(0o644)
-    assert kept.kept_document(run) is None
+    assert kept_answers.kept_document(run) is None
 
 
 # --- the canary ------------------------------------------------------------------------------------------------------

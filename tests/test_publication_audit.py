@@ -13,16 +13,16 @@ from protocol.arithmetic.factors import item_gradients, prediction_errors, step_
 from protocol.party.role import RECOMMENDER
 from protocol.wire.messages import Publication
 from sim.audit import inventory
-from sim.audit.account_releases import Reading
-from sim.audit.account_user import to_a_user
-from sim.audit.accounting import account
+from sim.audit.accounting.account import account
+from sim.audit.accounting.releases import Reading
+from sim.audit.accounting.to_a_user import to_a_user
 from sim.audit.algebra.grade import grade
 from sim.audit.algebra.knowledge import Library
-from sim.audit.algebra.rerun import Rerun
 from sim.audit.algebra.solve import findings, row, solve
-from sim.audit.attacks.run import attack
+from sim.audit.algebra.symbolic_run import Rerun
+from sim.audit.attacks.attack import attack
 from sim.audit.audit import audit
-from sim.audit.empirical import measure
+from sim.audit.canary.empirical import measure
 from sim.audit.exhibits import Exhibits
 from sim.console.audit_tables import show_audit
 

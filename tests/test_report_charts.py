@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from protocol.schemes import SCHEMES
-from sim.audit.accounting import account
+from sim.audit.accounting.account import account
 from sim.bandwidth.traffic import by_kind
 from sim.console.console import size
 from sim.console.plain_text import jsonable

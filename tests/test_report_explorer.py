@@ -13,7 +13,7 @@ from support_audit import audited, made
 from protocol.schemes import SCHEMES
 from protocol.schemes.base import LEVELS
 from sim.api import audit
-from sim.audit.about import about_user
+from sim.audit.victims import about_user
 from sim.console.plain_text import jsonable
 from sim.folder.folder import read_summary
 from sim.folder.naming import Names, read_names

@@ -18,9 +18,9 @@ from protocol.schemes.factorization.trusted import (
     objective_noise,
     train,
 )
-from sim.audit.account_trusted import NoiseMap, read_publication
+from sim.audit.accounting.neighbours import flipped, moving_losses, reacting_changes, sensitivity, spread
+from sim.audit.accounting.trusted_noise import NoiseMap, read_publication
 from sim.audit.exhibits import Exhibits
-from sim.audit.sensitivity import flipped, moving_losses, reacting_changes, sensitivity, spread
 from sim.data.ratings import find
 
 # ---- small things

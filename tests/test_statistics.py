@@ -8,8 +8,17 @@ from scipy import stats
 
 from protocol.arithmetic.ring import Ring
 from sim.api import run
-from sim.audit import statistics
-from sim.audit.statistics import LEVEL, Sample, Tally, checks_of, holm, smallest_bias, smallest_fraction, uniformity
+from sim.audit.uniformity import uniformity as statistics
+from sim.audit.uniformity.uniformity import (
+    LEVEL,
+    Sample,
+    Tally,
+    checks_of,
+    holm,
+    smallest_bias,
+    smallest_fraction,
+    uniformity,
+)
 from sim.data.ratings import find
 from sim.views.evidence import open_case
 

@@ -16,27 +16,21 @@ from protocol.party.view import Broken
 from protocol.schemes import SCHEMES
 from protocol.schemes.collection.collecting import CollectingParams
 from protocol.wire.messages import MaskedPart
-from sim.audit import (
-    account_noise,
-    accounting,
-    data_pair,
-    empirical,
-    indistinguishable,
-    inventory,
-    sensitivity,
-    statistics,
-)
 from sim.audit import coalitions as choosing
-from sim.audit.about import about_user, known_of_users, name_victims
+from sim.audit import inventory, scoring
+from sim.audit.accounting import account, data_pair, neighbours, noise_test
 from sim.audit.algebra import solve as algebra
-from sim.audit.attacks import attack, scoring
-from sim.audit.canary_cache import cached_canary
+from sim.audit.attacks import attack
+from sim.audit.canary import empirical
+from sim.audit.canary.canary_cache import cached_canary
 from sim.audit.claim import published_claim
 from sim.audit.exhibits import Exhibits
 from sim.audit.findings import QUESTIONS, Finding, verdict
-from sim.audit.kept import Kept, key_of, load, save
+from sim.audit.kept_answers import Kept, key_of, load, save
 from sim.audit.undecoded import audit_undecoded
+from sim.audit.uniformity import indistinguishable, uniformity
 from sim.audit.verdict import verdict_rows
+from sim.audit.victims import about_user, known_of_users, name_victims
 from sim.console.progress import Tell
 from sim.folder.folder import read_summary
 from sim.folder.naming import Names, read_names
@@ -51,9 +45,9 @@ MOST_NUMBERS = 2_000_000  # in whole vectors that the algebra follows: a minute 
 # how likely a correct run is called beyond its claims, at most: exact answers never err, each test has a level
 FALSE_ALARMS = {
     "attacks": scoring.LEVEL,
-    "accounting": 2 * account_noise.FALSE_ALARM,  # the noise of sums, and what users do to their ratings
+    "accounting": 2 * noise_test.FALSE_ALARM,  # the noise of sums, and what users do to their ratings
     "empirical": 1 - empirical.CONFIDENCE,
-    "statistics": statistics.LEVEL + indistinguishable.LEVEL,
+    "statistics": uniformity.LEVEL + indistinguishable.LEVEL,
 }
 
 OnQuestion = Callable[[str], None]
@@ -333,8 +327,8 @@ def _ask_attacks(docket: Docket) -> Any:
 
 
 def _ask_accounting(docket: Docket) -> Any:
-    document = docket.add(accounting.account(docket.case))
-    moved = docket.add(sensitivity.sensitivity(docket.case, FLIPS_IN_PASSING if docket.part else None))
+    document = docket.add(account.account(docket.case))
+    moved = docket.add(neighbours.sensitivity(docket.case, FLIPS_IN_PASSING if docket.part else None))
     if "composed" not in document and not moved:
         docket.kept.idle["accounting"] = str(document.get("method", "Nothing is claimed."))
     pair = None if docket.part else docket.add(data_pair.data_pair(docket.case))
@@ -349,7 +343,7 @@ def _ask_empirical(docket: Docket) -> Any:
 
 
 def _ask_statistics(docket: Docket) -> Any:
-    uniform = docket.add(statistics.uniformity(docket.case))
+    uniform = docket.add(uniformity.uniformity(docket.case))
     compared = docket.add(indistinguishable.compare(docket.case))
     if not uniform["tests"] and not compared["comparisons"]:
         docket.kept.idle["statistics"] = " ".join(dict.fromkeys([*uniform["notes"], *compared["notes"]]))

@@ -7,7 +7,7 @@ from typing import Any
 
 from protocol.errors import BadInput
 from protocol.party.view import Broken
-from sim.audit.attacks.run import guess_ratings
+from sim.audit.attacks.attack import guess_ratings
 from sim.audit.audit import audit, numbers_of
 from sim.audit.verdict import FEW
 from sim.views.evidence import Case, open_case

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from protocol.party.role import UserInput, user_index
-from sim.audit.attacks.stories import Contribution, UserStory, user_story
+from sim.audit.attacks.recomputed import Contribution, UserStory, user_story
 from sim.audit.exhibits import Exhibits
 from sim.views.evidence import Case
 

@@ -9,7 +9,7 @@ import difflib
 
 from protocol.errors import BadInput
 from sim.console.glossary_findings import FINDINGS
-from sim.term import Term
+from sim.console.term import Term
 
 __all__ = ["BASICS", "FINDINGS", "TERMS", "Term", "find_term"]
 

@@ -5,7 +5,7 @@ The order is that of a reader: leaks of messages, then of noise, of sums, of upl
 
 from __future__ import annotations
 
-from sim.term import Term
+from sim.console.term import Term
 
 _FINDINGS = (
     Term(

@@ -22,9 +22,9 @@ from protocol.schemes.composition import (
     tight_laplace,
 )
 from protocol.schemes.factorization.masked import MaskedRecommender
-from sim.audit.account_ledger import Ledger
-from sim.audit.account_releases import Reading
-from sim.audit.accounting import seeded
+from sim.audit.accounting.account import seeded
+from sim.audit.accounting.envelope_sums import Ledger
+from sim.audit.accounting.releases import Reading
 from sim.report.material import Material
 from sim.run.plan import make_plan
 from sim.views.evidence import Case

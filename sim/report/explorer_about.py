@@ -10,7 +10,7 @@ from typing import Any
 from markupsafe import Markup
 
 from protocol.party.role import user_name
-from sim.audit.about import EXACT, MEMBER, NOISY, NOTHING, SUMS, about_user
+from sim.audit.victims import EXACT, MEMBER, NOISY, NOTHING, SUMS, about_user
 from sim.console.audit_tables import name_of
 from sim.console.plain_text import one_line
 from sim.folder.naming import Names, read_names

@@ -6,8 +6,8 @@ import time
 from dataclasses import fields
 from typing import Any
 
-from sim.audit.attacks.run import attack_by
-from sim.audit.attacks.scene import Scene, Truth, iterations_attacked
+from sim.audit.attacks.attack import attack_by
+from sim.audit.attacks.coalition_views import Scene, Truth, iterations_attacked
 from sim.audit.coalitions import Coalition
 from sim.audit.findings import Finding
 from sim.report.explorer_sets import Answered

@@ -18,14 +18,14 @@ import numpy as np
 from protocol.party.role import user_index
 from protocol.schemes.base import LEVELS
 from sim.audit import truth
-from sim.audit.about import known_of_users
-from sim.audit.algebra.arena import VALUE
 from sim.audit.algebra.knowledge import Library
+from sim.audit.algebra.linear_forms import VALUE
 from sim.audit.algebra.solve import findings, library_of, row, solve_one
-from sim.audit.attacks.scoring import counted
 from sim.audit.coalitions import COLLUDERS, Coalition, ordered, worst_users
 from sim.audit.findings import Finding
+from sim.audit.scoring import counted
 from sim.audit.verdict import verdict_rows
+from sim.audit.victims import known_of_users
 from sim.folder.naming import read_names
 from sim.views.evidence import Case
 

@@ -14,7 +14,7 @@ from sim.audit.audit import REPETITIONS, WITHOUT_USERS, OnQuestion
 from sim.audit.audit import audit as ask
 from sim.audit.claim import unknown
 from sim.audit.findings import QUESTIONS
-from sim.audit.kept import kept_document
+from sim.audit.kept_answers import kept_document
 from sim.bandwidth import bandwidth as measuring
 from sim.bandwidth.byte_records import read_iterations
 from sim.console.plain_text import jsonable

@@ -8,7 +8,7 @@ from typing import Any
 
 from protocol.party.role import user_index, user_name
 from protocol.schemes.base import LEVELS
-from sim.audit.attacks.scoring import counted
+from sim.audit.scoring import counted
 from sim.audit.verdict import permitted, saw
 from sim.console.audit_tables import in_short, name_of
 from sim.console.first_screen import chosen, known_words

@@ -14,7 +14,7 @@ from protocol.party.role import RECOMMENDER, UserInput
 from protocol.schemes.collection.collecting import CollectingParams
 from protocol.schemes.factorization.masked import Masked
 from protocol.wire.messages import Message
-from sim.audit.attacks.stories import RecommenderStory
+from sim.audit.attacks.recomputed import RecommenderStory
 from sim.audit.exhibits import Exhibits, Seen
 from sim.report import chart
 from sim.report.material import Material

@@ -22,7 +22,7 @@ from protocol.party.view import CutOff
 from protocol.wire.codec import field_kinds
 from protocol.wire.messages import Message
 from sim.audit.exhibits import Exhibits, Seen
-from sim.audit.rerun import inputs_of
+from sim.audit.role_rerun import inputs_of
 from sim.views.evidence import Case
 
 Floats = npt.NDArray[np.float64]

@@ -14,10 +14,10 @@ from scipy.sparse import csr_array, vstack
 from scipy.sparse.csgraph import connected_components
 
 from protocol.schemes.base import LEVELS
-from sim.audit.algebra.arena import NOISE, UNIFORM, VALUE
 from sim.audit.algebra.eliminate import clear_with, left_kernel, rows_of
 from sim.audit.algebra.knowledge import LOW, Library, Mask, Table, as_pairs, count_owners
-from sim.audit.algebra.noise import least_noise
+from sim.audit.algebra.linear_forms import NOISE, UNIFORM, VALUE
+from sim.audit.algebra.noise_left import least_noise
 
 MOST_ENTANGLED = 400  # rows with shared symbols for which the last question is asked, user by user
 

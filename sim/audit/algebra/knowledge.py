@@ -21,10 +21,10 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array, vstack
 
-from sim.audit.algebra.arena import NOISE, SUM, UNIFORM, VALUE, Forms, Nodes
 from sim.audit.algebra.eliminate import reduce
+from sim.audit.algebra.linear_forms import NOISE, SUM, UNIFORM, VALUE, Forms, Nodes
 from sim.audit.algebra.omega import powers
-from sim.audit.algebra.rerun import Hearing
+from sim.audit.algebra.symbolic_run import Hearing
 
 LOW = (1 << 32) - 1  # the second of a pair, one more than it is
 MANY = 100_000  # rows among which those that follow from others are looked for first: it saves more than it costs

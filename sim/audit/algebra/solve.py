@@ -14,7 +14,7 @@ from protocol.schemes.base import LEVELS
 from protocol.schemes.covariance.options import HybridParams
 from sim.audit.algebra.grade import Answer, grade
 from sim.audit.algebra.knowledge import Library
-from sim.audit.algebra.rerun import Rerun
+from sim.audit.algebra.symbolic_run import Rerun
 from sim.audit.coalitions import COLLUDERS, Coalition, beyond_single, ordered
 from sim.audit.findings import Finding, Severity
 from sim.console.progress import Tell

@@ -12,7 +12,7 @@ from protocol.arithmetic.reals import Reals
 from protocol.arithmetic.ring import Ids, Label, Ring, everywhere
 from protocol.arithmetic.tape import Name
 from protocol.errors import BadInput
-from sim.audit.algebra.arena import NOISE, VALUE, ZERO, Arena, Nodes
+from sim.audit.algebra.linear_forms import NOISE, VALUE, ZERO, Arena, Nodes
 
 _HOW = "use ring.uniform for what is drawn and FixedPoint.encode or reals.mark with a Label for what is a number"
 

@@ -6,7 +6,7 @@ counts as public, and so is open before: sizes and parameters of the run, and ho
 
 from __future__ import annotations
 
-from sim.audit.attacks import scoring
-from sim.audit.attacks.run import attack
+from sim.audit import scoring
+from sim.audit.attacks.attack import attack
 
 __all__ = ["attack", "scoring"]

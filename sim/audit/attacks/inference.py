@@ -15,12 +15,12 @@ from protocol.party.role import RECOMMENDER, user_name
 from protocol.schemes.factorization.direct import DirectParams
 from protocol.wire.messages import SETUP
 from sim.audit import truth
-from sim.audit.attacks.guessing import ceiling, readings, sampled
+from sim.audit.attacks.coalition_views import Scene
+from sim.audit.attacks.difference_guesses import ceiling, readings, sampled
 from sim.audit.attacks.isolating import Rest, outsiders_of, rests_of_recommender, rests_of_users
 from sim.audit.attacks.posterior import Rows, posterior
-from sim.audit.attacks.scene import Scene
-from sim.audit.attacks.scoring import Score, counted, generator, score
 from sim.audit.findings import Finding, Severity
+from sim.audit.scoring import Score, counted, generator, score
 
 
 class Target(NamedTuple):

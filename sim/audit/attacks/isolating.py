@@ -17,7 +17,7 @@ from protocol.arithmetic.fixedpoint import FixedPoint
 from protocol.arithmetic.ring import RingArray
 from protocol.party.role import user_name
 from protocol.wire.messages import Publication
-from sim.audit.attacks.scene import Scene, row_of, unknown_noise
+from sim.audit.attacks.coalition_views import Scene, row_of, unknown_noise
 from sim.audit.findings import Finding
 
 CLOSE = 0.01  # of the size of what is to be found: then it counts as recovered

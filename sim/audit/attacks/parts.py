@@ -13,9 +13,9 @@ from protocol.party.role import RECOMMENDER, THIRD_PARTY, user_index, user_name
 from protocol.schemes.covariance.covariance_masked import MaskedCovarianceParams
 from protocol.schemes.covariance.round_noise import round_length, scales_for
 from sim.audit import truth
-from sim.audit.attacks.scene import Scene
-from sim.audit.attacks.scoring import counted, generator, score
+from sim.audit.attacks.coalition_views import Scene
 from sim.audit.findings import Finding
+from sim.audit.scoring import counted, generator, score
 
 Floats = npt.NDArray[np.float64]
 

@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from protocol.arithmetic.ring import Ids
 from protocol.party.role import RECOMMENDER, user_index
-from sim.audit.attacks.scene import Scene
+from sim.audit.attacks.coalition_views import Scene
 from sim.audit.findings import Finding
 
 Counts = npt.NDArray[np.int64]

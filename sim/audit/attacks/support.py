@@ -15,9 +15,9 @@ from scipy.stats import rankdata
 
 from protocol.party.role import RECOMMENDER, THIRD_PARTY, user_index
 from protocol.party.view import Broken
-from sim.audit.attacks.scene import Scene
-from sim.audit.attacks.scoring import CONFIDENCE, generator
+from sim.audit.attacks.coalition_views import Scene
 from sim.audit.findings import Finding
+from sim.audit.scoring import CONFIDENCE, generator
 from sim.data.ratings import NAMED, find
 from sim.folder import untrusted
 

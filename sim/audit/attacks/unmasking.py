@@ -12,7 +12,7 @@ from scipy import stats
 from protocol.arithmetic.ring import Ids, RingArray
 from protocol.party.role import RECOMMENDER, THIRD_PARTY, user_index
 from protocol.schemes.factorization.masked_sum import MaskDealer
-from sim.audit.attacks.scene import Scene
+from sim.audit.attacks.coalition_views import Scene
 from sim.audit.findings import Finding
 
 

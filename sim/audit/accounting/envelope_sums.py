@@ -1,0 +1,231 @@
+"""Adds up, release by release, what the envelopes leave of the noise: Σ_t 1/(H_l(t) · share of the variance unknown).
+
+A released sum carries Gaussian noise of variance 2b² H_l(t) s to whoever knows the envelope H, s = Σ 1/floor over its
+k' contributors (1 where all of them were counted on). Who also knows the shares of c contributors is left with the part
+1 − c/k' of it. A change 2Δw of one rating's gradient is then μ-Gaussian-private,
+μ² = Σ_t Σ_l (2Δw_l)² / (2b² H_l(t) s(t) (1 − c/k'(t))).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from protocol.arithmetic.ring import Ids
+from protocol.params import Params
+from protocol.schemes.base import DELTA
+from protocol.schemes.composition import (
+    MOST_ENVELOPE_VALUES,
+    advanced_composition,
+    basic_composition,
+    envelope_mu,
+    gaussian_epsilon,
+    tight_laplace,
+)
+from sim.audit.accounting.releases import Release
+
+COLLUDERS = {"1": 1, "3": 3, "all but one": -1}  # c; −1: k' − 1
+WORST_ITEMS = 20
+QUANTILES = (0.0, 0.25, 0.5, 0.75, 0.99, 1.0)
+
+Floats = npt.NDArray[np.float64]
+Counts = npt.NDArray[np.int64]
+
+
+class Ledger:
+    """The accounted items are those with raters, or a random sample of them where that would be too much work."""
+
+    def __init__(self, params: Params, supports: dict[int, Ids], draw: np.random.Generator) -> None:
+        self.params = params
+        held = np.concatenate(list(supports.values()))
+        self.items = _choose(np.unique(held), params, draw)
+        n, dim = len(self.items), params.dim
+        self.directions = random_directions(draw, n, dim)
+        self.rated = len(np.unique(held))
+        self.raters = np.bincount(held, minlength=params.n_items)
+        self.n_releases = np.zeros(n, np.int64)
+        self.inverse = np.zeros((n, dim))  # Σ_t 1/(H s)
+        self.first = np.zeros((n, dim))  # the same for the item's first release alone
+        self.colluding = {name: np.zeros((n, dim)) for name in COLLUDERS}
+        self.colluding_once = {name: np.zeros((n, dim)) for name in COLLUDERS}  # first release with an honest one left
+        self._single: list[tuple[Counts, Counts, Floats]] = []  # per iteration: place, k', mean over l of 1/(H s)
+        # ratings, user after user: only the sums that a user contributed to tell of its ratings
+        self._users = list(supports)
+        self._start = dict(zip(supports, np.cumsum([0, *map(len, supports.values())]).tolist(), strict=False))
+        self._supports = supports
+        self._held = held
+        self.rating_releases = np.zeros(len(held), np.int64)
+        self.rating_inverse = np.zeros(len(held))  # even direction
+        self.sums = 0
+        self.single_sums = 0
+        self.iterations = 0
+        self._contributors: list[Counts] = []
+
+    def pick(self, release: Release) -> tuple[npt.NDArray[np.bool_], Counts]:
+        """(which rows of the release are accounted, and their places in `items`)."""
+        places = np.searchsorted(self.items, release.items)
+        places[places == len(self.items)] = 0
+        mine = self.items[places] == release.items
+        return mine, places[mine]
+
+    def add(self, release: Release, mine: npt.NDArray[np.bool_], places: Counts, envelope: Floats) -> None:
+        """`envelope` has a row for each accounted item of the release."""
+        k = release.contributors[mine]
+        inverse = 1 / (envelope * release.strength[mine][:, None])
+        new = self.n_releases[places] == 0
+        self.first[places[new]] = inverse[new]
+        self.inverse[places] += inverse
+        self.n_releases[places] += 1
+        for name, c in COLLUDERS.items():
+            known = k - 1 if c < 0 else np.full(len(k), c)
+            left = known < k  # else no honest contributor is in this sum
+            rows, more = places[left], inverse[left] * (k / np.maximum(k - known, 1))[left][:, None]
+            fresh = ~self.colluding[name][rows].any(axis=1)
+            self.colluding_once[name][rows[fresh]] = more[fresh]
+            self.colluding[name][rows] += more
+        even = inverse.mean(axis=1)
+        self._single.append((places, k, even))
+        self._add_ratings(release, mine, even)
+        self.sums += len(release.items)
+        self.single_sums += int(np.count_nonzero(release.contributors == 1))
+        self._contributors.append(release.contributors)
+        self.iterations += 1
+
+    def _add_ratings(self, release: Release, mine: npt.NDArray[np.bool_], even: Floats) -> None:
+        by_item, counted = np.zeros(self.params.n_items), np.zeros(self.params.n_items, np.int64)
+        by_item[release.items[mine]], counted[release.items] = even, 1
+        runs = [np.arange(self._start[user], self._start[user] + len(self._supports[user])) for user in release.users]
+        at = np.concatenate([np.zeros(0, np.int64), *runs])
+        self.rating_inverse[at] += by_item[self._held[at]]
+        self.rating_releases[at] += counted[self._held[at]]
+
+    # --- figures ---------------------------------------------------------------------------------------------------
+
+    def epsilon(self, inverse_mean: float) -> float:
+        """ε at δ from Σ_t mean over l of 1/(H s), in the even direction."""
+        return self.epsilon_of_mu(float(self._mu(np.array([[inverse_mean]]))[0]))
+
+    def epsilon_of_mu(self, mu: float) -> float:
+        return gaussian_epsilon(mu, DELTA)
+
+    def _mu(self, inverse: Floats, direction: str | Floats = "even") -> Floats:
+        return envelope_mu(inverse, self.params.noise_scale, self.params.rating_span, direction)
+
+    def directions_of(self, inverse: Floats) -> dict[str, Any]:
+        """Quantiles of ε over the items that were released, for each direction of the change."""
+        there = inverse.any(axis=1)
+        if not there.any():
+            return {}
+        ways: dict[str, str | Floats] = {"even": "even", "random": self.directions[there], "worst": "worst"}
+        return {way: self._spread(self._mu(inverse[there], w), self.items[there]) for way, w in ways.items()}
+
+    def _spread(self, mu: Floats, items: npt.NDArray[np.integer[Any]]) -> dict[str, Any]:
+        """ε grows with μ, so its quantiles are those of μ."""
+        median, p99 = (float(np.quantile(mu, q, method="higher")) for q in (0.5, 0.99))
+        return {
+            "median": self.epsilon_of_mu(median),
+            "p99": self.epsilon_of_mu(p99),
+            "worst": self.epsilon_of_mu(float(mu.max())),
+            "item": int(items[int(mu.argmax())]),
+            "items": len(mu),
+        }
+
+    def any_sum(self) -> dict[str, Any]:
+        """One release, over every sum of the run instead of the first of each item; even direction."""
+        if not self._single:
+            return {}
+        places, even = (np.concatenate([part[at] for part in self._single]) for at in (0, 2))
+        return self._spread(self._mu(even[:, None]), self.items[places.astype(np.int64)])
+
+    def ratings(self) -> dict[str, Any]:
+        """Over the ratings, each through the sums that its user contributed to; even direction."""
+        there = np.flatnonzero(self.rating_inverse)
+        if not len(there):
+            return {}
+        worst = int(there[self.rating_inverse[there].argmax()])
+        user = self._users[int(np.searchsorted(list(self._start.values()), worst, "right")) - 1]
+        figures = self._spread(self._mu(self.rating_inverse[there][:, None]), self._held[there])
+        figures["ratings"] = figures.pop("items")
+        return {**figures, "user": user, "releases": _range(self.rating_releases[there])}
+
+    def composed(self) -> dict[str, Any]:
+        """To a party without the envelopes: of the rating that is in the most sums."""
+        claim, releases = self.params.epsilon, int(self.rating_releases.max(initial=0))
+        if not releases:
+            return {"releases": 0, "basic": 0.0, "advanced": 0.0, "tight": 0.0}
+        return {
+            "releases": releases,
+            "basic": basic_composition(claim, releases),
+            "advanced": advanced_composition(claim, releases, DELTA),
+            "tight": tight_laplace(claim, self.params.dim, releases, DELTA),
+        }
+
+    def contributors(self) -> dict[str, Any]:
+        counts = np.concatenate([np.zeros(0, np.int64), *self._contributors])
+        share = self.single_sums / self.sums if self.sums else None
+        return {**_range(counts), "single": self.single_sums, "single_share": share}
+
+    def colluders(self) -> dict[str, Any]:
+        return {
+            name: {
+                "one_release": self.directions_of(self.colluding_once[name]).get("even"),
+                "all_releases": self.directions_of(self.colluding[name]).get("even"),
+            }
+            for name in COLLUDERS
+        }
+
+    def table(self) -> list[dict[str, Any]]:
+        """The items for which all releases together leave the least; even direction."""
+        order = np.argsort(-self.inverse.mean(axis=1), kind="stable")[:WORST_ITEMS]
+        return [self._row(int(place)) for place in order if self.n_releases[place]]
+
+    def _row(self, place: int) -> dict[str, Any]:
+        k = np.concatenate([counts[places == place] for places, counts, _ in self._single])
+        with_colluders = {
+            name: self.epsilon(float(sums[place].mean())) if sums[place].any() else None
+            for name, sums in self.colluding.items()
+        }
+        return {
+            "item": int(self.items[place]),
+            "raters": int(self.raters[self.items[place]]),
+            "releases": int(self.n_releases[place]),
+            "contributors": {"min": int(k.min()), "median": float(np.median(k))},
+            "one_release": self.epsilon(float(self.first[place].mean())),
+            "all_releases": self.epsilon(float(self.inverse[place].mean())),
+            "colluders": with_colluders,
+        }
+
+    def quantiles(self) -> dict[str, Any]:
+        """Over all accounted items that were released: the columns of the table."""
+        there = self.n_releases > 0
+        if not there.any():
+            return {}
+        columns = {"one_release": self.first[there], "all_releases": self.inverse[there]}
+        columns |= {f"colluders {name}": sums[sums.any(axis=1)] for name, sums in self.colluding.items()}
+        made: dict[str, Any] = {"at": list(QUANTILES)}
+        made["releases"] = np.quantile(self.n_releases[there], QUANTILES, method="higher").tolist()
+        for name, sums in columns.items():
+            means = sums.mean(axis=1)
+            picked = np.quantile(means, QUANTILES, method="higher").tolist() if len(means) else []
+            made[name] = [self.epsilon(value) for value in picked]
+        return made
+
+
+def random_directions(draw: np.random.Generator, rows: int, dim: int) -> Floats:
+    """Uniform on the unit sphere: where a user's factors point as far as nobody knows them."""
+    normal = draw.normal(size=(rows, dim))
+    directions: Floats = normal / np.sqrt(np.einsum("jl,jl->j", normal, normal))[:, None]
+    return directions
+
+
+def _range(counts: Counts) -> dict[str, Any]:
+    if not len(counts):
+        return {"min": None, "median": None, "max": None}
+    return {"min": int(counts.min()), "median": float(np.median(counts)), "max": int(counts.max())}
+
+
+def _choose(rated: Ids, params: Params, draw: np.random.Generator) -> Ids:
+    most = max(1, MOST_ENVELOPE_VALUES // (params.dim * params.iterations))
+    return rated if len(rated) <= most else np.sort(draw.choice(rated, most, replace=False))

@@ -1,0 +1,168 @@
+"""The sums of `covariance` and its kin: what was summed, exactly, and the noisy totals that the publication is made of.
+
+The recommender's role runs once more from its view. What it hands to `averages_of` and `model_of`, which make all that
+is published of noisy totals, is taken down; that the numbers it sent come from there is checked. The exact sums
+follow from the ratings: as the recommender received them, or, where it receives none, as users brought them.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from protocol.party.role import RECOMMENDER, Send, user_index
+from protocol.schemes.covariance import triangle
+from protocol.schemes.covariance.averages import Averages, averages_of
+from protocol.schemes.covariance.hybrid import within_reach
+from protocol.schemes.covariance.model import Model, model_of
+from protocol.schemes.covariance.options import CovarianceParams, HybridParams
+from protocol.schemes.covariance.round_noise import scales_for
+from protocol.schemes.covariance.totals import Book, Floats, first_total, second_total
+from protocol.wire.messages import Message
+from sim.audit import truth
+from sim.audit.accounting.noise_test import LAPLACE_MEDIAN, NORMAL_MEDIAN, NoiseTest
+from sim.audit.exhibits import Exhibits
+from sim.audit.role_rerun import rerun
+from sim.views.evidence import Case
+
+FIELDS = ("averages", "factors", "among", "covariances", "weights")  # of messages that publish numbers of the model
+MOST_COMPARED = 100  # messages of one step
+HANDED = ("GradedRatings", "RatingsHandover", "PerturbedRatings")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Totals:
+    params: CovarianceParams
+    book: Book  # what was summed
+    averages: Averages
+    first: Floats  # noisy, as the publication was made of them
+    second: Floats
+    elsewhere: int  # published numbers, of those compared, that are not of the model that these totals give
+
+    def noise(self) -> tuple[Floats, Floats]:
+        """Of each round: the totals less the exact sums."""
+        exact = first_total(self.params, self.book), second_total(self.params, self.averages, self.book)
+        return self.first - exact[0], self.second - exact[1]
+
+
+def read_totals(case: Case) -> Totals | str:
+    """Or why there are none. Two parts of one audit read them: the latest are kept."""
+    if not (_LATEST and _LATEST[0][0] is case):
+        _LATEST[:] = [(case, _read(case))]
+    return _LATEST[0][1]
+
+
+_LATEST: list[tuple[Case, Totals | str]] = []
+
+
+def _read(case: Case) -> Totals | str:
+    params = case.card.params
+    assert isinstance(params, CovarianceParams)
+    book = _book(case, params)
+    if book is None:
+        return "not every rating that was summed is in a view that was kept (--views full)"
+    sent: list[Message] = []
+    with _taken_down(averages_of, model_of) as calls:
+        for turn in rerun(Exhibits(case, (RECOMMENDER,)), RECOMMENDER):
+            some = turn.effects[:: 1 + len(turn.effects) // MOST_COMPARED]  # a crowd's would fill the memory
+            sent += [effect.message for effect in some if isinstance(effect, Send)]
+    if not calls["averages_of"] or not calls["model_of"]:
+        return "nothing was published, or not by way of averages_of and model_of"
+    (_, first), averages = calls["averages_of"][-1]
+    (_, _, second), model = calls["model_of"][-1]
+    return Totals(params, book, averages, np.array(first), np.array(second), _elsewhere(sent, averages, model))
+
+
+def _book(case: Case, params: CovarianceParams) -> Book | None:
+    handed: dict[int, tuple[Any, Floats]] = {}
+    for seen in Exhibits(case, (RECOMMENDER,)).received(RECOMMENDER, *HANDED):
+        handed[user_index(seen.sender)] = (seen.message.items, _ratings(params, seen.message))
+    if not set(HANDED) & {kind.__name__ for kind in case.card.scheme.messages}:
+        known = truth.all_ratings(case)  # it receives none: they are the users' secret, and the auditor's
+        handed = {user_index(name): (own.items, own.ratings) for name, own in known.items()}
+    if len(handed) < params.n_users:
+        return None
+    return Book.of(handed[user] for user in sorted(handed))
+
+
+def _ratings(params: CovarianceParams, message: Any) -> Floats:
+    if hasattr(message, "grades"):
+        return np.asarray(params.rating_min + params.rating_step * message.grades.astype(np.float64))
+    if isinstance(params, HybridParams):
+        return within_reach(params, message.values.reshape(-1))
+    return np.asarray(message.values, np.float64).reshape(-1)
+
+
+def _elsewhere(sent: list[Message], averages: Averages, model: Model) -> int:
+    matrices = [averages.item_means, model.similarity.covariances, model.similarity.weights, np.zeros(1)]
+    known = np.concatenate([np.unique(part.astype(np.float32)) for part in (*matrices, _factors(model))])
+    different = {id(message): message for message in sent}.values()  # many users are told the same
+    told = [getattr(message, name, None) for message in different for name in FIELDS]
+    numbers = np.concatenate([np.zeros(0, np.float32), *(rows.reshape(-1) for rows in told if rows is not None)])
+    return int(np.count_nonzero(~np.isin(numbers, known)))
+
+
+def _factors(model: Model) -> Floats:
+    return np.zeros(0) if model.factors is None else model.factors
+
+
+Call = tuple[tuple[Any, ...], Any]  # (arguments, result)
+
+
+@contextmanager
+def _taken_down(*functions: Callable[..., Any]) -> Iterator[dict[str, list[Call]]]:
+    """Every call of these functions by whoever has imported them, also by modules that are loaded meanwhile."""
+    calls: dict[str, list[Call]] = {function.__name__: [] for function in functions}
+    noting = [(function, _noting(function, calls[function.__name__])) for function in functions]
+    try:
+        for function, other in noting:
+            _exchange(function.__name__, function, other)
+        yield calls
+    finally:
+        for function, other in noting:
+            _exchange(function.__name__, other, function)
+
+
+def _exchange(name: str, old: Callable[..., Any], new: Callable[..., Any]) -> None:
+    for module in list(sys.modules.values()):
+        if vars(module).get(name) is old:
+            setattr(module, name, new)
+
+
+def _noting(function: Callable[..., Any], calls: list[Call]) -> Callable[..., Any]:
+    def outer(*arguments: Any) -> Any:
+        result = function(*arguments)
+        calls.append((arguments, result))
+        return result
+
+    return outer
+
+
+# --- is the noise there? ---------------------------------------------------------------------------------------------
+
+
+def noise_test(totals: Totals) -> NoiseTest:
+    """|noise| against the median of its law, at every place of both rounds; groups are items, the last is all of them.
+
+    A pair of items counts for the first of them.
+    """
+    params, averages = totals.params, totals.averages
+    test, every = NoiseTest(params.n_items + 1), np.arange(params.n_items)
+    median = NORMAL_MEDIAN if params.gaussian else LAPLACE_MEDIAN
+    scales = scales_for(params, 1), scales_for(params, 2, averages.spread)
+    first, second = (
+        (np.abs(noise) / (median * scale))[:, None] for noise, scale in zip(totals.noise(), scales, strict=True)
+    )
+    test.add("sums and counts of all", np.full(2, params.n_items), first[:2])
+    test.add("item sums", every, first[2 : 2 + params.n_items])
+    test.add("item counts", every, first[2 + params.n_items :])
+    rows = np.repeat(np.arange(params.items), np.arange(params.items, 0, -1))
+    half = triangle.packed_length(params.items)
+    test.add("covariances", averages.covered[rows], second[:half])
+    test.add("weights", averages.covered[rows], second[half:])
+    return test

@@ -1,0 +1,120 @@
+"""What was released, when and by how many: the recommender's role once more, from its own view alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from protocol.arithmetic.factors import Matrix
+from protocol.arithmetic.ring import Ids
+from protocol.arithmetic.tape import derive, exponential
+from protocol.errors import Aborted
+from protocol.party.role import RECOMMENDER, Effects, Role, Send, user_index
+from protocol.schemes.factorization.dynamic_recommender import DynamicRecommender
+from protocol.schemes.factorization.masked import MaskedRecommender
+from protocol.wire.messages import ItemFactors, ItemFactorsInFull, ItemFactorsWithPieces, MaskedTotal, SealedTotal
+from sim.audit.exhibits import Exhibits, Seen
+from sim.audit.role_rerun import inputs_of
+from sim.views.evidence import Case
+
+_OFFERS = (ItemFactors, ItemFactorsInFull, ItemFactorsWithPieces)  # of an iteration; a publication has no floors
+
+Floats = npt.NDArray[np.float64]
+Counts = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Release:
+    """The sums that one iteration released, as the recommender holds them: one entry or row for each item."""
+
+    iteration: int
+    items: Ids
+    users: tuple[int, ...]  # who contributed, to these items or to others
+    contributors: Counts  # k'
+    floors: Counts  # the fewest contributors that the third party was told
+    strength: Floats  # Σ 1/floor over the contributors, as each was told: the variance of the noise is 2b²H times this
+    sums: Matrix  # Σ∇ + η + ρ(t)
+
+
+class Reading:
+    """The role as it goes through its view."""
+
+    def __init__(self, case: Case) -> None:
+        self._exhibits = Exhibits(case, (RECOMMENDER,))
+        card = case.card
+        role = card.scheme.make_role(RECOMMENDER, card.setting, self._exhibits.brought(RECOMMENDER).tape, None)
+        self.role: Role = role
+        self._told: dict[int, Floats] = {}  # 1/floor, as the user was told it for this iteration
+        self._attempts = np.zeros(card.params.n_items, np.int64)  # in which the objective noise was sealed
+
+    def releases(self) -> Iterator[Release]:
+        """In order. A run that aborted has those that it came to."""
+        role = self.role
+        assert isinstance(role, MaskedRecommender)
+        self._note(role.start())
+        try:
+            for given in inputs_of(self._exhibits, RECOMMENDER):
+                if isinstance(given, Seen) and isinstance(given.message, MaskedTotal):
+                    yield self._release(role, given)
+                elif isinstance(given, Seen):
+                    self._note(role.receive(given.sender, given.message))
+                    if isinstance(given.message, SealedTotal):
+                        self._attempts[given.message.items] = given.message.attempt
+                else:
+                    self._note(role.tick(given))
+        except Aborted:
+            return
+
+    def eta_envelopes(self, items: Ids) -> npt.NDArray[np.float32]:
+        """H_j of the constant objective noise."""
+        role = self.role
+        assert isinstance(role, MaskedRecommender)
+        keys = [role.item_keys[item] for item in items]
+        if isinstance(role, DynamicRecommender):
+            pairs = zip(keys, self._attempts[items].tolist(), strict=True)
+            return exponential([derive(key, "eta", attempt) for key, attempt in pairs], role.params.dim, "eta")
+        return exponential(keys, role.params.dim, "eta", 0)
+
+    def _note(self, effects: Effects) -> None:
+        """What the recommender tells users of their floors."""
+        for effect in effects:
+            if isinstance(effect, Send) and isinstance(effect.message, _OFFERS):
+                self._told[user_index(effect.to)] = 1 / effect.message.floors.astype(np.float64)
+
+    def _release(self, role: MaskedRecommender, given: Seen) -> Release:
+        opened, agreed, before = role.opened, role.agreed, role.item_factors
+        assert opened is not None and agreed is not None
+        items, told = given.message.items, {user: self._told[user] for user in agreed}
+        effects = role.receive(given.sender, given.message)
+        contributors, strength = add_by_item(agreed, told, role.params.n_items)
+        made = Release(
+            given.message.iteration,
+            items,
+            tuple(agreed),
+            contributors[items],
+            opened.floors[np.searchsorted(opened.items, items)].astype(np.int64),
+            strength[items],
+            sums_between(role, items, before),
+        )
+        self._note(effects)
+        return made
+
+
+def add_by_item(supports: Mapping[int, Ids], told: Mapping[int, Floats], n_items: int) -> tuple[Counts, Floats]:
+    """(how many, the sum of what each was told), over those who rated an item."""
+    held = np.concatenate([np.zeros(0, np.uint32), *supports.values()])
+    weights = np.concatenate([np.zeros(0), *(told[user] for user in supports)])
+    counts: Counts = np.bincount(held, minlength=n_items).astype(np.int64)
+    sums: Floats = np.bincount(held, weights, minlength=n_items).astype(np.float64)
+    return counts, sums
+
+
+def sums_between(role: MaskedRecommender, items: Ids, before: Matrix) -> Matrix:
+    """The noisy sums that moved v_j(t) to v_j(t+1): (k_j/γ) (v_j(t) (1 − 2γμ) − v_j(t+1))."""
+    params = role.params
+    kept = 1 - 2 * params.learning_rate * params.item_regularisation
+    moved: Matrix = (before[items] * kept - role.item_factors[items]) / params.learning_rate
+    return moved * role.n_raters[items][:, None]

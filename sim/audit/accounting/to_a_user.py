@@ -1,0 +1,76 @@
+"""The accounting to a user, who holds no view but its own: of items that it rated, and of all the others.
+
+Of an item that it rated, a user knows the envelopes (their keys, or in the paper's wire the numbers) and its own share,
+and item factors at two times give it every sum: it stands where the recommender stands together with one contributor.
+
+Of an item that it did not rate, a user is sent v_j(T) alone, a weighted total of all sums over the unknown v_j(0):
+
+    v_j(T) = M^T v_j(0) + Σ_t M^(T−1−t) (γ/k_j) (2 Σ_i u_i r_ij − η_j − ρ_j(t)),   M = I − γ (2 Σ_i u_i u_iᵀ/k_j + 2μ)
+
+η_j is in every sum, as the rating is: another rating moves v_j(T) as another η_j would, by 2Δu_i at most. So for a
+fixed u_i, and as long as no error is clipped, the noise η_j of one release covers the whole run: the claimed ε, once,
+whatever T is; ρ and v_j(0) only add to it. That needs all of η_j in each sum that the rating is in. Where raters who
+share η_j dropped out of sums it is not so, and the releases are composed instead. In `dynamic` three committers make
+η_j, who need not be raters; a committer knows its envelope and its own share.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from protocol.params import Params
+from protocol.schemes.base import DELTA
+from protocol.schemes.factorization.dynamic_recommender import DynamicParams
+from sim.audit.accounting.envelope_sums import Ledger
+
+Floats = npt.NDArray[np.float64]
+
+ALL = "all"
+
+
+def to_a_user(params: Params, document: dict[str, Any], whole: bool) -> dict[str, Any]:
+    """`whole`: in every sum stood the whole of η. `document` has `composed`, and `colluders` if envelopes are known."""
+    tight, colluders = document["composed"]["tight"], document.get("colluders")
+    least = tight if tight is None or not whole else min(tight, params.epsilon)
+    rated = colluders["1"] if colluders else {"one_release": None, "all_releases": tight}
+    found = {
+        "delta": DELTA,
+        "rated": rated,
+        "not_rated": least if params.publish == ALL else 0.0,
+        "published": params.publish,
+    }
+    return {**found, "words": _words(params, bool(colluders), whole)}
+
+
+def to_a_committer(ledger: Ledger, envelopes: Floats, tight: float) -> dict[str, Any] | None:
+    """Of items that a user committed to and did not rate: quantiles over items; `envelopes` are those of η."""
+    params = ledger.params
+    if not isinstance(params, DynamicParams) or params.publish != ALL:
+        return None
+    left = 1 - 1 / params.committers
+    even = ledger.directions_of(np.where(ledger.first > 0, 1 / (envelopes * left), 0.0))["even"]
+    return {**even, **{name: min(even[name], tight) for name in ("median", "p99", "worst")}}
+
+
+def _words(params: Params, envelopes: bool, whole: bool) -> str:
+    rated = (
+        "items that it rated: it knows their envelopes and its own share, and factors at two times give it every sum, "
+        "as to the recommender with one contributor"
+        if envelopes
+        else "items that it rated: factors at two times give it every sum, made of the uploads (an upper bound)"
+    )
+    if params.publish != ALL:
+        return f"{rated}; items that it did not rate: it is sent nothing of them (--publish rated)"
+    how = (
+        "η stands in every sum as the rating does, so for fixed user factors and without clipping it covers the total "
+        "as it covers one release"
+        if whole
+        else "contributors who share η dropped out of sums, so all releases are composed (an upper bound)"
+    )
+    return (
+        f"{rated}; items that it did not rate: of these it is sent v_j(T) alone, a weighted total of all sums over an "
+        f"unknown v_j(0), and without the envelopes: {how}"
+    )

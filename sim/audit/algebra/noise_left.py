@@ -1,0 +1,65 @@
+"""How much noise is left in what a coalition holds: the least, over what it knows of the noise alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_array
+
+from sim.audit.algebra.eliminate import Mask, rows_of
+from sim.audit.algebra.knowledge import Table
+from sim.audit.algebra.linear_forms import NOISE, VALUE
+from sim.audit.algebra.omega import in_reals
+
+MOST_ROWS = 400  # that are improved with what is known of the noise alone
+MOST_NUMBERS = 10_000_000  # of what is known of the noise alone: a dense matrix
+
+Floats = npt.NDArray[np.float64]
+
+
+def least_noise(rows: csr_array, chosen: Mask, table: Table, bits: int) -> dict[str, Any]:
+    """Of the chosen row with the least unknown noise: which kinds remain, and how much of the whole each is, in a
+    combination that has one user's number once."""
+    if not chosen.any():
+        return {}
+    value = table.kind == VALUE
+    bare = np.bincount(rows_of(rows), value[rows.indices], minlength=rows.shape[0]) == 0
+    kept = _noise_of(rows[np.flatnonzero(chosen)], table, bits)
+    least = _least(kept, _noise_of(rows[np.flatnonzero(bare)], table, bits), table)
+    parts, there = least**2 * table.weight, np.flatnonzero(np.abs(least) > 1e-9)
+    words = table.what[there]
+    return {table.words[word]: float(parts[there][words == word].sum()) for word in np.unique(words).tolist()}
+
+
+def _noise_of(rows: csr_array, table: Table, bits: int) -> csr_array:
+    """The real coefficients of noise."""
+    data = np.where(table.kind[rows.indices] == NOISE, in_reals(rows, table.kind == VALUE, bits), 0.0)
+    noise = csr_array((data, rows.indices, rows.indptr), shape=rows.shape)
+    noise.eliminate_zeros()
+    return noise
+
+
+def _least(kept: csr_array, bare: csr_array, table: Table) -> Floats:
+    """The row of the least variance, after taking from it the multiples of `bare` that leave least."""
+    variances = np.bincount(rows_of(kept), kept.data**2 * table.weight[kept.indices], minlength=kept.shape[0])
+    least = int(np.argmin(variances))
+    columns = np.unique(bare.indices)
+    shared = np.zeros(kept.shape[1], np.bool_)
+    shared[columns] = True
+    touched = np.unique(rows_of(kept)[shared[kept.indices]])
+    found: Floats = kept[[least]].toarray()[0]
+    if not len(touched) or bare.shape[0] * len(columns) > MOST_NUMBERS:
+        return found
+    some = touched[np.argsort(variances[touched], kind="stable")[:MOST_ROWS]]
+    inside, known, root = kept[some][:, columns].toarray(), bare[:, columns].toarray(), np.sqrt(table.weight[columns])
+    # min_c |√w (row + c · bare)|²
+    times = np.linalg.lstsq((known * root).T, -(inside * root).T, rcond=None)[0]
+    left = inside + times.T @ known
+    improved = variances[some] + (((left * root) ** 2) - ((inside * root) ** 2)).sum(axis=1)
+    if improved.min() < variances[least]:
+        best = int(np.argmin(improved))
+        found = kept[[some[best]]].toarray()[0]
+        found[columns] = left[best]
+    return found

@@ -1,0 +1,255 @@
+"""Every role once more on linear forms, in the order that the views of a run recorded.
+
+Messages are handed over as objects, so that a ring value keeps its form on the way; each of them must be, word for
+word, the frame that its receiver's view holds. What comes out is what every party heard, as nodes of one arena.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from actors.launch.capacity import check_files, files_of
+from protocol.errors import Aborted, BadInput
+from protocol.party.party import iteration_of, read_event
+from protocol.party.role import Effects, Role, Send
+from protocol.party.view import EVENT, INPUT, RECEIVED, REJECTED, Broken, CutOff, Record
+from protocol.schemes.base import Setting
+from protocol.wire.codec import field_kinds
+from protocol.wire.messages import EVENTS, Hello, Message
+from sim.audit.algebra.linear_forms import Arena, Forms, Nodes
+from sim.audit.algebra.symbolic import Rows, SymbolicReals, SymbolicRing
+from sim.audit.exhibits import Exhibits, read_input, read_message
+from sim.views.evidence import Case
+
+
+@dataclass(slots=True, eq=False)
+class Heard:
+    """What one party received, as far as the algebra follows it."""
+
+    nodes: list[Nodes] = field(default_factory=list)  # of ring values and of marked reals
+    keys: set[bytes] = field(default_factory=set)  # received, sent or drawn from
+    clear: set[str] = field(default_factory=set)  # whose reals it received without a form: taken as known exactly
+    published: bool = False  # reals without a form came from a server: envelopes, or a model
+    model: bool = False  # of these, what a scheme without factors publishes: made of everybody's data
+    sightings: list[tuple[int, Nodes]] = field(default_factory=list)  # (t, items): it was told v_j(t) of these
+
+    @property
+    def has_figures(self) -> bool:
+        """Was it sent numbers that a server made?"""
+        return self.published or bool(self.sightings)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Released:
+    """Sums that were opened. If they became item factors, v_j(t) and v_j(t+1) together give them away."""
+
+    party: str  # that opened them
+    iteration: int
+    items: Nodes  # whose factors each moved; −1: no item's
+    nodes: Nodes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Hearing:
+    forms: Forms
+    arena: Arena
+    heard: dict[str, Heard]
+    releases: list[Released]
+    complete: bool  # every view was read to its end
+
+
+class Actor:
+    def __init__(self, case: Case, party: str, arena: Arena) -> None:
+        params = case.card.params
+        self.party = party
+        self.ring = SymbolicRing(params.ring_bits, arena, party)
+        self.reals = SymbolicReals(arena, party, _has_atom(case))
+        self.records = _whole(Exhibits(case, (party,)).records(party))
+        self.pending: Record | None = None
+        self.message: Message | None = None  # of the pending record, once it was asked for
+        self.heard = Heard()
+        self.items: Nodes = np.zeros(0, np.int64)  # of a user
+        record = next((record for record in self.records if record.type == INPUT), None)
+        if record is None:
+            raise Broken(f"the view of {party} does not say what it brought")
+        brought = read_input(case, party, record)
+        if brought.inputs is not None:
+            self.items = brought.inputs.items.astype(np.int64)
+        setting = Setting(params, case.card.run_id, self.ring, self.reals, case.card.setting.envelopes)
+        self.role: Role = case.card.scheme.make_role(party, setting, brought.tape, brought.inputs)
+
+    def next(self) -> Record | None:
+        """The record that waits, if any; `taken` goes on to the next one."""
+        while self.pending is None:
+            record = next(self.records, None)
+            if record is None:
+                return None
+            refused = record.type == REJECTED and record.fields[4]  # and its number is used up
+            happened = record.type == EVENT and record.fields[0] in EVENTS
+            if record.type == RECEIVED or refused or happened:
+                self.pending = record
+        return self.pending
+
+    def taken(self) -> None:
+        self.pending = self.message = None
+
+
+class Rerun:
+    def __init__(self, case: Case, until: int | None = None) -> None:
+        """`until`: the iteration before which to stop."""
+        self._case = case
+        self._until = math.inf if until is None else until
+        check_files(files_of(len(case.parties), 0))  # all views are open at once
+        self._arena = Arena()
+        self._queues: dict[tuple[str, str], deque[Message]] = {}
+        case.card.setting.envelopes.sharers += 2  # many raters of an item derive the same envelopes here
+        if len(case.kept) < len(case.parties):
+            raise BadInput("The algebra needs the view of every party: run it again with --views full.")
+        there = [party for party in case.parties if case.path(party).is_file()]  # who ended before that sent nothing
+        self._actors = {party: Actor(case, party, self._arena) for party in there}
+        self._ready: deque[str] = deque()
+        self._releases: list[Released] = []
+        self._fields = {kind: list(field_kinds(kind)) for kind in case.card.scheme.messages}
+
+    def run(self) -> Hearing:
+        for party, actor in self._actors.items():
+            self._carry_out(party, actor.role.start())
+        self._ready.extend(self._actors)
+        while self._ready:
+            self._advance(self._actors[self._ready.popleft()])
+        for actor in self._actors.values():
+            actor.heard.keys |= actor.ring.drawn
+        complete = all(actor.next() is None for actor in self._actors.values())
+        heard = {party: self._actors[party].heard if party in self._actors else Heard() for party in self._case.parties}
+        return Hearing(Forms(self._arena), self._arena, heard, self._releases, complete)
+
+    def _advance(self, actor: Actor) -> None:
+        """As far as its view goes without a message that nobody has sent yet."""
+        while (record := actor.next()) is not None:
+            if self._is_beyond(actor, record):
+                return
+            if record.type == EVENT:
+                effects = self._do(actor, actor.role.tick, read_event(*record.fields))
+            else:
+                sender = record.fields[0]
+                if record.type == RECEIVED and isinstance(self._recorded(actor, record), Hello):
+                    actor.taken()
+                    continue
+                queue = self._queues.get((sender, actor.party))
+                if not queue:
+                    return
+                effects = self._hear(actor, record, sender, queue.popleft())
+            actor.taken()
+            self._carry_out(actor.party, effects)
+
+    def _is_beyond(self, actor: Actor, record: Record) -> bool:
+        """Whether it belongs to an iteration that is not asked about."""
+        if math.isinf(self._until) or record.type == REJECTED:
+            return False
+        what = read_event(*record.fields) if record.type == EVENT else self._recorded(actor, record)
+        return bool(getattr(what, "iteration", -1) >= self._until)
+
+    def _recorded(self, actor: Actor, record: Record) -> Message:
+        """Decode the pending record, once: an actor is asked often while it waits."""
+        if actor.message is None:
+            actor.message = read_message(self._case, actor.party, record).message
+        return actor.message
+
+    def _hear(self, actor: Actor, record: Record, sender: str, message: Message) -> Effects:
+        """What a party refuses, it has seen all the same."""
+        before = len(actor.heard.nodes)
+        self._note(actor, sender, message)
+        if record.type == REJECTED:
+            return []
+        recorded = self._recorded(actor, record)
+        if type(recorded) is not type(message) or not _same(recorded, message, self._fields[type(message)]):
+            raise Broken(f"record {record.number} of {actor.party} is not what the role of {sender} sends; see replay")
+        arrived = actor.heard.nodes[before:] if sender not in self._case.card.scheme.servers else []
+        return self._do(actor, actor.role.receive, sender, message, arrived=arrived)
+
+    def _do(self, actor: Actor, act: Callable[..., Effects], *given: Any, arrived: Sequence[Nodes] = ()) -> Effects:
+        """`arrived`: what came from one user. Who opens just that has read a message and made no sum."""
+        actor.ring.opened = actor.reals.opened = None
+        before = actor.role.iteration
+        effects: Effects
+        try:
+            effects = act(*given)
+        except Aborted:  # what it opened before that, it has seen
+            effects = []
+        opened = actor.ring.opened if actor.ring.opened is not None else actor.reals.opened
+        moved = getattr(actor.role, "last_moved", None)
+        if opened is not None and not any(np.array_equal(opened, nodes) for nodes in arrived):
+            items = np.full(len(opened), -1) if moved is None or len(moved) != len(opened) else moved.astype(np.int64)
+            self._releases.append(Released(actor.party, before, items, opened))
+        return effects
+
+    def _carry_out(self, party: str, effects: Effects) -> None:
+        for effect in effects:
+            if isinstance(effect, Send):
+                self._keys(self._actors[party], effect.message)
+                self._queues.setdefault((party, effect.to), deque()).append(effect.message)
+                if effect.to in self._actors:
+                    self._ready.append(effect.to)
+
+    def _keys(self, actor: Actor, message: Message) -> None:
+        for name, kind in self._fields[type(message)]:
+            value = getattr(message, name)
+            if kind == "bytes32":
+                actor.heard.keys.add(value)
+            elif kind == "keys":
+                actor.heard.keys.update(value)
+
+    def _note(self, actor: Actor, sender: str, message: Message) -> None:
+        heard = actor.heard
+        self._keys(actor, message)
+        for name, kind in self._fields[type(message)]:
+            value = getattr(message, name)
+            if isinstance(value, Rows):
+                heard.nodes.append(value.nodes)
+            elif kind == "factors" and (told := self._told(actor, sender, message, len(value))) is not None:
+                heard.sightings.append((iteration_of(message), told))
+            elif kind in ("ring", "floats", "reals", "factors", "grades", "digits") and len(value):
+                if sender in self._case.card.scheme.servers:
+                    heard.published = True
+                    heard.model |= kind == "floats" and not self._case.card.scheme.factorizes
+                else:
+                    heard.clear.add(sender)
+
+    def _told(self, actor: Actor, sender: str, message: Message, rows: int) -> Nodes | None:
+        """Whose factors a message has: of the items that it names, of all, of the receiver's or of the sender's."""
+        every = np.arange(self._case.card.params.n_items)
+        named = [getattr(message, name) for name, kind in self._fields[type(message)] if kind == "items"]
+        candidates = [*named, every, actor.items, self._actors[sender].items]
+        return next((items.astype(np.int64) for items in candidates if len(items) == rows), None)
+
+
+def _has_atom(case: Case) -> bool:
+    """A level that stays what it is was randomized all the same: no change at all is no sign of missing noise."""
+    digits = any(kind == "digits" for message in case.card.scheme.messages for _, kind in field_kinds(message))
+    return digits and not math.isinf(case.card.params.epsilon)
+
+
+def _whole(records: Iterator[Record]) -> Iterator[Record]:
+    """A process that was killed may leave half a record; what it was to cause has not happened."""
+    try:
+        yield from records
+    except CutOff:
+        return
+
+
+def _same(recorded: Message, derived: Message, fields: list[tuple[str, str]]) -> bool:
+    for name, _ in fields:
+        ours, theirs = getattr(derived, name), getattr(recorded, name)
+        ours = ours.values if isinstance(ours, Rows) else ours
+        if isinstance(theirs, np.ndarray):
+            if not np.array_equal(ours, theirs):
+                return False
+        elif ours != theirs:
+            return False
+    return True

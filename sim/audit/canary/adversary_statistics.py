@@ -1,0 +1,103 @@
+"""What an adversary computes from a canary's repetitions: one number each, larger where the rating may be the greatest.
+
+It knows every factor at the start, every other rating, and sees v(t); so it works out every gradient for either rating
+and what is left of a sum is noise, or noise and the difference of the two gradients:
+
+    x(t) = (s(t) − Σ_others ∇ − ∇(least)) · sign(d(t)),     d(t) = ∇(greatest) − ∇(least),     |d(0)| = 2Δ
+
+Noise with a known envelope H is Gaussian, so its holder uses the likelihood ratio |d| (x − |d|/2) / (2 b² H).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from protocol.params import Params
+from protocol.schemes.factorization.static_users import as_sent
+from sim.audit.canary.canary import Problem
+from sim.audit.canary.repeat import Observed
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Known:
+    """What the adversary has worked out; one row per repetition, one column per iteration."""
+
+    least: Floats  # ∇ of user 0 for the least rating
+    shift: Floats  # d(t)
+    others: Floats  # Σ ∇ of the other users
+
+
+def work_out(problem: Problem, observed: Observed) -> Known:
+    params, factors = problem.params, observed.item_factors
+    first = observed.user_factors
+    least, greatest = (gradients(params, first[:, 0], factors, rating) for rating in problem.ratings)
+    others = [gradients(params, first[:, user], factors, problem.other_rating) for user in range(1, params.n_users)]
+    return Known(least, greatest - least, np.sum(others, axis=0))
+
+
+def gradients(params: Params, user_factors: Floats, item_factors: Floats, rating: float) -> Floats:
+    """−2 u(t) e(t) of a user with one rating, and its steps in between, for all repetitions at once."""
+    own, columns = user_factors, []
+    for sent in as_sent(item_factors[:, : params.iterations], params).astype(np.float64).T:
+        error = np.clip(rating - own * sent, -params.clip, params.clip)
+        columns.append(-2 * own * error)
+        own = own + params.learning_rate * (2 * sent * error - 2 * params.user_regularisation * own)
+        own = np.clip(own, -1, 1)
+    return np.stack(columns, axis=1)
+
+
+def released_sums(params: Params, item_factors: Floats) -> Floats:
+    """s(t) = (k/γ) (v(t) (1 − 2γμ) − v(t+1)): what every holder of two successive item factors has."""
+    shrunk = 1 - 2 * params.learning_rate * params.item_regularisation
+    sums: Floats = params.n_users / params.learning_rate * (item_factors[:, :-1] * shrunk - item_factors[:, 1:])
+    return sums
+
+
+def centred_sums(problem: Problem, observed: Observed) -> tuple[Floats, Floats]:
+    """(x(t), |d(t)|) of the released sums."""
+    known = work_out(problem, observed)
+    sums = released_sums(problem.params, observed.item_factors)
+    return (sums - known.others - known.least) * np.sign(known.shift), np.abs(known.shift)
+
+
+def centred_uploads(problem: Problem, observed: Observed) -> Floats:
+    """The same of what user 0 sent: no other gradient is in it."""
+    known = work_out(problem, observed)
+    centred: Floats = (observed.uploads - known.least) * np.sign(known.shift)
+    return centred
+
+
+def difference(problem: Problem, observed: Observed, values: Floats, with_others: bool) -> Floats:
+    """Of the first two releases: which rating foretells it better. Constant noise, or noise used twice, cancels."""
+    known = work_out(problem, observed)
+    left = values - known.others if with_others else values
+    for_least = left - known.least
+    for_greatest = for_least - known.shift
+    score: Floats = np.abs(for_least[:, 1] - for_least[:, 0]) - np.abs(for_greatest[:, 1] - for_greatest[:, 0])
+    return score
+
+
+def likelihood_ratio(params: Params, centred: Floats, shift: Floats, envelope: Floats, unknown: float = 1.0) -> Floats:
+    """Of Gaussian noise with variance 2 b² H, `unknown` of which the adversary does not hold itself."""
+    variance = 2 * params.noise_scale**2 * np.maximum(envelope, np.finfo(np.float64).tiny) * unknown
+    ratio: Floats = shift * (centred - shift / 2) / variance
+    return ratio
+
+
+def own_share(params: Params, envelope: Floats, normals: Floats) -> Floats:
+    """b sqrt(2H) C with C of variance 1/k: what a rater put into the sum itself."""
+    share: Floats = params.noise_scale * np.sqrt(2 * envelope / params.n_users) * normals
+    return share
+
+
+def centred_publication(observed: Observed) -> Floats:
+    """v(T) between what it were without noise for the least (0) and for the greatest (1) rating."""
+    least, greatest = observed.quiet.T
+    gap = greatest - least
+    place: Floats = (observed.item_factors[:, -1] - least) / np.where(gap == 0, 1.0, gap)
+    return place

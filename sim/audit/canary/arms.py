@@ -1,0 +1,151 @@
+"""Which canaries are played, and what each coalition computes from them.
+
+| arm | iterations | noise that is zero | what a fault in it means |
+|---|---|---|---|
+| `release` | 1 | η | ρ alone must keep the claim, because η cancels in the difference of two releases |
+| `whole` | 1 | none | one release as it is made |
+| `difference` | 2 | none | ρ that is drawn once and used twice, or no ρ, cancels |
+| `constant` | 8 | ρ | η that is drawn anew in every iteration averages out; else eight sums tell as much as one |
+
+In `constant` the learning rate is so small that no factor moves: without ρ the difference of two sums of a moving run
+is known to tell the rating (the paper's own difference attack), whatever η is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from protocol.params import Params
+from protocol.party.role import RECOMMENDER
+from protocol.schemes.base import Scheme
+from sim.audit.canary import batch
+from sim.audit.canary.adversary_statistics import (
+    centred_publication,
+    centred_sums,
+    centred_uploads,
+    difference,
+    likelihood_ratio,
+    own_share,
+    released_sums,
+    work_out,
+)
+from sim.audit.canary.canary import Problem, make_problem
+from sim.audit.canary.repeat import Observed
+
+Floats = npt.NDArray[np.float64]
+# what the bound of a row depends on
+Kind = Literal["noise", "envelope", "shares", "others", "mask", "counts", "uniform"]
+
+STILL = 2.0**-20  # a learning rate at which nothing moves, and a sum can still be read from v in float64
+_CARRIED = ("wire", "factor_bits")  # settings of a run that its canary takes over, besides the scheme's own options
+# these follow from the size of a run, and a canary has its own; a profile is fitted at home, where nobody looks on
+_SIZED = frozenset(
+    {"ring_bits", "clip", "dropout_allowance", "min_contributors", "committers", "learning_rate", "profile_ridge"}
+)
+
+
+@dataclass(frozen=True)
+class Statistic:
+    """One number per repetition, and whose it is."""
+
+    coalition: tuple[str, ...]  # empty: whoever is shown the item factors
+    knows: str
+    name: str
+    kind: Kind
+    values: Floats
+    releases: int = 1  # of the rating's gradient that it uses, the claim is made for each; 0: nothing may be told
+    claimed: float | None = None  # ε, where it is not that of the parameters; infinite: nothing is claimed
+    claimed_mu: float | None = None  # the claim is Gaussian noise: `claimed` is what this μ has at δ
+
+
+@dataclass(frozen=True)
+class Arm:
+    name: str
+    iterations: int
+    part: float  # of the repetitions that were asked for
+    statistics: Callable[[Problem, Observed], Iterator[Statistic]]
+    silent: tuple[str, ...] = ()
+    learning_rate: float | None = None
+
+    def problem(self, scheme: Scheme, epsilon: float, params: Params | None) -> Problem:
+        settings: dict[str, Any] = {"iterations": self.iterations, "epsilon": epsilon, **_carried(scheme, params)}
+        if self.learning_rate is not None and "learning_rate" in scheme.options:
+            settings["learning_rate"] = self.learning_rate
+        rating_range = (1.0, 5.0) if params is None else (params.rating_min, params.rating_max)
+        return make_problem(scheme, rating_range, self.silent, **settings)
+
+
+def _carried(scheme: Scheme, params: Params | None) -> dict[str, Any]:
+    names = [name for name in _CARRIED if name in scheme.flags]
+    names += [name for name in scheme.options if name not in _SIZED]
+    return {name: getattr(params, name) for name in names if params is not None and hasattr(params, name)}
+
+
+# --- what each coalition computes ------------------------------------------------------------------------------------
+
+OUTSIDER = "the item factors, every other rating and every first factor"
+
+
+def of_one_release(problem: Problem, observed: Observed) -> Iterator[Statistic]:
+    params, known_eta = problem.params, "eta" in problem.silent
+    given = ", and η" if known_eta else ""
+    centred, shift = centred_sums(problem, observed)
+    yield Statistic((), OUTSIDER + given, "released sum", "noise", centred[:, 0])
+    yield from _of_an_upload(problem, observed, given)
+    if not observed.rho_envelopes.size:
+        return
+    envelope = observed.rho_envelopes if known_eta else observed.rho_envelopes + observed.eta_envelopes
+    ratio = likelihood_ratio(params, centred, shift, envelope)[:, 0]
+    knows = f"{OUTSIDER}, the envelopes that it dealt{given}"
+    yield Statistic((RECOMMENDER,), knows, "likelihood ratio given the envelope", "envelope", ratio)
+    if known_eta:
+        share = own_share(params, envelope, observed.witness_normals) * np.sign(work_out(problem, observed).shift)
+        ratio = likelihood_ratio(params, centred - share, shift, envelope, 1 - 1 / params.n_users)[:, 0]
+        knows = f"{OUTSIDER}, the envelope, η, and its own share, one of {params.n_users}"
+        yield Statistic(("user",), knows, "likelihood ratio given envelope and own share", "shares", ratio)
+
+
+def _of_an_upload(problem: Problem, observed: Observed, given: str) -> Iterator[Statistic]:
+    if not observed.uploads.size:
+        return
+    values, coalition = centred_uploads(problem, observed)[:, 0], (observed.receiver,)
+    if not observed.masked:
+        yield Statistic(coalition, f"the upload of user 0{given}", "upload", "noise", values)
+    elif given:  # once is enough
+        knows = f"the masked upload of user 0, its first factors, that its rating is one of two{given}"
+        yield Statistic(coalition, knows, "masked upload, read as a signed number", "mask", values, releases=0)
+
+
+def of_two_releases(problem: Problem, observed: Observed) -> Iterator[Statistic]:
+    sums = released_sums(problem.params, observed.item_factors)
+    score = difference(problem, observed, sums, with_others=True)
+    yield Statistic((), OUTSIDER, "difference of two released sums", "noise", score, releases=2)
+    if observed.uploads.size and not observed.masked:
+        score = difference(problem, observed, observed.uploads, with_others=False)
+        knows = "the uploads of user 0"
+        yield Statistic((observed.receiver,), knows, "difference of two uploads", "noise", score, releases=2)
+
+
+def of_constant_noise(problem: Problem, observed: Observed) -> Iterator[Statistic]:
+    centred, _ = centred_sums(problem, observed)
+    knows = f"{OUTSIDER}, and ρ"
+    yield Statistic((), knows, f"mean of {problem.params.iterations} released sums", "noise", centred.mean(axis=1))
+
+
+def of_a_publication(problem: Problem, observed: Observed) -> Iterator[Statistic]:
+    yield Statistic((), OUTSIDER, "published item factors", "noise", centred_publication(observed))
+
+
+RELEASE = Arm("release", 1, 1.0, of_one_release, silent=("eta",))
+SUMS = (
+    RELEASE,
+    Arm("whole", 1, 0.5, of_one_release),
+    Arm("difference", 2, 0.25, of_two_releases),
+    Arm("constant", 8, 0.25, of_constant_noise, silent=("rho",), learning_rate=batch.STILL),
+)
+PUBLICATION = Arm("publication", 1, 1.0, of_a_publication, learning_rate=STILL)

@@ -1,0 +1,79 @@
+"""Many repetitions of a canary in one run: as many items as repetitions, each with its own coin and its own noise.
+
+It is the same law as one run for each where nothing is carried from one item to another: in the first iteration (in one
+dimension every first user factor is 1 or −1), and while no factor moves. The noise, masks and envelopes of an item are
+its own in Keyhole's own factorizations; whether they are in a scheme of somebody else's nobody knows, so that its
+repetitions are runs of their own.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from protocol.arithmetic.ring import Ring
+from protocol.party.role import UserInput
+from protocol.schemes import SCHEMES
+from protocol.schemes.base import Setting
+from protocol.schemes.factorization.static_users import JoiningUser
+from sim.audit.canary.canary import CANARY, WITNESS, Play, Problem, Stage
+
+STILL = 2.0**-28  # a learning rate at which no factor moves, not even a user's with hundreds of items
+
+Columns = dict[str, npt.NDArray[np.float64]]
+
+
+def can_batch(problem: Problem) -> bool:
+    """Whether items are repetitions."""
+    params = problem.params
+    return type(problem.scheme) in SCHEMES.values() and (params.iterations == 1 or params.learning_rate <= STILL)
+
+
+class Batch(Stage):
+    """A stage with an item for each repetition; every other one has the greatest rating of user 0."""
+
+    def __init__(self, problem: Problem, run_id: bytes, first: int, count: int) -> None:
+        many = dataclasses.replace(problem.params, n_items=count)
+        super().__init__(dataclasses.replace(problem, params=many), run_id)
+        self.setting = Setting(self.params, run_id, Ring(self.params.ring_bits))
+        self.greatest = np.arange(first, first + count) % 2 == 1
+        items, (least, most) = np.arange(count, dtype=np.uint32), problem.ratings
+        self._of_canary = UserInput(items, np.where(self.greatest, most, least))
+        self._of_others = UserInput(items, np.full(count, problem.other_rating))
+
+    def inputs(self, party: str, greatest: bool) -> UserInput | None:
+        if party in self.scheme.servers:
+            return None
+        return self._of_canary if party == CANARY else self._of_others
+
+    def numbers(self, values: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+        """Of an upload of one coordinate."""
+        self.masked = values.dtype == self.setting.ring.dtype
+        if self.masked:
+            return np.asarray(self.setting.ring.to_signed(values)[:, 0] * self._scale, np.float64)
+        return values[:, 0].astype(np.float64)
+
+
+def play_batch(batch: Batch, seed: bytes, first: int, dealt: Any) -> Columns:
+    """One run, read as so many repetitions; `dealt` reads the envelopes from what a rater received."""
+    tapes = batch.tapes(seed, first)
+    roles = batch.roles(tapes, False)
+    count, iterations = len(batch.greatest), batch.params.iterations
+    users = [role for role in roles.values() if isinstance(role, JoiningUser)]
+    first_factors = [np.full(count, user.user_factors[0]) for user in users]
+    play = Play(batch, roles)
+    play.run()
+    rho, eta = dealt(play.dealt, iterations)
+    normals = [tapes[WITNESS].normal(count, 1, "rho", t)[:, 0] for t in range(iterations)] if rho else []
+    columns = {
+        "user_factors": first_factors,
+        "item_factors": [rows[:, 0] for rows in play.factors],
+        "uploads": [batch.numbers(values) for values in play.uploads],
+        "rho_envelopes": rho,
+        "eta_envelopes": eta,
+        "witness_normals": normals,
+    }
+    return {name: np.array(values, np.float64).reshape(len(values), count).T for name, values in columns.items()}

@@ -1,0 +1,161 @@
+"""A row of the `empirical` part: one statistic of one arm, its bound beside its claim, and the finding it makes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from protocol.params import Params
+from protocol.schemes.base import DELTA
+from sim.audit.canary.arms import Kind, Statistic
+from sim.audit.canary.epsilon_bound import Bound, attainable, gaussian_attainable, gaussian_bound, lower_bound
+from sim.audit.findings import Finding, Severity
+
+ALONE = 0.95  # of a row by itself, as bounds are usually given
+CONFIDENCE = 0.995  # one row above its claim breaks a scheme, so a correct one must hardly ever have one
+
+_FINDINGS: dict[Kind, tuple[str, str]] = {
+    "noise": ("missing-noise", "There is less noise than is claimed"),
+    "mask": ("mask-uniformity", "A masked upload tells its receiver something"),
+    "envelope": ("known-envelope", "Who dealt the envelopes learns more than is claimed"),
+    "shares": ("known-shares", "A rater who knows the envelope and its own share learns more than is claimed"),
+    "others": ("known-shares", "Who knows the shares of all users but one learns more of that one than is claimed"),
+    "counts": ("support", "A rater is told how many others there are, exactly, where noise is claimed"),
+    "uniform": ("uniform-noise", "Uniform noise alone keeps no ε"),
+}
+_BREAKS: frozenset[Kind] = frozenset({"noise", "mask"})  # the claim counts on it; the others are weaknesses
+
+
+class ArmPlayed(Protocol):
+    @property
+    def name(self) -> str: ...
+
+
+class ProblemPlayed(Protocol):
+    @property
+    def params(self) -> Params: ...
+
+
+class Repetitions(Protocol):
+    """`greatest` is the truth: which of the two data sets each repetition had."""
+
+    @property
+    def greatest(self) -> npt.NDArray[np.bool_]: ...
+
+    @property
+    def seconds(self) -> float: ...
+
+    def __len__(self) -> int: ...
+
+
+@dataclass(frozen=True)
+class Row:
+    arm: ArmPlayed
+    problem: ProblemPlayed
+    observed: Repetitions
+    statistic: Statistic
+    claimed: float  # infinite: nothing is claimed
+    bound: Bound
+    attainable: float  # what exactly the claimed ε would show
+    alone: Bound  # at 95 % for this row, whatever the others say
+
+    @property
+    def exceeds(self) -> bool:
+        return self.bound.epsilon > self.claimed
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "coalition": list(self.statistic.coalition),
+            "knows": self.statistic.knows,
+            "statistic": self.statistic.name,
+            "lower_bound": self.bound.epsilon,
+            "lower_bound_at_delta": self.bound.at_delta,
+            "lower_bound_mu": self.bound.mu,
+            "lower_bound_95": self.alone.epsilon,
+            "certifiable_95": self.alone.certifiable,
+            "claimed": self.claimed if math.isfinite(self.claimed) else None,
+            "claimed_mu": self.statistic.claimed_mu,
+            "exceeds": self.exceeds,
+            "attainable": self.attainable,
+            "certifiable": self.bound.certifiable,
+            "epsilon": self.problem.params.epsilon,
+            "releases": self.statistic.releases,
+            "arm": self.arm.name,
+            "repetitions": len(self.observed),
+            "event": self.bound.event,
+            "true_rate": self.bound.true_rate,
+            "false_rate": self.bound.false_rate,
+            "seconds": self.observed.seconds,
+        }
+
+
+Found = tuple[ArmPlayed, ProblemPlayed, Repetitions, Statistic]
+
+
+def make_row(found: Found, claimed: float, confidence: float) -> Row:
+    """The bound is of the same nature as the claim: pure, or that of Gaussian noise at δ."""
+    arm, problem, observed, statistic = found
+    values, truth, mu = statistic.values, observed.greatest, statistic.claimed_mu
+    if mu is None:
+        trials = len(observed) // 4  # half choose, and half of the rest has either rating
+        bound, alone = (lower_bound(values, truth, level, DELTA) for level in (confidence, ALONE))
+        shown = attainable(claimed, trials, confidence) if math.isfinite(claimed) else bound.certifiable
+    else:
+        bound, alone = (gaussian_bound(values, truth, level, DELTA) for level in (confidence, ALONE))
+        shown = gaussian_attainable(mu, len(observed) // 2, confidence, DELTA)
+    return Row(arm, problem, observed, statistic, claimed, bound, shown, alone)
+
+
+def findings_of(rows: Sequence[Row], confidence: float = CONFIDENCE) -> list[Finding]:
+    """One for each kind of knowledge and coalition: the row that exceeds its claim most, or comes nearest to it."""
+    worst: dict[tuple[Kind, tuple[str, ...]], Row] = {}
+    for row in rows:
+        key = (row.statistic.kind, row.statistic.coalition)
+        if key not in worst or _excess(row) > _excess(worst[key]):
+            worst[key] = row
+    return [_finding(row, kind, confidence) for (kind, _), row in worst.items()]
+
+
+def _excess(row: Row) -> float:
+    """As a ratio, because the claims differ."""
+    return row.bound.epsilon / row.claimed if 0 < row.claimed < math.inf else row.bound.epsilon
+
+
+def _finding(row: Row, kind: Kind, confidence: float) -> Finding:
+    statistic, bound, n = row.statistic, row.bound, len(row.observed)
+    known_as, words = _FINDINGS[kind]
+    unclaimed = math.isinf(row.claimed)
+    at_delta = f" at δ = {DELTA:g}" if bound.mu is not None else ""
+    shows = f"a canary at ε = {row.problem.params.epsilon:g} ({statistic.name}) shows ε ≥ {bound.epsilon:.2f}{at_delta}"
+    if unclaimed:
+        title = (
+            f"{words}, and none is claimed: {shows}, where so many repetitions show {bound.certifiable:.2f} at most."
+        )
+    elif row.exceeds:
+        title = f"{words}: {shows}, where it claims {row.claimed:.4g}."
+    else:
+        title = (
+            f"{shows[0].upper()}{shows[1:]}, which does not contradict its claim of {row.claimed:.4g} "
+            f"(of exactly that, it would show {row.attainable:.2f})."
+        )
+    by_mu = "" if bound.mu is None else f"; so μ ≥ {bound.mu:.3g}, where {statistic.claimed_mu:.3g} is claimed"
+    severity: Severity = ("break" if kind in _BREAKS else "weak") if row.exceeds else "info"
+    return Finding(
+        known_as,
+        title,
+        statistic.coalition,
+        severity,
+        claimed=None if unclaimed else row.claimed,
+        measured=bound.epsilon,
+        chance=0.0,
+        confidence=f"{100 * confidence:g} % lower bound, Clopper–Pearson, jointly over all rows",
+        evidence=f"{n} repetitions of the canary `{row.arm.name}` through the roles; the adversary knows "
+        f"{statistic.knows}; {bound.event} has a rate of at least {bound.true_rate:.4g} with one data set and of at "
+        f"most {bound.false_rate:.4g} with the other{by_mu}; so many repetitions would show {row.attainable:.2f} of "
+        f"exactly the claimed ε, and {bound.certifiable:.1f} at most",
+    )

@@ -1,0 +1,323 @@
+"""Noisy sums over users: covariance, covariance-masked and hybrid, played through their roles.
+
+Users are shown only what is made of the noisy sums, so these are overheard where the recommender makes averages and a
+model of them (`averages_of`, `model_of`): what follows is post-processing, and is not played. The adversary of
+differential privacy knows every other rating, so it works out both sums, without (m) and with (m') the record, the
+second round's from the averages that are published by then:
+
+    Σ ((x − m)² − (x − m')²) / 2σ²   (Gaussian noise)      Σ (|x − m| − |x − m'|) / b   (Laplace noise)
+
+is ln P(x | with)/P(x | without), and the sum over rounds is that of both together.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from protocol.arithmetic.fixedpoint import FixedPoint
+from protocol.arithmetic.ring import Ring
+from protocol.arithmetic.tape import Tape, derive
+from protocol.card import all_parties
+from protocol.errors import Aborted, BadInput, Rejected
+from protocol.party.role import RECOMMENDER, Effects, Role, Send, UserInput, user_name
+from protocol.schemes.base import Scheme, Setting, Shape
+from protocol.schemes.covariance import model as course
+from protocol.schemes.covariance.averages import Averages, averages_of
+from protocol.schemes.covariance.options import CovarianceParams, HybridParams
+from protocol.schemes.covariance.parts import first_part, second_part
+from protocol.schemes.covariance.round_noise import scales_for
+from protocol.wire.messages import MaskedPart, MaskWelcome, Message
+from sim.audit.canary.canary import CannotBeMeasured
+
+USERS, ITEMS = 3, 6  # more items bring the covariance nearer to its sensitivity, and cost time
+FAR, ATTEMPTS = 0.5, 20  # of γ; one in four perturbations is further out
+_SIZED = frozenset({"items", "rank", "neighbours"})  # these follow from the size of a run
+COLUMNS = ("overall", "items", "covariance", "own_shares", "masked", "told")
+
+Floats = npt.NDArray[np.float64]
+Truth = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class World:
+    """One of the two data sets."""
+
+    params: CovarianceParams
+    inputs: tuple[UserInput, ...]
+
+
+@dataclass(frozen=True)
+class Neighbours:
+    """The last user has one rating less, or is not there at all; the others rate everything in the middle."""
+
+    scheme: Scheme
+    without: World
+    whole: World
+
+    @property
+    def params(self) -> CovarianceParams:
+        return self.whole.params
+
+
+@dataclass(frozen=True)
+class Ratios:
+    """Log likelihood ratios, one row per repetition; no columns where the roles have no such thing."""
+
+    greatest: Truth  # the record is there
+    overall: Floats
+    items: Floats
+    covariance: Floats
+    own_shares: Floats  # of the last user's own part, as those know it who know all others
+    masked: Floats  # the same of what the third party received
+    told: Floats  # how many raters of the last item another rater is told; not a ratio
+    seconds: float
+
+    def __len__(self) -> int:
+        return len(self.greatest)
+
+
+def neighbours_of(scheme: Scheme, params: CovarianceParams | None, epsilon: float, **budgets: float) -> Neighbours:
+    """With the run's options; `budgets` in place of its split."""
+    rating_range = (1.0, 5.0) if params is None else (params.rating_min, params.rating_max)
+    names = [name for name in scheme.options if name not in _SIZED and params is not None and hasattr(params, name)]
+    options = {name: getattr(params, name) for name in names} | budgets
+    least, greatest = rating_range
+    step = None if params is None else params.rating_step or None
+    middle = (least + greatest) / 2 if step is None else least + step * round((greatest - least) / step / 2)
+    others = (_rated(np.full(ITEMS, middle)),) * (USERS - 1)
+    canary = _rated(np.full(ITEMS, greatest))
+    whole = _world(scheme, (*others, canary), rating_range, step, epsilon, options)
+    fewer = others if whole.params.per_user else (*others, UserInput(canary.items[:-1], canary.ratings[:-1]))
+    if not whole.params.per_user:
+        return Neighbours(scheme, World(whole.params, fewer), whole)
+    return Neighbours(scheme, _world(scheme, fewer, rating_range, step, epsilon, options), whole)
+
+
+def _rated(ratings: Floats) -> UserInput:
+    return UserInput(np.arange(len(ratings), dtype=np.uint32), ratings)
+
+
+def _world(
+    scheme: Scheme,
+    inputs: tuple[UserInput, ...],
+    rating_range: tuple[float, float],
+    step: float | None,
+    epsilon: float,
+    options: dict[str, Any],
+) -> World:
+    n = len(inputs)
+    shape = Shape(n, ITEMS, rating_range, (ITEMS,) * n, np.full(ITEMS, n, np.int64), step)
+    try:
+        params, _ = scheme.make_params(shape, dim=1, iterations=scheme.rounds, epsilon=epsilon, **options)
+    except BadInput as error:
+        raise CannotBeMeasured(f"{scheme.name} cannot be measured with {n} users and {ITEMS} items: {error}") from error
+    assert isinstance(params, CovarianceParams)
+    return World(params, inputs)
+
+
+# --- one repetition --------------------------------------------------------------------------------------------------
+
+
+class _Enough(Exception):
+    """Both totals are known: the rest of the run tells nothing more."""
+
+
+@dataclass
+class Overheard:
+    first: Floats | None = None
+    second: Floats | None = None
+    averages: Averages | None = None
+    sent: list[tuple[str, Message]] = field(default_factory=list)  # of every user, in order
+
+    def clear(self) -> None:
+        self.first = self.second = self.averages = None
+        self.sent = []
+
+
+@contextmanager
+def overhear(modules: Sequence[ModuleType], heard: Overheard) -> Iterator[None]:
+    """In these modules, `averages_of` and `model_of` say what they are given; by one thread at a time."""
+
+    def first(params: CovarianceParams, noisy: Floats) -> Averages:
+        heard.first, heard.averages = noisy.copy(), averages_of(params, noisy)
+        return heard.averages
+
+    def second(params: CovarianceParams, averages: Averages, noisy: Floats) -> Any:
+        heard.second, heard.averages = noisy.copy(), averages
+        raise _Enough
+
+    own: dict[str, Callable[..., Any]] = {"averages_of": averages_of, "model_of": course.model_of}
+    listening: dict[str, Callable[..., Any]] = {"averages_of": first, "model_of": second}
+    places = [(module, name) for module in modules for name in own if getattr(module, name, None) is own[name]]
+    for module, name in places:
+        setattr(module, name, listening[name])
+    try:
+        yield
+    finally:
+        for module, name in places:
+            setattr(module, name, own[name])
+
+
+def _modules_of(role: Role) -> list[ModuleType]:
+    """Where the code of a recommender may take these functions from."""
+    return [course, *(sys.modules[kind.__module__] for kind in type(role).__mro__ if kind.__module__ in sys.modules)]
+
+
+class Troupe:
+    """A world and everything that its repetitions share."""
+
+    def __init__(self, scheme: Scheme, world: World, run_id: bytes) -> None:
+        self.scheme, self.world = scheme, world
+        self.setting = Setting(world.params, run_id, Ring(world.params.ring_bits))
+        self.parties = all_parties(scheme, world.params.n_users)
+
+    def role(self, party: str, tape: Tape) -> Role:
+        own = None if party in self.scheme.servers else self.world.inputs[int(party.partition(":")[2])]
+        return self.scheme.make_role(party, self.setting, tape, own)
+
+    def play(self, seed: bytes, heard: Overheard) -> dict[str, Role]:
+        heard.clear()
+        roles = {party: self.role(party, Tape(derive(seed, party))) for party in self.parties}
+        waiting: deque[tuple[str, str, Message]] = deque()
+        try:
+            for party, role in roles.items():
+                _post(party, role.start(), waiting, heard)
+            while waiting:
+                sender, receiver, message = waiting.popleft()
+                _post(receiver, roles[receiver].receive(sender, message), waiting, heard)
+        except _Enough:
+            return roles
+        name = self.scheme.name
+        raise CannotBeMeasured(f"{name} cannot be measured: its recommender made no model that could be overheard.")
+
+    def summed(self, seed: bytes, recommender: Role, heard: Overheard) -> list[UserInput]:
+        """The ratings of every user as they are summed: perturbed ones as the users sent them.
+
+        The last user of the other data set did not send any in this run, and has the same tape here.
+        """
+        if not isinstance(self.world.params, HybridParams):
+            return list(self.world.inputs)
+        opened: Callable[[Message], tuple[Any, Floats]] = getattr(recommender, "opened")  # noqa: B009
+        last = user_name(self.world.params.n_users - 1)
+        effects = self.role(last, Tape(derive(seed, last))).start()
+        own = [effect.message for effect in effects if isinstance(effect, Send)]
+        others = [message for party, message in heard.sent if party not in (last, *self.scheme.servers)]
+        return [UserInput(*opened(message)) for message in (*others, *own)]
+
+    def telling(self, seed: bytes) -> bytes:
+        """Of seeds that follow from this one, the first with which the record is far out after its perturbation.
+
+        The claim holds for every perturbed record, and this choice does not depend on whether it is there.
+        """
+        params, user = self.world.params, user_name(self.world.params.n_users - 1)
+        if not isinstance(params, HybridParams) or not params.gamma:
+            return seed
+        for attempt in range(ATTEMPTS):
+            chosen = derive(seed, attempt)
+            sent = self.role(user, Tape(derive(chosen, user))).start()
+            values = [effect.message.values[-1, 0] for effect in sent if isinstance(effect, Send)]
+            if values and values[-1] >= params.rating_max + FAR * params.gamma:
+                break
+        return chosen
+
+
+def _post(party: str, effects: Effects, waiting: deque[tuple[str, str, Message]], heard: Overheard) -> None:
+    for effect in effects:
+        if isinstance(effect, Send):
+            waiting.append((party, effect.to, effect.message))
+            heard.sent.append((party, effect.message))
+
+
+def ratio(params: CovarianceParams, x: Floats, without: Floats, whole: Floats, scales: Floats) -> Floats:
+    """Of every number by itself."""
+    if params.gaussian:
+        each: Floats = ((x - without) ** 2 - (x - whole) ** 2) / (2 * scales**2)
+    else:
+        each = (np.abs(x - without) - np.abs(x - whole)) / scales
+    return each
+
+
+def play_chunk(problem: Neighbours, seed: bytes, first: int, count: int) -> Ratios:
+    """Repetitions first … first + count − 1, the same whoever plays them."""
+    began = time.process_time()
+    troupes = [Troupe(problem.scheme, world, derive(seed, "run")) for world in (problem.without, problem.whole)]
+    heard, rows = Overheard(), []
+    with overhear(_modules_of(troupes[1].role(RECOMMENDER, Tape(bytes(32)))), heard):
+        for repetition in range(first, first + count):
+            try:
+                chosen = troupes[1].telling(derive(seed, repetition))
+                rows.append(_ratios_of(troupes, chosen, repetition % 2 == 1, heard))
+            except (Rejected, Aborted) as error:
+                words = f"{problem.scheme.name} cannot be measured: its canary ended with {error}."
+                raise CannotBeMeasured(words) from error
+    columns = {name: np.array([row.get(name, []) for row in rows], np.float64) for name in COLUMNS}
+    truth = np.arange(first, first + count) % 2 == 1
+    return Ratios(greatest=truth, seconds=time.process_time() - began, **columns)
+
+
+def _ratios_of(troupes: list[Troupe], seed: bytes, there: bool, heard: Overheard) -> dict[str, Any]:
+    roles = troupes[there].play(seed, heard)
+    if heard.first is None or heard.second is None or heard.averages is None:
+        name = troupes[0].scheme.name
+        raise CannotBeMeasured(f"{name} cannot be measured: its recommender made no averages that could be overheard.")
+    params, averages = troupes[1].world.params, heard.averages
+    without, users = (troupe.summed(seed, roles[RECOMMENDER], heard) for troupe in troupes)
+    canary = without[-1] if len(without) == len(users) else None
+    told = [message.counts[-1] for _, message in heard.sent if isinstance(message, MaskWelcome) and len(message.counts)]
+    found: dict[str, Any] = {"told": told[0]} if told else {}
+    rounds: list[tuple[Floats, Callable[[UserInput], Floats], float]] = [
+        (heard.first, lambda own: first_part(params, own.items, own.ratings), 0.0),
+        (heard.second, lambda own: second_part(params, averages, own.items, own.ratings), averages.spread),
+    ]
+    uploads = own_uploads(troupes[there], roles, heard) if canary is not None else []
+    for round_, (noisy, part, spread) in enumerate(rounds, 1):
+        once, scales = {id(own): part(own) for own in users}, scales_for(params, round_, spread)
+        parts = [once[id(own)] for own in users]  # users who are alike are one object
+        absent = np.zeros(len(noisy)) if canary is None else part(canary)
+        others = np.sum(parts[:-1], axis=0)
+        each = ratio(params, noisy, others + absent, others + parts[-1], scales)
+        found |= {"covariance": each.sum()} if round_ == 2 else {"overall": each[:2].sum(), "items": each[2:].sum()}
+        for name, values in zip(("own_shares", "masked"), uploads[round_ - 1] if uploads else (), strict=False):
+            share = scales / math.sqrt(len(users)) if params.gaussian else scales
+            found[name] = found.get(name, 0.0) + ratio(params, values, absent, parts[-1], share).sum()
+    return found
+
+
+def own_uploads(troupe: Troupe, roles: dict[str, Role], heard: Overheard) -> list[tuple[Floats, Floats]]:
+    """(what the last user added to a round, what the third party received of it) of each round, as numbers.
+
+    The first is what the recommender and all other users know together: the total without masks, less their parts. The
+    second is read as if there were no masks. Nothing in the sparse form, whose messages say what is rated.
+    """
+    params, setting = troupe.world.params, troupe.setting
+    if getattr(params, "form", "sparse") == "sparse":
+        return []
+    from protocol.schemes.covariance.covariance_masked_roles import masks_of
+
+    user = user_name(params.n_users - 1)
+    key: bytes = getattr(roles[user], "mask_key")  # noqa: B009
+    found = []
+    for party, message in heard.sent:
+        if party == user and isinstance(message, MaskedPart):
+            fixed = FixedPoint(setting.ring, getattr(params, "fraction_bits_of")(message.iteration))  # noqa: B009
+            masks = masks_of(setting, key, message.iteration, len(message.values))
+            both = setting.ring.subtract(message.values, masks), message.values
+            own, received = (fixed.decode(values)[:, 0] for values in both)
+            found.append((own, received))
+    return found
+
+
+def joined(parts: Sequence[Ratios]) -> Ratios:
+    columns = {name: np.concatenate([getattr(part, name) for part in parts]) for name in ("greatest", *COLUMNS)}
+    return Ratios(seconds=sum(part.seconds for part in parts), **columns)

@@ -1,0 +1,182 @@
+"""Entries of a rating vector that a user randomizes itself: laplace-ratings, randomized-response, and hybrid's r'.
+
+The two data sets differ in one entry, so every entry of a vector is a repetition of its own, if the mechanism treats
+them apart. That it does is measured too, with vectors of two entries one of which is known (`beside`): a draw that both
+share would tell the other.
+
+The statistic is ln P(received | second)/P(received | first), by the exact law of the mechanism.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from protocol.arithmetic.ring import Ring
+from protocol.arithmetic.tape import Tape, derive
+from protocol.params import Params
+from protocol.party.role import RECOMMENDER, Send, UserInput, user_name
+from protocol.schemes.base import Scheme, Setting, Shape
+from protocol.schemes.collection.collecting import CollectingParams
+from protocol.schemes.collection.grid import Grid
+from protocol.schemes.collection.mechanisms import ModifiedLaplace, RandomizedResponse
+from protocol.wire.messages import Message, PerturbedRatings, RandomizedLevels
+from sim.audit.canary.canary import CannotBeMeasured
+
+VECTOR = 400  # entries of a vector in which each is a repetition
+
+Floats = npt.NDArray[np.float64]
+Truth = npt.NDArray[np.bool_]
+Entry = float | None  # a rating, or missing
+
+
+@dataclass(frozen=True)
+class Vectors:
+    """A problem: entry 0 (`beside`), or each, is the first or the second of `pair`."""
+
+    scheme: Scheme
+    params: Params
+    pair: tuple[Entry, Entry]
+    beside: Entry = None  # what entry 1 is, in vectors of two; None: every entry is a repetition
+
+    @property
+    def known_beside(self) -> bool:
+        return self.beside is not None
+
+
+@dataclass(frozen=True)
+class Received:
+    """NaN where nothing was received of an entry: it is said to be missing."""
+
+    greatest: Truth
+    entries: Floats  # ratings scaled as they travel, or levels
+    others: Floats  # the same of entry 1, if it is beside
+    kind: type
+    seconds: float
+
+    def __len__(self) -> int:
+        return len(self.greatest)
+
+
+def vectors_of(
+    scheme: Scheme, params: Params | None, epsilon: float, pair: tuple[str, str], beside: bool = False, **options: Any
+) -> Vectors:
+    """`pair` in words: least, greatest or missing. The rating beside is the least."""
+    rating_range = (1.0, 5.0) if params is None else (params.rating_min, params.rating_max)
+    entry: dict[str, Entry] = {"least": rating_range[0], "greatest": rating_range[1], "missing": None}
+    n_items, step = 2 if beside else VECTOR, 1.0 if params is None else getattr(params, "step", 0.0) or None
+    shape = Shape(1, n_items, rating_range, (n_items,), np.ones(n_items, np.int64), step)
+    made, _ = scheme.make_params(shape, dim=1, iterations=scheme.rounds, epsilon=epsilon, **options)
+    return Vectors(scheme, made, (entry[pair[0]], entry[pair[1]]), rating_range[0] if beside else None)
+
+
+def receive(problem: Vectors, seed: bytes, repetitions: int) -> Received:
+    """What the recommender receives; each of the two data sets in half of the repetitions, in random order."""
+    began, random = time.process_time(), np.random.default_rng(list(derive(seed, "truth")))
+    truth = random.permutation(np.arange(repetitions) % 2 == 1)
+    setting = Setting(problem.params, derive(seed, "run"), Ring(problem.params.ring_bits))
+    size = 1 if problem.known_beside else VECTOR
+    numbers, others, kind = np.full(repetitions, np.nan), np.full(repetitions, np.nan), type(None)
+    for first in range(0, repetitions, size):
+        part = truth[first : first + size]
+        inputs = _inputs(problem, part)
+        role = problem.scheme.make_role(user_name(0), setting, Tape(derive(seed, first)), inputs)
+        sent = [effect.message for effect in role.start() if isinstance(effect, Send) and effect.to == RECOMMENDER]
+        if len(sent) != 1:
+            raise CannotBeMeasured(f"{problem.scheme.name} cannot be measured: a user does not begin with its ratings.")
+        said, kind = _said(problem, sent[0]), type(sent[0])
+        numbers[first : first + size] = said[: len(part)]
+        if problem.known_beside:
+            others[first] = said[1]
+    return Received(truth, numbers, others, kind, time.process_time() - began)
+
+
+def _inputs(problem: Vectors, truth: Truth) -> UserInput:
+    one, other = (math.nan if entry is None else entry for entry in problem.pair)
+    known = [] if problem.beside is None else [problem.beside]
+    entries = np.concatenate([np.where(truth, other, one), known])
+    items = np.flatnonzero(~np.isnan(entries)).astype(np.uint32)
+    return UserInput(items, entries[items])
+
+
+def _said(problem: Vectors, message: Message) -> Floats:
+    """Of every entry; NaN: missing."""
+    said = np.full(problem.params.n_items, np.nan)
+    if isinstance(message, PerturbedRatings):
+        said[message.items] = message.values[:, 0]
+    elif isinstance(message, RandomizedLevels):
+        levels = message.levels[:, 0].astype(np.float64)
+        said = np.where(levels == 0, np.nan, levels)
+    else:
+        kind = type(message).__name__
+        raise CannotBeMeasured(f"{problem.scheme.name} cannot be measured: no law of a {kind} is known.")
+    return said
+
+
+# --- what the recommender makes of it ---------------------------------------------------------------------------------
+
+
+def log_ratio(problem: Vectors, received: Received) -> Floats:
+    """By the exact law; rounded, so that equal ratios stay equal."""
+    law = _laplace_ratio if received.kind is PerturbedRatings else _response_ratio
+    return np.round(law(problem, received.entries), 9)
+
+
+def _laplace_ratio(problem: Vectors, said: Floats) -> Floats:
+    mechanism = ModifiedLaplace(problem.params.epsilon)
+    here, there = (0.0 if entry is None else _scaled(problem, entry) for entry in problem.pair)
+    gone_here, gone_there = (mechanism.mass_missing(entry) for entry in problem.pair)
+    present = math.log1p(-gone_there) - math.log1p(-gone_here)
+    numbers = present + (np.abs(said - here) - np.abs(said - there)) / mechanism.scale
+    return np.where(np.isnan(said), math.log(gone_there / gone_here), numbers)
+
+
+def _response_ratio(problem: Vectors, said: Floats) -> Floats:
+    (one, other), levels = _levels(problem), _grid(problem).levels
+    mechanism = RandomizedResponse(problem.params.epsilon, levels)
+    table = [math.log(mechanism.mass(other, level) / mechanism.mass(one, level)) for level in range(levels + 1)]
+    ratios: Floats = np.array(table)[np.nan_to_num(said, nan=0.0).astype(np.int64)]
+    return ratios
+
+
+def _grid(problem: Vectors) -> Grid:
+    assert isinstance(problem.params, CollectingParams)
+    return problem.params.grid
+
+
+def _levels(problem: Vectors) -> tuple[int, int]:
+    one, other = (0 if entry is None else int(_grid(problem).level_of(np.array(entry))) for entry in problem.pair)
+    return one, other
+
+
+def _scaled(problem: Vectors, entry: float) -> float:
+    return float(_grid(problem).scaled(np.array(entry)))
+
+
+def beside_known(problem: Vectors, received: Received) -> Floats:
+    """If both entries had the same draws: what that would tell of the first; larger for the second of the pair."""
+    if received.kind is PerturbedRatings:
+        return _laplace_beside(problem, received)
+    one, other = _levels(problem)
+    assert problem.beside is not None
+    said = np.nan_to_num(received.entries, nan=0.0)
+    speaks = np.where(said == other, 1.0, np.where(said == one, -1.0, 0.0))
+    kept = received.others == int(_grid(problem).level_of(np.array(problem.beside)))
+    return np.where(kept, speaks, -speaks)
+
+
+def _laplace_beside(problem: Vectors, received: Received) -> Floats:
+    assert problem.beside is not None
+    if None in problem.pair:  # entry 1 is rated: it is received if it was not flipped
+        rated = 1.0 if problem.pair[0] is None else -1.0
+        agree = np.isnan(received.entries) == np.isnan(received.others)
+        return np.where(agree, rated, -rated)
+    apart, known = received.entries - received.others, _scaled(problem, problem.beside)
+    here, there = (_scaled(problem, entry) for entry in problem.pair if entry is not None)
+    nearer: Floats = np.nan_to_num(np.abs(apart - (here - known)) - np.abs(apart - (there - known)), nan=0.0)
+    return nearer

@@ -1,0 +1,230 @@
+"""Thousands of repetitions of a canary, and what is noted of each: what an adversary of differential privacy knows,
+everything but one rating and the noise.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from protocol.arithmetic.tape import derive, exponential
+from protocol.errors import Aborted, Rejected
+from protocol.party.role import RECOMMENDER
+from protocol.schemes.factorization.static_users import JoiningRecommender, JoiningUser
+from protocol.wire.messages import (
+    Commit,
+    CommitInFull,
+    ItemFactorsInFull,
+    ItemFactorsWithPieces,
+    Message,
+    NoiseKeys,
+    Welcome,
+    WelcomeInFull,
+)
+from sim.audit.canary.batch import Batch, can_batch, play_batch
+from sim.audit.canary.canary import WITNESS, CannotBeMeasured, Play, Problem, Stage
+from sim.console.progress import Tell
+from sim.drivers.workers import worker_pool
+
+CHUNK = 250  # repetitions that one process plays at a time
+WORTH_A_PROCESS = 4_000  # repetitions below which starting others takes longer than it saves
+_COLUMNS = (
+    "user_factors",
+    "item_factors",
+    "uploads",
+    "rho_envelopes",
+    "eta_envelopes",
+    "witness_normals",
+    "quiet",
+)
+
+Floats = npt.NDArray[np.float64]
+Posed = TypeVar("Posed")  # a problem
+Part = TypeVar("Part")  # what is noted of some of its repetitions
+
+
+@dataclass(frozen=True)
+class Observed:
+    """One row per repetition; no columns where the roles have no such thing.
+
+    `greatest` is the truth: only the estimate of the two error rates may read it.
+    """
+
+    greatest: npt.NDArray[np.bool_]
+    user_factors: Floats  # u_i(0), one column per user
+    item_factors: Floats  # v(0) … v(T)
+    uploads: Floats  # what user 0 sent in each iteration, as a number; of a ring element the signed residue
+    rho_envelopes: Floats  # H(t), as dealt to user 1
+    eta_envelopes: Floats  # H of the objective noise
+    witness_normals: Floats  # what user 1 drew for ρ, in each iteration
+    quiet: Floats  # v(T) of the same tapes without noise, for the least and for the greatest rating
+    receiver: str  # of the uploads
+    masked: bool  # they are ring elements
+    seconds: float  # of processors
+
+    def __len__(self) -> int:
+        return len(self.greatest)
+
+
+def dealt_envelopes(messages: Sequence[Message], iterations: int) -> tuple[list[Floats], list[Floats]]:
+    """(H(t) of ρ in every iteration, H of η) as a rater is dealt them, item by item: keys, or the numbers."""
+    rho: list[Floats] = []
+    eta: list[Floats] = []
+    for message in messages:
+        if isinstance(message, Welcome):
+            rho = [_first(exponential(message.item_keys, 1, "rho", t)) for t in range(iterations)]
+            eta = [_first(exponential(message.item_keys, 1, "eta", 0))]
+        elif isinstance(message, NoiseKeys):
+            eta = [_first(exponential(message.item_keys, 1, "eta", 0))]
+        elif isinstance(message, Commit):
+            eta = [_first(exponential(message.item_keys, 1, "eta"))]
+        elif isinstance(message, (WelcomeInFull, CommitInFull)):
+            eta = [_first(message.envelopes)]
+        elif isinstance(message, (ItemFactorsInFull, ItemFactorsWithPieces)):
+            rho.append(_first(message.envelopes))
+    return rho, eta
+
+
+def _first(rows: npt.NDArray[np.float32]) -> Floats:
+    """The one coordinate that there is."""
+    return rows[:, 0].astype(np.float64)
+
+
+Row = dict[str, list[float]]  # columns of `Observed` by name, of one repetition; those that are missing are empty
+
+
+def play_once(stage: Stage, seed: bytes, repetition: int, greatest: bool) -> Row:
+    """A repetition of a factorization with joining users: everything that its roles show."""
+    tapes = stage.tapes(seed, repetition)
+    roles = stage.roles(tapes, greatest)
+    users = [role for role in roles.values() if isinstance(role, JoiningUser)]
+    first = [float(user.user_factors[0]) for user in users]
+    play = Play(stage, roles)
+    play.run()
+    iterations = stage.params.iterations
+    rho, eta = dealt_envelopes(play.dealt, iterations)
+    normals = [float(tapes[WITNESS].normal(1, 1, "rho", t)[0, 0]) for t in range(iterations)] if rho else []
+    factors = [float(rows[0, 0]) for rows in play.factors]
+    return {
+        "user_factors": first,
+        "item_factors": factors,
+        "uploads": [stage.number(values) for values in play.uploads],
+        "rho_envelopes": [float(row[0]) for row in rho],
+        "eta_envelopes": [float(row[0]) for row in eta],
+        "witness_normals": normals,
+    }
+
+
+def play_thrice(stage: Stage, quiet: Stage, seed: bytes, repetition: int, greatest: bool) -> Row:
+    """A repetition of any other scheme: the published factors, and what they were without noise for either rating."""
+    published = []
+    for each, rating in ((stage, greatest), (quiet, False), (quiet, True)):
+        play = Play(each, each.roles(each.tapes(seed, repetition), rating))
+        play.run()
+        published.append(float(play.factors[-1][0, 0]))
+    return {"item_factors": published[:1], "quiet": published[1:]}
+
+
+def plays_sums(stage: Stage) -> bool:
+    """The released sum follows from v(t) and v(t+1), and the users' gradients from what the adversary knows."""
+    roles = stage.roles(stage.tapes(bytes(32), 0), False)
+    users = [role for party, role in roles.items() if party not in stage.scheme.servers]
+    return isinstance(roles[RECOMMENDER], JoiningRecommender) and all(isinstance(user, JoiningUser) for user in users)
+
+
+def play_chunk(problem: Problem, seed: bytes, first: int, count: int) -> Observed:
+    """Repetitions first … first + count − 1, the same whoever plays them."""
+    began = time.process_time()
+    stage = Stage(problem, derive(seed, "run"))
+    try:
+        if can_batch(problem) and plays_sums(stage):
+            batch = Batch(problem, derive(seed, "run"), first, count)
+            held = play_batch(batch, seed, first, dealt_envelopes)
+            empty = np.zeros((count, 0))
+            return Observed(
+                greatest=batch.greatest,
+                receiver=batch.receiver,
+                masked=batch.masked,
+                seconds=time.process_time() - began,
+                **{name: held.get(name, empty) for name in _COLUMNS},
+            )
+        quiet = None if plays_sums(stage) else _quiet_stage(problem, derive(seed, "run"))
+        rows = [
+            play_once(stage, seed, repetition, repetition % 2 == 1)
+            if quiet is None
+            else play_thrice(stage, quiet, seed, repetition, repetition % 2 == 1)
+            for repetition in range(first, first + count)
+        ]
+    except (Rejected, Aborted) as error:
+        raise CannotBeMeasured(f"{problem.scheme.name} cannot be measured: its canary ended with {error}.") from error
+    columns = {name: np.array([row.get(name, []) for row in rows], np.float64) for name in _COLUMNS}
+    return Observed(
+        greatest=np.arange(first, first + count) % 2 == 1,
+        receiver=stage.receiver,
+        masked=stage.masked,
+        seconds=time.process_time() - began,
+        **columns,
+    )
+
+
+def _quiet_stage(problem: Problem, run_id: bytes) -> Stage:
+    if problem.quiet is None:
+        name = problem.scheme.name
+        raise CannotBeMeasured(f"{name} cannot be measured: it does not run without noise, so nothing foretells it.")
+    return Stage(Problem(problem.scheme, problem.quiet), run_id)
+
+
+Work = tuple[Problem, bytes, int]  # a problem, the seed of its tapes, how many repetitions
+
+
+def _silent(done: int, total: int) -> None:
+    pass
+
+
+def repeat(work: Sequence[Work], workers: int | None = None, tell: Tell = _silent) -> list[Observed]:
+    """Of each problem so many repetitions, half with either rating; the same for any number of workers."""
+    slow = sum(repetitions for problem, _, repetitions in work if not can_batch(problem))
+    workers = workers if slow >= WORTH_A_PROCESS else 1
+    return [_joined(parts) for parts in spread(play_chunk, [cut(*one) for one in work], workers, tell)]
+
+
+def spread(
+    play: Callable[[Posed, bytes, int, int], Part],
+    work: Sequence[Sequence[tuple[Posed, bytes, int, int]]],
+    workers: int | None,
+    tell: Tell = _silent,
+) -> list[list[Part]]:
+    """`play` for every chunk of every problem, by several processes where that saves time."""
+    total, done = sum(map(len, work)), 0
+    workers = (os.cpu_count() or 1) if workers is None else workers
+    if workers <= 1 or sum(count for chunks in work for _, _, _, count in chunks) < WORTH_A_PROCESS:
+        made: list[list[Part]] = []
+        for chunks in work:
+            made.append([])
+            for chunk in chunks:
+                made[-1].append(play(*chunk))
+                done += 1
+                tell(done, total)
+        return made
+    with worker_pool(workers) as pool:
+        futures = [[pool.submit(play, *chunk) for chunk in chunks] for chunks in work]
+        for _ in pool.completed(future for those in futures for future in those):
+            done += 1
+            tell(done, total)
+        return [[future.result() for future in those] for those in futures]
+
+
+def cut(problem: Posed, seed: bytes, repetitions: int) -> list[tuple[Posed, bytes, int, int]]:
+    return [(problem, seed, first, min(CHUNK, repetitions - first)) for first in range(0, repetitions, CHUNK)]
+
+
+def _joined(parts: Sequence[Observed]) -> Observed:
+    columns = {name: np.concatenate([getattr(part, name) for part in parts]) for name in ("greatest", *_COLUMNS)}
+    seconds = sum(part.seconds for part in parts)
+    return Observed(receiver=parts[0].receiver, masked=parts[0].masked, seconds=seconds, **columns)
