@@ -33,7 +33,7 @@ from sim.views.evidence import open_case
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from sim.report.material import Material
+    from sim.report.sources import Material
 
 Document = dict[str, Any]
 
@@ -89,7 +89,7 @@ class View:
         return f"<View of {self.party} in {self.folder}: {len(self)} records>"
 
     def _repr_html_(self) -> str:
-        from sim.report.cards import view_card
+        from sim.report.notebook_view import view_card
 
         return str(view_card(self))
 
@@ -147,7 +147,7 @@ class Audit(Document):
         return f"<Audit of {self['run']}: {self.verdict} (asked: {', '.join(self['questions'])})>"
 
     def _repr_html_(self) -> str:
-        from sim.report.cards import audit_card
+        from sim.report.notebook_view import audit_card
 
         return str(audit_card(jsonable(self)))
 
@@ -164,7 +164,7 @@ class Compared(Document):
         return f"<Comparison of {', '.join(row['scheme'] for row in self['rows'])} on {self['data']}>"
 
     def _repr_html_(self) -> str:
-        from sim.report.cards import compared_card
+        from sim.report.notebook_view import compared_card
 
         return str(compared_card(self))
 
@@ -234,8 +234,8 @@ class Run(Document):
     def report(self, out: str | Path | None = None, **settings: Any) -> Path:
         """The page of this run, as a file. An audit that asked every question here is not asked for again."""
         from sim.cli.report_command import page_path, write_page
-        from sim.report.material import gather
         from sim.report.page import report_page
+        from sim.report.sources import gather
 
         path = page_path(self.folder, None if out is None else Path(out))
         material = None if settings else self._material()
@@ -245,7 +245,7 @@ class Run(Document):
     def _material(self) -> Material | None:
         """From the last audit, if it is whole and the run is still the one that it is about."""
         from sim.audit.findings import QUESTIONS
-        from sim.report.material import Material
+        from sim.report.sources import Material
 
         if self.audited is None or set(self.audited["questions"]) != set(QUESTIONS):
             return None
@@ -258,7 +258,7 @@ class Run(Document):
         return f"<Run in {self.folder}: {self['scheme']} on {self['data']}, {how}>"
 
     def _repr_html_(self) -> str:
-        from sim.report.cards import run_card
+        from sim.report.notebook_view import run_card
 
         return str(run_card(self))
 

@@ -156,7 +156,7 @@ def test_a_view_that_is_broken_says_nothing_of_what_users_rated(handed_over):
 def test_the_page_is_opened_in_the_browser_or_it_is_said_that_there_is_none(tmp_path, monkeypatch, starts):
     opened: list[str] = []
     monkeypatch.setattr(webbrowser, "open", lambda url: bool(opened.append(url)) or starts)
-    monkeypatch.setattr("sim.report.material.gather", lambda run, **given: None)
+    monkeypatch.setattr("sim.report.sources.gather", lambda run, **given: None)
     monkeypatch.setattr("sim.report.page.report_page", lambda material: "<!doctype html>")
     folder = small_folder(tmp_path / "run")
     result = keyhole("report", folder, "--open")

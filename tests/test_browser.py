@@ -9,8 +9,8 @@ from support_browser import CHECKS, FOCUS, STOPS, browser, needs_browser, opened
 
 from sim.api import run
 from sim.cli.report_command import write_page
-from sim.report.material import gather
 from sim.report.page import report_page
+from sim.report.sources import gather
 
 pytestmark = needs_browser
 

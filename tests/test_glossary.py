@@ -14,7 +14,7 @@ from sim import api
 from sim.audit.findings import IDS
 from sim.cli.app import app
 from sim.console.glossary import BASICS, FINDINGS, TERMS, find_term
-from sim.report.words import explained
+from sim.report.tooltips import explained
 
 WORDS = [
     "release", "envelope", "mask", "ring", "contributor", "floor", "canary", "seal", "anchor", "view", "coalition",

@@ -19,7 +19,7 @@ from protocol.schemes.factorization.masked import Masked
 from sim import api
 from sim.audit.findings import QUESTIONS
 from sim.notebook import RECORD, Audit, Run
-from sim.report import material, page
+from sim.report import page, sources
 
 SMALL: dict[str, Any] = {"data": "synthetic:12x10:.5", "seed": 1, "transport": "inprocess"}
 FACTORS = {"iterations": 3, "dim": 2}
@@ -153,7 +153,7 @@ def test_the_page_is_made_from_an_audit_that_asked_everything_and_else_from_a_ne
         return ("gathered", folder, settings)
 
     monkeypatch.setattr(page, "report_page", shown)
-    monkeypatch.setattr(material, "gather", gathered)
+    monkeypatch.setattr(sources, "gather", gathered)
     assert run.report() == run.folder / "report.html" and asked[-1] == ("gathered", run.folder, {})
     part = run.audit(only=QUICK)
     run.report(tmp_path / "part.html")

@@ -17,8 +17,12 @@ from sim.audit.accounting.account import account
 from sim.bandwidth.traffic import by_kind
 from sim.console.console import size
 from sim.console.plain_text import jsonable
-from sim.report import account_curve, accounting, chart, course, section, series, traffic, traffic_bars
-from sim.report.material import Material
+from sim.report import section
+from sim.report.charts import chart, series
+from sim.report.epsilon import epsilon_curve, epsilon_section
+from sim.report.iterations import iterations_section
+from sim.report.sources import Material
+from sim.report.traffic import traffic_bars, traffic_section
 from sim.run.config import RunConfig
 from sim.run.run import run
 from sim.views.evidence import open_case
@@ -60,7 +64,7 @@ def keep_charts(monkeypatch: pytest.MonkeyPatch) -> Drawn:
         found[key] = (figure.axes[0], columns, rows, description)
         return section.picture(figure, key, title, description, columns, rows)
 
-    for module in (traffic, traffic_bars, course, accounting):
+    for module in (traffic_section, traffic_bars, iterations_section, epsilon_section):
         monkeypatch.setattr(module, "picture", keep)
     return found
 
@@ -75,7 +79,7 @@ def page(dynamic):
     """(what its three sections say, their charts)."""
     with pytest.MonkeyPatch.context() as monkeypatch:
         found = keep_charts(monkeypatch)
-        return "".join(part.section(dynamic).html for part in (traffic, course, accounting)), found
+        return "".join(part.section(dynamic).html for part in (traffic_section, iterations_section, epsilon_section)), found
 
 
 def pictures(html: str) -> list[str]:
@@ -101,7 +105,7 @@ def hex_of(colour: Any) -> str:
 def test_layers_are_the_bytes_that_were_counted_and_the_line_is_what_was_predicted(dynamic, page):
     drawn = page[1]
     rows, n = dynamic.bandwidth["rows"], dynamic.summary["iterations"]
-    for key, name in (("traffic-kind", lambda row: row["kind"]), ("traffic-edge", traffic.edge_of)):
+    for key, name in (("traffic-kind", lambda row: row["kind"]), ("traffic-edge", traffic_section.edge_of)):
         axes = drawn[key][0]
         scale = scale_of(axes.get_ylabel())
         *layers, line = axes.patches
@@ -168,12 +172,12 @@ def test_prediction_measurement_and_kernel_are_compared_in_words(masked):
 
 
 def words_of(material: Material) -> str:
-    words = traffic._words(material, traffic.count(material))
+    words = traffic_section._words(material, traffic_section.count(material))
     return str(section.render("traffic.html", **words, charts=[]))
 
 
 def test_payload_and_overhead_add_up(masked):
-    words = traffic._words(masked, traffic.count(masked))
+    words = traffic_section._words(masked, traffic_section.count(masked))
     assert sum(words["overhead"].values()) == words["wire"] == masked.bandwidth["total"]["wire_bytes"]
     assert sum(words["parts"].values()) == words["wire"]
     assert words["overhead"]["payload"] == masked.bandwidth["total"]["payload_bytes"]
@@ -184,7 +188,7 @@ def test_payload_and_overhead_add_up(masked):
 
 def test_a_long_run_is_drawn_in_steps_and_says_so(tmp_path, drawn):
     material = material_of(tmp_path / "run", "dynamic", iterations=250, join=0.3, leave=0.3, views="none")
-    html = traffic.section(material).html + course.section(material).html
+    html = traffic_section.section(material).html + iterations_section.section(material).html
     axes, _, rows, words = drawn["traffic-kind"]
     steps = axes.patches[0].get_data()
     assert len(steps.values) == 84 and "Each step is the mean of 3 iterations." in words
@@ -245,18 +249,18 @@ def test_the_test_error_stands_beside_plain_and_what_needs_no_protocol(dynamic, 
 def test_who_dropped_out_is_said_in_words(gone, words, drawn):
     dropouts = [0, gone, 0]
     lines = [{"iteration": t, "online": 9, "contributors": 9 - n, "dropouts": n} for t, n in enumerate(dropouts)]
-    course._turnout(lines)
+    iterations_section._turnout(lines)
     assert f"; {words} dropped out" in drawn["course-users"][3]
 
 
 @pytest.mark.parametrize("scheme", ONE_SHOT)
 def test_what_has_no_iterations_says_so_instead_of_an_empty_chart(scheme, tmp_path):
     material = material_of(tmp_path / "run", scheme)
-    assert "so there is nothing to draw" in course.section(material).html
-    assert not pictures(course.section(material).html)
-    figures = accounting.section(material).html
+    assert "so there is nothing to draw" in iterations_section.section(material).html
+    assert not pictures(iterations_section.section(material).html)
+    figures = epsilon_section.section(material).html
     assert "there is no curve" in figures and "<table>" in figures and not pictures(figures)
-    charts = pictures(traffic.section(material).html)
+    charts = pictures(traffic_section.section(material).html)
     assert len(charts) == 1 and "traffic-once" in charts[0]
 
 
@@ -266,21 +270,21 @@ def test_an_aborted_run_shows_how_far_it_came_and_predicts_nothing(tmp_path, dra
             raise KeyboardInterrupt
 
     material = material_of(tmp_path / "run", "masked", on_line=stop)
-    bytes_, shown = traffic.section(material).html, course.section(material).html
+    bytes_, shown = traffic_section.section(material).html, iterations_section.section(material).html
     assert "Nothing is predicted" in bytes_ and "to the byte" not in bytes_
     assert "predicted, in all" not in pictures(bytes_)[0] and "not predicted" in bytes_
     assert "after 3 of 5 iterations: INTERRUPTED" in shown
     assert len(drawn["course-seconds"][2]) == 3
-    accounting.section(material)
+    epsilon_section.section(material)
     assert [row[0] for row in drawn["accounting-curve"][2]] == ["1", "2", "3"]
 
 
 # --- accounting ------------------------------------------------------------------------------------------------------
 
 
-def last_of(material: Material) -> account_curve.Point:
-    curve = account_curve.curve_of(material)
-    assert isinstance(curve, account_curve.Curve)
+def last_of(material: Material) -> epsilon_curve.Point:
+    curve = epsilon_curve.curve_of(material)
+    assert isinstance(curve, epsilon_curve.Curve)
     figures = [(point.basic, point.tight, point.worst or 0) for point in curve.points]
     assert figures == sorted(figures)  # more releases never leave less
     return curve.points[-1]
@@ -300,7 +304,7 @@ def test_the_median_is_over_the_items_that_were_released(tmp_path):
     material = material_of(tmp_path / "run", "masked", options={"min_contributors": 5})
     even = material.audit["accounting"]["all_releases"]["even"]
     assert 0 < even["items"] < material.params.n_items
-    assert f"over the {even['items']} items that were released" in accounting.section(material).html
+    assert f"over the {even['items']} items that were released" in epsilon_section.section(material).html
 
 
 @pytest.mark.parametrize(("scheme", "source"), [("masked", "expected"), ("direct", "uploads")])
@@ -312,13 +316,13 @@ def test_without_views_it_ends_at_the_summarys_figure(scheme, source, tmp_path):
     if scheme == "masked":
         known = accounted["recommender"]
         assert (last.median, last.worst) == (known["median"], known["worst"])
-        assert "The recommender kept no view" in accounting.section(material).html
-    curve = account_curve.curve_of(material)
-    assert isinstance(curve, account_curve.Curve) and curve.source == source and len(curve.points) < 17
+        assert "The recommender kept no view" in epsilon_section.section(material).html
+    curve = epsilon_curve.curve_of(material)
+    assert isinstance(curve, epsilon_curve.Curve) and curve.source == source and len(curve.points) < 17
 
 
 def test_the_drawn_lines_are_the_points_and_the_claim_is_drawn_as_one(masked, drawn):
-    accounting.section(masked)
+    epsilon_section.section(masked)
     axes, _, rows, words = drawn["accounting-curve"]
     lines = {line.get_label(): list(line.get_ydata()) for line in axes.lines}
     found = masked.audit["accounting"]
@@ -338,7 +342,7 @@ def test_the_drawn_lines_are_the_points_and_the_claim_is_drawn_as_one(masked, dr
     ],
 )
 def test_what_nothing_bounds_has_no_curve(scheme, flags, words, tmp_path):
-    html = accounting.section(material_of(tmp_path / "run", scheme, **flags)).html
+    html = epsilon_section.section(material_of(tmp_path / "run", scheme, **flags)).html
     assert words in html and not pictures(html)
     assert "composition" not in html  # figures that are no bounds are not printed as such
 
@@ -352,7 +356,7 @@ def test_what_nothing_bounds_has_no_curve(scheme, flags, words, tmp_path):
     ],
 )
 def test_the_claim_is_in_the_schemes_own_measure(scheme, flags, words, tmp_path):
-    html = accounting.section(material_of(tmp_path / "run", scheme, **flags)).html
+    html = epsilon_section.section(material_of(tmp_path / "run", scheme, **flags)).html
     assert words in html and "inf" not in html.replace("information", "")
 
 

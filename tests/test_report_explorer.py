@@ -17,11 +17,12 @@ from sim.audit.victims import about_user
 from sim.console.plain_text import jsonable
 from sim.folder.folder import read_summary
 from sim.folder.naming import Names, read_names
-from sim.report import explorer, explorer_about, explorer_attacks, explorer_sets
-from sim.report.explorer_about import known_of_each
-from sim.report.explorer_attacks import LATE, add_attacks
-from sim.report.explorer_sets import explore
-from sim.report.material import Material
+from sim.report.explorer import about_user as explorer_about
+from sim.report.explorer import explorer_section, party_sets, set_attacks
+from sim.report.explorer.about_user import known_of_each
+from sim.report.explorer.party_sets import explore
+from sim.report.explorer.set_attacks import LATE, add_attacks
+from sim.report.sources import Material
 
 ASKED = ("inventory", "algebra", "attacks")
 
@@ -48,7 +49,7 @@ def explored(dynamic):
 
 @pytest.fixture(scope="module")
 def html(dynamic, explored):
-    return str(explorer.show(dynamic, explored).html)
+    return str(explorer_section.show(dynamic, explored).html)
 
 
 def level(row):
@@ -123,13 +124,13 @@ def test_who_joins_is_read_no_more_and_that_is_said(tmp_path):
     found = explore(case, jsonable(audit(case.folder, only=("algebra",))))
     one, both = found.sets["user:0",], found.sets["user:0", "user:1"]
     assert (one.row["determines"], both.row["determines"]) == ("noisy-individual", "nothing")
-    assert explorer.together(both.members, found.sets).endswith("but whom it reads is a member here.")
+    assert explorer_section.together(both.members, found.sets).endswith("but whom it reads is a member here.")
 
 
 def test_the_servers_together_learn_more_than_each_and_it_is_said(explored, html):
     both = ("recommender", "third_party")
     assert level(explored.sets[both].row) > max(level(explored.sets[(name,)].row) for name in both)
-    assert explorer.together(both, explored.sets).startswith("Yes, a higher level: recommender alone comes to")
+    assert explorer_section.together(both, explored.sets).startswith("Yes, a higher level: recommender alone comes to")
     assert "that these do not collude" in cells(html, "recommender+third_party")
 
 
@@ -155,7 +156,7 @@ def test_the_recommender_is_ticked_first_and_there_is_a_box_for_every_party(expl
 
 
 def test_sets_that_were_not_attacked_say_so(dynamic, explored):
-    sets = {members: explorer_sets.Answered(one.row) for members, one in explored.sets.items()}
+    sets = {members: party_sets.Answered(one.row) for members, one in explored.sets.items()}
     add_attacks(dynamic.case, dynamic.audit, sets, seconds=-1.0)
     user = again_users(explored)[0]
     assert sets["recommender", user].attacks is None and sets["recommender", user].unattacked == LATE
@@ -164,7 +165,7 @@ def test_sets_that_were_not_attacked_say_so(dynamic, explored):
 
 
 def test_a_large_run_has_the_audits_own_sets_and_every_other_knows_at_least_what_its_parts_know(dynamic, monkeypatch):
-    monkeypatch.setattr(explorer_sets, "MOST_TURNS", 0)
+    monkeypatch.setattr(party_sets, "MOST_TURNS", 0)
     found = explore(dynamic.case, dynamic.audit)
     asked = {tuple(row["members"]) for row in dynamic.audit["coalitions"]}
     assert len(found.sets) == 2 ** len(found.choices) - 1  # every set that can be ticked
@@ -179,23 +180,23 @@ def test_a_large_run_has_the_audits_own_sets_and_every_other_knows_at_least_what
     one = found.sets["recommender", "third_party", user]
     assert one.least == ("recommender", "third_party") and one.members == ("recommender", "third_party", user)
     assert one.row["determines"] == found.sets["recommender", "third_party"].row["determines"]
-    assert explorer.together(one.members, found.sets).endswith("at least what recommender + third_party knows.")
+    assert explorer_section.together(one.members, found.sets).endswith("at least what recommender + third_party knows.")
     for part, whole in ((a, b) for a in computed for b in found.sets if set(a) <= set(b) and found.sets[b].least):
         assert level(found.sets[part].row) <= level(found.sets[whole].row)
     add_attacks(dynamic.case, dynamic.audit, found.sets)
-    html = str(explorer.show(dynamic, found).html)
+    html = str(explorer_section.show(dynamic, found).html)
     assert "At least what recommender + third_party knows: noisy-individual" in cells(html, "+".join(one.members))
     assert "stands what the most knowing part of it knows" in found.notes[0]
 
 
 def test_attacks_that_the_audit_made_are_not_made_again(dynamic, monkeypatch):
-    monkeypatch.setattr(explorer_sets, "MOST_TURNS", 0)
+    monkeypatch.setattr(party_sets, "MOST_TURNS", 0)
     found = explore(dynamic.case, dynamic.audit)
 
     def refuse(*given):
         raise AssertionError("it was attacked again")
 
-    monkeypatch.setattr(explorer_attacks, "attack_by", refuse)
+    monkeypatch.setattr(set_attacks, "attack_by", refuse)
     add_attacks(dynamic.case, dynamic.audit, found.sets)
     made_ = [row for row in dynamic.audit["findings"] if row["question"] == "attacks"]
     mine = [finding.title for one in found.sets.values() for finding in one.attacks or ()]
@@ -227,7 +228,7 @@ def test_names_of_users_cannot_end_the_element_that_holds_them(dynamic, tmp_path
 
 def test_of_many_users_the_last_cannot_be_chosen_and_that_is_said(dynamic, explored, monkeypatch):
     monkeypatch.setattr(explorer_about, "MOST_USERS", 2)
-    html = str(explorer.show(dynamic, explored).html)
+    html = str(explorer_section.show(dynamic, explored).html)
     assert f"The last {dynamic.params.n_users - 2} users cannot be chosen here" in html
 
 
@@ -244,9 +245,9 @@ def test_where_the_algebra_was_not_answered_the_reason_stands_instead(dynamic):
         "parties": [],
         "unanswered": {"algebra": "A reason."},
     }
-    html = explorer.section(dataclasses.replace(dynamic, audit=document)).html
+    html = explorer_section.section(dataclasses.replace(dynamic, audit=document)).html
     assert "A reason." in html and "<input" not in html
-    html = explorer.section(dataclasses.replace(dynamic, audit=document | {"unanswered": {}})).html
+    html = explorer_section.section(dataclasses.replace(dynamic, audit=document | {"unanswered": {}})).html
     assert "--views full" in html and "<input" not in html
 
 
@@ -254,17 +255,17 @@ def test_where_the_algebra_was_not_answered_the_reason_stands_instead(dynamic):
 def test_a_run_without_the_users_views_has_a_sentence(tmp_path, views):
     case = made(tmp_path / "run", "masked", iterations=2, views=views)
     document = {"coalitions": None, "parties": [], "unanswered": {}, "nothing_to_ask": {}, "questions": {}}
-    found = explorer.section(Material(tmp_path / "run", read_summary(tmp_path / "run"), case, document))
+    found = explorer_section.section(Material(tmp_path / "run", read_summary(tmp_path / "run"), case, document))
     assert "it needs the view of every party, --views full" in found.html
 
 
 @pytest.mark.parametrize("scheme", sorted(set(SCHEMES) - {"dynamic", "covariance-masked"}))
 def test_every_scheme_can_be_explored(tmp_path, monkeypatch, scheme):
-    monkeypatch.setattr(explorer_sets, "MOST_USERS", 1)
+    monkeypatch.setattr(party_sets, "MOST_USERS", 1)
     flags = {"iterations": 2} if SCHEMES[scheme].factorizes else {}
     case = made(tmp_path / "run", scheme, **flags)
     document = jsonable(audit(tmp_path / "run", only=("inventory", "algebra")))
-    html = str(explorer.section(Material(tmp_path / "run", read_summary(tmp_path / "run"), case, document)).html)
+    html = str(explorer_section.section(Material(tmp_path / "run", read_summary(tmp_path / "run"), case, document)).html)
     (row,) = [row for row in document["coalitions"] if row["members"] == ["recommender"]]
     assert row["detail"].replace("'", "&#39;") in cells(html, "recommender")
     assert "The audit was not asked for attacks." in cells(html, "recommender")

@@ -11,9 +11,9 @@ from markupsafe import Markup
 from sim.api import run
 from sim.audit.audit import audit
 from sim.console.glossary import TERMS
-from sim.report.material import gather
 from sim.report.page import report_page
-from sim.report.words import explained, glossary
+from sim.report.sources import gather
+from sim.report.tooltips import explained, glossary
 
 MOST_BYTES = 3_000_000
 

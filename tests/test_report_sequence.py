@@ -20,14 +20,14 @@ from sim.audit import inventory
 from sim.audit.exhibits import Exhibits
 from sim.console.plain_text import jsonable
 from sim.folder.folder import read_summary
-from sim.report import sequence
-from sim.report.material import Material
-from sim.report.sequence_arrows import Edge, in_order, rows_of, typical_iteration
-from sim.report.sequence_histograms import Series, draw
-from sim.report.sequence_panels import shown
-from sim.report.sequence_pictures import _how_far, _how_hidden, pictures_of
-from sim.report.sequence_records import scan
-from sim.report.sequence_truth import Truth, uploads_of
+from sim.report.sequence import sequence_section
+from sim.report.sequence.arrows import Edge, in_order, rows_of, typical_iteration
+from sim.report.sequence.first_records import scan
+from sim.report.sequence.histograms import Series, draw
+from sim.report.sequence.numbers_behind import Truth, uploads_of
+from sim.report.sequence.panels import shown
+from sim.report.sequence.pictures import _how_far, _how_hidden, pictures_of
+from sim.report.sources import Material
 from sim.run.config import RunConfig
 from sim.run.run import run
 from sim.views.evidence import open_case
@@ -70,7 +70,7 @@ def diagrams_of(material: Material) -> list[Any]:
     rows, _ = rows_of(material)
     chosen = typical_iteration(material, rows)
     found = scan(material.case, {row["iteration"] for row in rows})
-    return sequence.make_diagrams(material, rows, found, chosen)
+    return sequence_section.make_diagrams(material, rows, found, chosen)
 
 
 def arrow_of(material: Material, kind: str) -> Any:
@@ -80,7 +80,7 @@ def arrow_of(material: Material, kind: str) -> Any:
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_arrows_add_up_to_the_bytes_that_were_counted_and_every_panel_is_in_the_page(make, scheme):
     material = make(scheme)
-    text = str(sequence.section(material).html)
+    text = str(sequence_section.section(material).html)
     rows, drawn = material.bandwidth["rows"], diagrams_of(material)
     for diagram in drawn:
         iterations = {arrow.first["iteration"] for arrow in diagram.arrows}
@@ -133,7 +133,7 @@ def test_a_race_of_two_senders_orders_nothing_and_a_sender_comes_after_what_it_r
 
 
 def test_what_the_drawn_iteration_has_not_is_said(make):
-    html = sequence.section(make("masked")).html
+    html = sequence_section.section(make("masked")).html
     edges = ("Finish (recommender → third party)", "Finish (recommender → users)", "Publication (recommender → users)")
     assert f"Not in it: {'; '.join(f'{edge} at the end' for edge in edges)}." in html
 
@@ -147,7 +147,7 @@ def test_the_chosen_iteration_is_the_middle_one_with_a_contributor(make):
     assert typical_iteration(nobody, rows) == 4
     nobody.__dict__["lines"] = [line | {"contributors": 0} for line in material.lines]
     assert typical_iteration(nobody, rows) is None
-    assert [one.key for one in sequence.make_diagrams(nobody, rows, scan(nobody.case, {-1}), None)] == ["setup"]
+    assert [one.key for one in sequence_section.make_diagrams(nobody, rows, scan(nobody.case, {-1}), None)] == ["setup"]
 
 
 # --- the truth -------------------------------------------------------------------------------------------------------
@@ -161,7 +161,7 @@ def drawn_of(material: Material, kind: str, monkeypatch: pytest.MonkeyPatch) -> 
         caught.extend(series)
         return draw(key, series)
 
-    monkeypatch.setattr("sim.report.sequence_pictures.draw", catch)
+    monkeypatch.setattr("sim.report.sequence.pictures.draw", catch)
     arrow = arrow_of(material, kind)
     found = scan(material.case, {arrow.edge[0]})
     made = pictures_of(material, arrow, found, Truth(material.case))
@@ -285,7 +285,7 @@ def test_a_scheme_of_ones_own_is_drawn_too(make, monkeypatch):
     np.testing.assert_allclose(true.values, by_hand, atol=1e-4)
     (received, true), _ = drawn_of(material, "Share", monkeypatch)
     assert received.values.size == true.values.size and set(true.values.tolist()) <= {1.0, 2.0, 3.0, 4.0, 5.0}
-    assert "Total, third_party to recommender, 1 message" in str(sequence.section(material).html)
+    assert "Total, third_party to recommender, 1 message" in str(sequence_section.section(material).html)
 
 
 def test_a_role_that_sends_something_else_than_its_view_says_is_not_taken_for_the_truth(make):
@@ -299,8 +299,8 @@ def test_a_role_that_sends_something_else_than_its_view_says_is_not_taken_for_th
 
 
 def test_a_large_message_is_sampled_in_words(make, monkeypatch):
-    monkeypatch.setattr("sim.report.sequence_pictures.MOST_VALUES", 10)
-    monkeypatch.setattr("sim.report.sequence_pictures.MOST_STEPS", 10)
+    monkeypatch.setattr("sim.report.sequence.pictures.MOST_VALUES", 10)
+    monkeypatch.setattr("sim.report.sequence.pictures.MOST_STEPS", 10)
     material = make("masked")
     (received, true), words = drawn_of(material, "MaskedGradient", monkeypatch)
     assert 10 <= received.values.size == true.values.size < 40
@@ -313,14 +313,14 @@ def test_a_large_message_is_sampled_in_words(make, monkeypatch):
 
 
 def test_without_views_the_arrows_are_drawn_and_the_page_says_what_is_missing(make):
-    text = str(sequence.section(make("dynamic", views="none")).html)
+    text = str(sequence_section.section(make("dynamic", views="none")).html)
     assert "No view was kept: the order is that in which the scheme lists its messages." in text
     assert "The third party keeps no view in this run (--views none)" in text and "MaskedGradient, user to" in text
     assert '<svg class="seq-svg"' in text and "behind them" not in text
-    text = str(sequence.section(make("dynamic", views="servers")).html)
+    text = str(sequence_section.section(make("dynamic", views="servers")).html)
     assert "The truth behind them is not drawn: the users&#39; views were not kept." in text
     assert "No user keeps a view in this run (--views servers)" in text and "What the third party received" in text
-    text = str(sequence.section(make("masked", views="sample:2")).html)
+    text = str(sequence_section.section(make("masked", views="sample:2")).html)
     assert "the first 2 of 8 messages, whose sender&#39;s view was kept" in text
     assert "The true sum is not drawn: not every user&#39;s view was kept." in text
 
@@ -329,7 +329,7 @@ def test_without_views_the_arrows_are_drawn_and_the_page_says_what_is_missing(ma
 def test_an_aborted_run_is_drawn_as_far_as_it_went(make, stop):
     material = make("masked", stop=stop)
     assert not material.summary["completed"]
-    text = str(sequence.section(material).html)
+    text = str(sequence_section.section(material).html)
     assert "The run did not come to its end: these are the bytes that were told until then." in text
     assert ("Iteration 1" in text) is (stop == 1) and "Set-up" in text
     rows, _ = rows_of(material)
@@ -339,7 +339,7 @@ def test_an_aborted_run_is_drawn_as_far_as_it_went(make, stop):
 
 def test_no_key_is_in_the_page(make):
     material = make("masked")
-    text = str(sequence.section(material).html)
+    text = str(sequence_section.section(material).html)
     for user in material.case.parties[2:]:
         (welcome,) = Exhibits(material.case, (user,)).received(user, "Welcome")
         for secret in (welcome.message.mask_key, *welcome.message.item_keys, material.case.tape_seed(user)):
@@ -352,7 +352,7 @@ def test_no_key_is_in_the_page(make):
 def test_an_undeclared_field_is_called_so(make):
     material = make("plain")
     rows = [row | {"declared": False, "words": None} for row in material.audit["inventory"]]
-    text = str(sequence.section(Material(material.folder, material.summary, material.case, {"inventory": rows})).html)
+    text = str(sequence_section.section(Material(material.folder, material.summary, material.case, {"inventory": rows})).html)
     assert '<span class="bad">not declared</span>' in text
 
 
@@ -369,5 +369,5 @@ def test_the_audits_test_of_uniformity_is_quoted(make, monkeypatch):
 
 
 def test_the_script_does_nothing_where_its_section_is_absent():
-    script = (Path(sequence.__file__).parent / "templates" / "sequence.js").read_text(encoding="utf-8")
+    script = (Path(sequence_section.__file__).parent / "templates" / "sequence.js").read_text(encoding="utf-8")
     assert "if (!root) { return; }" in script and "innerHTML" not in script

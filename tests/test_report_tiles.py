@@ -10,9 +10,11 @@ from test_report_verdict import made, material_of, shown
 
 from sim.console import console, first_screen
 from sim.console.console import size
-from sim.report import accounting, parties, tiles, verdict
-from sim.report.material import Material, gather
+from sim.report.epsilon import epsilon_section
 from sim.report.page import report_page
+from sim.report.parties import parties_section
+from sim.report.sources import Material, gather
+from sim.report.verdict import tiles, verdict_section
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +24,7 @@ def masked(tmp_path_factory: pytest.TempPathFactory) -> Material:
 
 def figures(material: Material) -> list[dict[str, str]]:
     """Of each tile the figures by their names."""
-    made = tiles.tiles(material, verdict.published(material), verdict.sentence(material))
+    made = tiles.tiles(material, verdict_section.published(material), verdict_section.sentence(material))
     assert len(made) == 4
     return [{value.name: value.figure for value in tile.values} for tile in made]
 
@@ -61,21 +63,21 @@ def test_a_refuted_claim_is_amber_and_the_run_may_leak_as_declared(masked):
     for status, style in (("refuted", "weak"), ("holds", "good"), ("not-tested", "")):
         document["published_claim"] = {"status": status, **claim}
         material = dataclasses.replace(masked, audit=document)
-        assert verdict.published(material).style == style
-        html = str(verdict.section(material).html)
+        assert verdict_section.published(material).style == style
+        html = str(verdict_section.section(material).html)
         word = status.replace("-", " ").capitalize()
         assert f'<strong class="{style or "figure"}">{word} (ε = 8 per release)' in html
         assert "As declared." in html and "Shown: ε = 9.5 (exact)." in html
 
 
 def test_each_adversary_has_one_sentence_and_the_table_is_folded(masked):
-    found = {one.who: one for one in parties.adversaries(masked)}
+    found = {one.who: one for one in parties_section.adversaries(masked)}
     assert list(found)[:3] == ["The recommender", "The third party", "Both servers together"]
     assert found["The third party"].learns == "who rated what, and no number of anyone"
     assert found["The third party"].style == "weak"
     assert found["Both servers together"].verb == "learn" and found["Both servers together"].style == "weak"
     assert found["Both servers together"].standing == "The scheme assumes that they do not collude."
-    html = str(parties.section(masked).html)
+    html = str(parties_section.section(masked).html)
     assert html.index("<li>") < html.index("<details") < html.index("<table")
 
 
@@ -89,4 +91,4 @@ def test_a_page_without_the_ratings_says_what_is_missing(tmp_path, views):
     page = report_page(material)
     assert "best guess on the device" in page and material.summary["accuracy"]["on_device"]
     gone = "the data that the run was made from is not at hand"
-    assert (gone in shown(str(accounting.section(material).html))) == (views == "none")
+    assert (gone in shown(str(epsilon_section.section(material).html))) == (views == "none")

@@ -27,12 +27,15 @@ from sim.console.console import size
 from sim.console.plain_text import jsonable
 from sim.data.ratings import load
 from sim.folder.folder import read_summary
-from sim.report import again, findings, parties, verdict, verdict_cards
-from sim.report.findings_tables import behind
-from sim.report.findings_values import text, value_html
-from sim.report.flags import flags_of
-from sim.report.material import Material, gather
-from sim.report.verdict_epsilon import Cell, accounted, claimed, measured
+from sim.report.findings import findings_section
+from sim.report.findings.evidence_tables import behind
+from sim.report.findings.evidence_values import text, value_html
+from sim.report.parties import parties_section
+from sim.report.repeat import repeat_section
+from sim.report.repeat.run_flags import flags_of
+from sim.report.sources import Material, gather
+from sim.report.verdict import figure_groups, verdict_section
+from sim.report.verdict.three_epsilons import Cell, accounted, claimed, measured
 from sim.run.config import RunConfig, read_config, resolve
 from sim.views.evidence import open_case
 
@@ -66,7 +69,7 @@ def collected(tmp_path_factory: pytest.TempPathFactory) -> Material:
 
 def top(material: Material) -> str:
     """The sections that say who learns what, and how the run went."""
-    return "".join(str(part.section(material).html) for part in (verdict, parties, verdict_cards))
+    return "".join(str(part.section(material).html) for part in (verdict_section, parties_section, figure_groups))
 
 
 def shown(html: str) -> str:
@@ -87,24 +90,24 @@ def test_every_party_of_the_audit_is_in_the_table_with_its_words(tmp_path, schem
     html = top(material)
     body = html[html.index("<tbody>") :]
     rows = [shown(row) for row in re.findall(r"<tr>.*?</tr>", body[: body.index("</table>")], re.S)]
-    parties = material.audit["parties"]
-    assert len(parties) >= 3 and len(rows) in (len(parties), len(parties) + 1)
-    for row, party in zip(rows, parties, strict=False):
+    parties_section = material.audit["parties"]
+    assert len(parties_section) >= 3 and len(rows) in (len(parties_section), len(parties_section) + 1)
+    for row, party in zip(rows, parties_section, strict=False):
         assert row.startswith(words(name_of(party)))
         assert words(in_short(party)) in row
         if len(party["members"]) == 1:
             assert all(words(seen) in row for seen in party["saw"])
         else:
             assert "if they collude" in row and "assumes no collusion" in row
-    if len(rows) > len(parties):
+    if len(rows) > len(parties_section):
         assert rows[-1].startswith("whoever sees the releases alone")
     assert f"As declared. {scheme} leaked nothing beyond what it declares" in shown(html)
     exposed = SCHEMES[scheme].permits["recommender"] == "exact-individual"
     assert bool(re.search("which lets the recommender .*see exact numbers of single users", shown(html))) == exposed
     refuted = material.audit["published_claim"]["status"] == "refuted"
-    told = verdict.sentence(material)
+    told = verdict_section.sentence(material)
     assert told.style == ("weak" if exposed or refuted or told.declared else "good")
-    assert verdict.published(material).style == ("weak" if refuted else "")
+    assert verdict_section.published(material).style == ("weak" if refuted else "")
     assert words(SCHEMES[scheme].claims) in shown(html)
 
 
@@ -121,9 +124,9 @@ def test_a_run_beyond_its_claims_says_so_in_the_first_words(tmp_path):
 
 def test_declared_weaknesses_are_named_and_lead_to_their_findings(masked):
     weak = {finding["id"] for finding in masked.audit["findings"] if finding["severity"] == "weak"}
-    told = verdict.sentence(masked)
+    told = verdict_section.sentence(masked)
     assert weak and set(told.declared) == weak and told.beyond == []
-    top, below = str(verdict.section(masked).html), str(findings.section(masked).html)
+    top, below = str(verdict_section.section(masked).html), str(findings_section.section(masked).html)
     for name in weak:
         assert f'href="#finding-{name}"' in top and f'id="finding-{name}"' in below
 
@@ -134,10 +137,10 @@ def test_an_aborted_run_says_so_and_is_not_called_good(tmp_path):
     assert not material.summary["completed"]
     html = top(material)
     assert "until it was aborted" in shown(html) and words(material.summary["abort"]["sentence"]) in shown(html)
-    assert verdict.sentence(material).style == "weak"
+    assert verdict_section.sentence(material).style == "weak"
     assert "not measured" in shown(html) and "there is no result to measure" in shown(html)
-    assert "keyhole resume" in str(again.section(material).html)
-    assert "none: the run has no result" in str(again.section(material).html)
+    assert "keyhole resume" in str(repeat_section.section(material).html)
+    assert "none: the run has no result" in str(repeat_section.section(material).html)
 
 
 def test_without_views_there_is_no_verdict_and_every_gap_is_said_in_words(tmp_path):
@@ -147,17 +150,17 @@ def test_without_views_there_is_no_verdict_and_every_gap_is_said_in_words(tmp_pa
     assert "No verdict" in html and "Who can work out what was not asked." in html
     assert "has no view of recommender (14 are missing)" in html and "run with --views full" in html
     assert "not known: no view was kept" in html and "not asked" in html
-    assert "nothing could be asked" in shown(str(findings.section(material).html))
-    assert "keyhole audit" not in str(again.section(material).html)
+    assert "nothing could be asked" in shown(str(findings_section.section(material).html))
+    assert "keyhole audit" not in str(repeat_section.section(material).html)
 
 
 @pytest.mark.parametrize("views", ["servers", "sample:3"])
 def test_with_some_views_the_other_questions_are_asked(tmp_path, views):
     material = gather(made(tmp_path / "run", "laplace-ratings", views=views), repetitions=400)
-    told = verdict.sentence(material)
+    told = verdict_section.sentence(material)
     assert told.headline.endswith("as far as it could be asked") and told.style == "weak"
     assert any(note.startswith("Not answered: algebra, attacks, statistics.") for note in told.notes)
-    rows = {row.who: row for row in parties.table_rows(material)}
+    rows = {row.who: row for row in parties_section.table_rows(material)}
     recommender = rows["recommender"]
     assert recommender.works_out == "not asked" and recommender.saw != "not known: no view was kept"
     assert recommender.measured.figure.startswith("≥ ") and recommender.accounted.figure == "8 per entry"
@@ -209,10 +212,10 @@ def test_a_measured_bound_of_a_real_canary_is_in_the_table(collected):
 
 def test_no_noise_is_no_claim(tmp_path):
     material = material_of(made(tmp_path / "run", "masked", epsilon=math.inf))
-    rows = {row.who: row for row in parties.table_rows(material)}
+    rows = {row.who: row for row in parties_section.table_rows(material)}
     assert rows["recommender"].claimed == Cell(why="no noise was asked for: ε = ∞")
     assert rows["recommender"].accounted == Cell(why="nothing is claimed")
-    told = verdict.sentence(material)
+    told = verdict_section.sentence(material)
     assert told.style != "good" and "ε = ∞ bounds nothing" in told.headline
 
 
@@ -231,7 +234,7 @@ def test_the_floors_are_those_of_the_run_s_own_split(masked):
     assert len(errors["constant"]) == masked.summary["ratings"]["test"] > 0
     for name, missed in errors.items():
         assert found[name] == pytest.approx(math.sqrt(np.mean(np.square(missed))))
-    card = verdict_cards.accuracy(masked)
+    card = figure_groups.accuracy(masked)
     mine, floor = masked.summary["accuracy"]["test_rmse"], found["user-mean"]
     better = f"better by {floor - mine:.3f}" if mine < floor else f"worse by {mine - floor:.3f}"
     assert ["The user's own mean *", f"{floor:.3f}", better] in card.rows
@@ -239,13 +242,13 @@ def test_the_floors_are_those_of_the_run_s_own_split(masked):
 
 def test_which_floors_a_run_beats_is_said():
     below = [{"title": "one", "test_rmse": 0.5}, {"title": "two", "test_rmse": 1.5}]
-    assert verdict_cards._beaten("x", 1.0, below) == "x beats “two”, and does not beat “one”."
-    assert verdict_cards._beaten("x", 0.4, below).startswith("x beats every")
-    assert verdict_cards._beaten("x", 1.5, below).startswith("x beats none")
+    assert figure_groups._beaten("x", 1.0, below) == "x beats “two”, and does not beat “one”."
+    assert figure_groups._beaten("x", 0.4, below).startswith("x beats every")
+    assert figure_groups._beaten("x", 1.5, below).startswith("x beats none")
 
 
 def test_bytes_are_the_summary_s_and_the_paper_s_are_at_its_own_size(masked):
-    own, paper = verdict_cards.traffic(masked)
+    own, paper = figure_groups.traffic(masked)
     edges = masked.summary["bytes"]["per_iteration"]
     assert [row[0] for row in own.rows[: len(edges)]] == [edge.replace("->", " → ") for edge in edges]
     user = masked.summary["bytes"]["per_user_iteration"]
@@ -262,7 +265,7 @@ def test_bytes_are_the_summary_s_and_the_paper_s_are_at_its_own_size(masked):
 
 
 def test_every_finding_is_there_with_its_evidence(collected):
-    html = shown(str(findings.section(collected).html))
+    html = shown(str(findings_section.section(collected).html))
     assert len(collected.audit["findings"]) >= 3
     for finding in collected.audit["findings"]:
         for part in ("title", "confidence", "evidence"):
@@ -274,19 +277,19 @@ def test_a_finding_has_the_colour_of_its_weight():
     finding = {"id": "a", "title": "", "coalition": [], "confidence": "", "evidence": ""}
     finding |= dict.fromkeys(("claimed", "measured", "chance"))
     weights = [("break", []), ("break", ["a"]), ("weak", []), ("weak", ["a"]), ("info", [])]
-    told = [findings.shown(finding | {"severity": severity}, known) for severity, known in weights]
+    told = [findings_section.shown(finding | {"severity": severity}, known) for severity, known in weights]
     assert [(one.word, one.style) for one in told] == [
         ("break", "bad"), ("break", "bad"), ("weak", "bad"), ("declared", "weak"), ("info", "good"),
     ]  # fmt: skip
 
 
 def test_the_gravest_of_an_id_is_open_and_harmless_checks_are_folded(masked):
-    html = str(findings.section(masked).html)
-    groups = findings.groups(
+    html = str(findings_section.section(masked).html)
+    groups = findings_section.groups(
         [
             one
             for finding in masked.audit["findings"]
-            if (one := findings.shown(finding, masked.audit["known_weaknesses"])).word != "info"
+            if (one := findings_section.shown(finding, masked.audit["known_weaknesses"])).word != "info"
         ]
     )
     assert html.count("<details open>") == len(groups) > 2
@@ -352,7 +355,7 @@ def test_the_flags_give_the_same_configuration(given):
 
 
 def test_both_commands_run_the_same_run_again(masked, tmp_path):
-    by_file, by_flags = (command for _, command in again.commands(masked)[:2])
+    by_file, by_flags = (command for _, command in repeat_section.commands(masked)[:2])
     toml = shlex.split(by_file)[3]
     first = run(out=tmp_path / "a", **dataclasses.asdict(read_config(Path(toml))))
     flags = by_flags.removeprefix("keyhole run ").partition(" --out")[0]
@@ -363,7 +366,7 @@ def test_both_commands_run_the_same_run_again(masked, tmp_path):
 
 
 def test_the_configuration_has_every_option_and_digest(masked):
-    html = shown(str(again.section(masked).html))
+    html = shown(str(repeat_section.section(masked).html))
     for field in dataclasses.fields(RunConfig):
         assert field.name == "options" or f"--{field.name.replace('_', '-')}" in html
     summary = masked.summary
@@ -388,8 +391,8 @@ def test_names_that_look_like_html_stay_names(tmp_path):
     hostile["unanswered"] = {"algebra": "<script>alert(3)</script>"}
     material = dataclasses.replace(material, audit=hostile)
     data.unlink()
-    for section in (verdict.section, parties.section, findings.section, again.section):
+    for section in (verdict_section.section, parties_section.section, findings_section.section, repeat_section.section):
         html = str(section(material).html)
         assert not re.search(r"<(script|img|i|u|s)\b", html)
-    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in str(again.section(material).html)
-    assert "&lt;script&gt;alert(3)" in str(verdict.section(material).html)
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in str(repeat_section.section(material).html)
+    assert "&lt;script&gt;alert(3)" in str(verdict_section.section(material).html)

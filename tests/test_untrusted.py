@@ -373,7 +373,7 @@ def test_what_is_printed_in_tables_is_visible(capsys):
 
 
 def test_names_on_a_page_are_visible_and_escaped(folder):
-    from sim.report import chart
+    from sim.report.charts import chart
     from sim.report.section import table
 
     html = str(table(["name"], [[f"<b>{EVIL}$x$"]]))

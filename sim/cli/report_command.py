@@ -23,8 +23,8 @@ def report(
 ) -> None:
     """One HTML file that shows the run: who saw what, who can work out what, what it cost. It needs no network."""
     from sim.console.audit_tables import Asking  # slow to import, and not needed by any other command
-    from sim.report.material import gather
     from sim.report.page import report_page
+    from sim.report.sources import gather
 
     read_run(run)  # is it one? That first
     path = page_path(run, out)

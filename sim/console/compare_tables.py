@@ -222,7 +222,7 @@ def write(document: Document, path: Path) -> None:
 
 def _as_text(document: Document, ending: str) -> str:
     if ending == ".html":
-        from sim.report.compared import compared_page  # draws charts, so that it is slow to import
+        from sim.report.comparison_page import compared_page  # draws charts, so that it is slow to import
 
         return compared_page(document)
     return as_csv(document) if ending == ".csv" else as_json(document) + "\n"

@@ -185,7 +185,7 @@ def _make_bytes(figure: Figure, quick: bool, lines: list[Line], document: dict[s
 
 
 def _write(made: Made, out: Path) -> None:
-    from sim.report import chart  # slow to import
+    from sim.report.charts import chart  # slow to import
 
     name = made.figure.name
     paths = {ending: out / f"{name}.{ending}" for ending in ("png", "svg", "csv", "json")}

@@ -12,7 +12,7 @@ from sim.experiments.reproduce_cells import ITERATE, READINGS
 from sim.experiments.reproduce_claims import CLAIMED, claims_of
 from sim.experiments.reproduce_curves import GAIN, READING_WORDS, UNLEARNED_GAIN, Row, panel_of
 from sim.experiments.reproduce_plan import CDF, CHURN, Figure
-from sim.report import chart
+from sim.report.charts import chart
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

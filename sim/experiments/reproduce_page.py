@@ -11,7 +11,7 @@ from markupsafe import Markup, escape
 from sim.bandwidth.paper_bytes import SOURCE
 from sim.console.console import number
 from sim.experiments.reproduce_claims import MEASURED
-from sim.report import chart
+from sim.report.charts import chart
 from sim.report.page import page
 from sim.report.section import Section, render, table
 

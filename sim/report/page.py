@@ -12,37 +12,33 @@ from markupsafe import Markup
 from actors.blame import in_brief
 from protocol.schemes import SCHEMES
 from sim.console.console import length
-from sim.report import (
-    accounting,
-    again,
-    course,
-    explorer,
-    findings,
-    parties,
-    received,
-    recommended,
-    sequence,
-    traffic,
-    verdict,
-    verdict_cards,
-)
-from sim.report.material import Material
+from sim.report.epsilon import epsilon_section
+from sim.report.explorer import explorer_section
+from sim.report.findings import findings_section
+from sim.report.iterations import iterations_section
+from sim.report.parties import parties_section
+from sim.report.recommended import recommended_section
+from sim.report.repeat import repeat_section
 from sim.report.section import Section, render
-from sim.report.words import explained, glossary
+from sim.report.sequence import received_section, sequence_section
+from sim.report.sources import Material
+from sim.report.tooltips import explained, glossary
+from sim.report.traffic import traffic_section
+from sim.report.verdict import figure_groups, verdict_section
 
 SECTIONS: tuple[Callable[[Material], Section | None], ...] = (  # in this order on the page
-    verdict.section,
-    received.section,
-    parties.section,
-    sequence.section,
-    explorer.section,
-    traffic.section,
-    course.section,
-    recommended.section,
-    accounting.section,
-    findings.section,
-    verdict_cards.section,
-    again.section,
+    verdict_section.section,
+    received_section.section,
+    parties_section.section,
+    sequence_section.section,
+    explorer_section.section,
+    traffic_section.section,
+    iterations_section.section,
+    recommended_section.section,
+    epsilon_section.section,
+    findings_section.section,
+    figure_groups.section,
+    repeat_section.section,
 )
 
 

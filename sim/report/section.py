@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from sim.console import console
 from sim.console.plain_text import visible
-from sim.report import chart
+from sim.report.charts import chart
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

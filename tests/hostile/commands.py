@@ -207,10 +207,10 @@ def call(argv: list[str]) -> None:
         _call_api(argv[1], argv[2:])
         return
     from sim.cli.entry import main
-    from sim.report import material
+    from sim.report import sources
 
     if argv[0] == "report":  # it has no flag for that, and would take most of the time
-        material.gather = functools.partial(material.gather, repetitions=FEWEST)
+        sources.gather = functools.partial(sources.gather, repetitions=FEWEST)
     sys.argv = ["keyhole", *argv]
     main()
 

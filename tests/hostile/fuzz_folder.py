@@ -30,7 +30,7 @@ os.environ["NO_COLOR"] = "1"  # colours are control characters too
 os.environ["TERM"] = "dumb"
 os.environ["COLUMNS"] = "120"
 
-from sim.report import material
+from sim.report import sources
 from tests.hostile.cases import Fuzzer, Result
 from tests.hostile.child import Limits
 from tests.hostile.commands import API, COMMANDS, call
@@ -49,13 +49,13 @@ def warm_up(seeds: list[Seed], work: Path) -> None:
     commands += [["audit", folder, "--only", "inventory"], ["report", folder, "--out", str(work / "warm.html")]]
     commands += [["run", "--config", f"{folder}/run.toml", "--out", str(work / "warm")], ["api", folder, *API]]
     commands += [["verify", folder, "--json"], ["view", folder, "user:0", "--json"], ["bandwidth", folder, "--csv"]]
-    argv, gather = sys.argv, material.gather
+    argv, gather = sys.argv, sources.gather
     handlers = {name: signal.getsignal(name) for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):
         for words in commands:
             with contextlib.suppress(SystemExit):
                 call(words)
-    sys.argv, material.gather = argv, gather
+    sys.argv, sources.gather = argv, gather
     for name, handler in handlers.items():  # a run takes them, and a pool stops its workers with one
         signal.signal(name, handler)
 

@@ -1,0 +1,107 @@
+"""Schemes as points: the test error against something that grows by factors, with floors as lines across."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sim.report.charts import chart
+from sim.report.charts.labels import Box, add_labels
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_DASHES = ((0, (6, 3)), (0, (2, 2)), (0, (8, 2, 2, 2)))
+_HEIGHT = 4.0  # inches: names need room above each other
+
+Ends = tuple[float, float]
+Row = dict[str, Any]
+Names = tuple[str, str]  # of the lower axis and of the other, with their units
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    name: str
+    x: float
+    y: float
+    across: Ends  # least and most of the seeds
+    along: Ends
+    hollow: bool = False
+
+
+def limits(values: Sequence[float]) -> Ends:
+    low, high = min(values, default=0.0), max(values, default=1.0)
+    room = 0.08 * (high - low) or 0.1
+    return low - room, high + room
+
+
+def draw(
+    points: Sequence[Point], floors: Sequence[Row], names: Names, written: Callable[[Any], str], *, scale: float = 1.0
+) -> Figure:
+    """`written`: how a value on the lower axis is, which is logarithmic."""
+    figure, axes = chart.new_figure(*names, width=chart.WIDE * scale, height=_HEIGHT * scale)
+    axes.set_xscale("log")
+    ends = [end for point in points for end in point.across]
+    low, high = math.log10(min(ends)), math.log10(max(ends))
+    room = max(0.25 * (high - low), 0.45)  # for the names
+    axes.set_xlim(10 ** (low - room), 10 ** (high + room))
+    _ticks(axes, high - low + 2 * room, written)
+    _draw_all(figure, axes, points, floors)
+    return figure
+
+
+def draw_apart(points: Sequence[Point], reasons: Sequence[str], floors: Sequence[Row], names: Names) -> Figure:
+    """`x` of a point is the number of its reason."""
+    figure, axes = chart.new_figure(*names, height=_HEIGHT)
+    axes.set_xlim(-0.7, len(reasons) - 0.3)
+    axes.set_xticks(range(len(reasons)), list(reasons))
+    _draw_all(figure, axes, points, floors)
+    return figure
+
+
+def _ticks(axes: Axes, decades: float, written: Callable[[Any], str]) -> None:
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+    subs = (1.0,) if decades > 4 else (1.0, 3.0) if decades > 2 else (1.0, 2.0, 5.0)
+    axes.xaxis.set_major_locator(LogLocator(subs=subs))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: written(value)))
+
+
+def _draw_all(figure: Figure, axes: Axes, points: Sequence[Point], floors: Sequence[Row]) -> None:
+    lines = {floor["title"]: floor["test_rmse"] for floor in floors if floor["test_rmse"] is not None}
+    axes.set_ylim(*limits([*lines.values(), *(end for point in points for end in point.along)]))
+    for number, (title, error) in enumerate(lines.items()):
+        style: Any = _DASHES[number % len(_DASHES)]
+        axes.axhline(error, color=chart.MUTED, linewidth=1.1, linestyle=style, label=f"{title} (floor)", zorder=1)
+    for point in points:
+        _draw_mark(axes, point)
+    handles, names = axes.get_legend_handles_labels()
+    if names:
+        where: Any = "outside lower center"
+        figure.legend(handles, names, loc=where, ncols=3, frameon=False, fontsize=8.5, labelcolor=chart.INK)
+    add_labels(axes, [(point.x, point.y, point.name) for point in points], _lines(axes, points, lines.values()))
+
+
+def _lines(axes: Axes, points: Sequence[Point], floors: Iterable[float]) -> list[Box]:
+    """What names should not cover: floors and ranges."""
+    left, right = axes.get_xlim()
+    found = [(left, error, right, error) for error in floors]
+    for point in points:
+        found.append((point.across[0], point.y, point.across[1], point.y))
+        found.append((point.x, point.along[0], point.x, point.along[1]))
+    return found
+
+
+def _draw_mark(axes: Axes, point: Point) -> None:
+    """With lines from the least to the most of the seeds, where they differ. A hollow one is wider, and above: it can
+    be seen around another."""
+    if point.along[0] < point.along[1]:
+        axes.plot([point.x, point.x], point.along, color=chart.colour(0), linewidth=1.1)
+    if point.across[0] < point.across[1]:
+        axes.plot(point.across, [point.y, point.y], color=chart.colour(0), linewidth=1.1)
+    how = {"markersize": 10, "markerfacecolor": "none", "zorder": 4} if point.hollow else {"markersize": 7, "zorder": 3}
+    axes.plot([point.x], [point.y], marker="o", color=chart.colour(0), linestyle="", **how)

@@ -1,0 +1,61 @@
+"""The attacks of the explorer's sets, on the real bytes of their views, as far as the time allows."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import fields
+from typing import Any
+
+from sim.audit.attacks.attack import attack_by
+from sim.audit.attacks.coalition_views import Scene, Truth, iterations_attacked
+from sim.audit.coalitions import Coalition
+from sim.audit.findings import Finding
+from sim.report.explorer.party_sets import Answered
+from sim.views.evidence import Case
+
+SECONDS = 2.0  # of computing, for what the audit has not answered yet
+
+LATE = "Not attacked: it would have taken the page too long. Ask with the command."
+NOT_COMPUTED = "Not attacked: this set was not computed for this page. Ask with the command."
+SERVERS_DO = "The known attacks of all servers together use no user's view: theirs are under the servers together."
+
+
+def add_attacks(
+    case: Case, document: dict[str, Any], sets: dict[Coalition, Answered], *, seconds: float = SECONDS
+) -> None:
+    """The audit's own sets have its findings; then small ones. What a part of a set does alone is left to that part."""
+    why = document["unanswered"].get("attacks") or document["nothing_to_ask"].get("attacks")
+    if why or "attacks" not in document["questions"]:
+        for one in sets.values():
+            one.unattacked = why or "The audit was not asked for attacks."
+        return
+    own = {tuple(one["members"]) for one in document["coalitions"]}
+    # the level of a single test is that of the audit, so that its findings are found again
+    shared = Truth(case, iterations_attacked(case.card.params), sum(len(members) == 1 for members in own))
+    servers, started = set(case.card.scheme.servers), time.process_time()
+    for members in sorted(sets, key=len):
+        one = sets[members]
+        if one.least:
+            one.unattacked = NOT_COMPUTED
+        elif members in own:
+            one.attacks = _found(document, members)
+        elif len(servers) > 1 and servers < set(members):
+            one.unattacked = SERVERS_DO
+        elif time.process_time() - started > seconds:
+            one.unattacked = LATE
+        else:
+            one.attacks = attack_by(Scene(case, members, shared), _apart(members, sets))
+
+
+def _found(document: dict[str, Any], members: Coalition) -> list[Finding]:
+    """What the attacks of the audit found by this very set."""
+    names = [one.name for one in fields(Finding)]
+    return [
+        Finding(**{name: row[name] for name in names} | {"coalition": members})
+        for row in document["findings"]
+        if row["question"] == "attacks" and tuple(row["coalition"]) == members
+    ]
+
+
+def _apart(members: Coalition, sets: dict[Coalition, Answered]) -> frozenset[str]:
+    return frozenset(name for name in members if len(members) == 1 or (name,) not in sets)

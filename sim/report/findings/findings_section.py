@@ -1,0 +1,97 @@
+"""Every finding of the audit with its evidence, and the tables that stand behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from markupsafe import Markup
+
+from sim.audit.findings import goes_beyond
+from sim.report.findings.evidence_tables import behind
+from sim.report.findings.evidence_values import value_html
+from sim.report.section import Section, render
+from sim.report.sources import Material
+
+_STYLES = {"break": "bad", "weak": "bad", "declared": "weak", "info": "good"}
+_MEANINGS = {
+    "break": "a claim is false",
+    "weak": "weaker than claimed, and not declared",
+    "declared": "weaker than claimed, and the scheme says so itself",
+    "info": "looked for and not found, or harmless",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    id: str
+    word: str
+    style: str
+    title: str
+    who: str
+    figures: list[tuple[str, Markup]]  # claimed, measured, chance
+    confidence: str
+    evidence: str
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """All grave findings with one id, the gravest first."""
+
+    id: str
+    first: Shown
+    others: list[Shown]
+
+
+def section(material: Material) -> Section:
+    audit = material.audit
+    found = [shown(finding, audit["known_weaknesses"]) for finding in audit["findings"]]
+    grave = [one for one in found if one.word != "info"]
+    words = list(dict.fromkeys(one.word for one in grave))
+    return Section(
+        "findings",
+        "Findings",
+        render(
+            "findings.html",
+            groups=groups(grave),
+            harmless=[one for one in found if one.word == "info"],
+            meanings=[(word, _STYLES[word], _MEANINGS[word]) for word in words],
+            asked=_asked(audit),
+            unanswered=audit["unanswered"],
+            false_alarm=audit["false_alarm"],
+            behind=behind(audit),
+        ),
+    )
+
+
+def shown(finding: dict[str, Any], known: Iterable[str]) -> Shown:
+    severity = finding["severity"]
+    beyond = goes_beyond(severity, finding["id"], list(known))
+    word = severity if beyond or severity == "info" else "declared"
+    figures = [(name, value_html(finding[name])) for name in ("claimed", "measured", "chance")]
+    return Shown(
+        finding["id"],
+        word,
+        _STYLES[word],
+        finding["title"],
+        " + ".join(finding["coalition"]) or "whoever sees the releases",
+        figures,
+        finding["confidence"] or "not stated",
+        finding["evidence"] or "none was written down",
+    )
+
+
+def groups(grave: list[Shown]) -> list[Group]:
+    """The audit has sorted them: what is gravest comes first."""
+    by_id: dict[str, list[Shown]] = {}
+    for one in grave:
+        by_id.setdefault(one.id, []).append(one)
+    return [Group(id_, each[0], each[1:]) for id_, each in by_id.items()]
+
+
+def _asked(audit: dict[str, Any]) -> str:
+    """Which questions were put, and how long each took."""
+    idle = {**audit["unanswered"], **audit["nothing_to_ask"]}
+    times = [f"{name} ({seconds:.1f} s)" for name, seconds in audit["questions"].items() if name not in idle]
+    return ", ".join(times) or "nothing"

@@ -1,0 +1,191 @@
+"""Who learns what: one sentence about each adversary, and the table of all that were asked about, folded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from protocol.party.role import user_index, user_name
+from protocol.schemes.base import LEVELS
+from sim.audit.scoring import counted
+from sim.audit.verdict import permitted, saw
+from sim.console.audit_tables import in_short, name_of
+from sim.console.first_screen import chosen, known_words
+from sim.report.section import Section, render
+from sim.report.sources import Material
+from sim.report.verdict.three_epsilons import OUTSIDER, Cell, accounted, accounted_unit, claimed, claimed_unit, measured
+
+ID, TITLE = "parties", "Who learns what"
+EXPOSED = {"nothing": "good", "aggregate": "good", "noisy-individual": "weak", "exact-individual": "bad"}
+_NO_NUMBERS = "no numbers"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    who: str
+    saw: str
+    works_out: str
+    style: str
+    standing: str  # against the claim
+    attack: str
+    claimed: Cell
+    accounted: Cell
+    measured: Cell
+
+
+@dataclass(frozen=True, slots=True)
+class Adversary:
+    """One line about a party or a coalition: who, what it learns, and how that stands to the claim."""
+
+    who: str
+    verb: str
+    style: str
+    learns: str
+    measured: str  # the best attack
+    standing: str
+
+
+def section(material: Material) -> Section:
+    html = render(
+        "parties.html",
+        adversaries=adversaries(material),
+        rows=table_rows(material),
+        claimed_unit=claimed_unit(material.case),
+        accounted_unit=accounted_unit(material.audit),
+        reading=how_to_read(material),
+    )
+    return Section(ID, TITLE, html, "Adversaries")
+
+
+# --- one sentence each -----------------------------------------------------------------------------------------------
+
+
+def adversaries(material: Material) -> list[Adversary]:
+    """Take those of the terminal's first screen, in its words; without the algebra, every party that was there."""
+    rows = material.audit["parties"]
+    if not rows:
+        unsolved = [" + ".join(row["members"]) for row in _unsolved(material)]
+        return [Adversary(_who(name), "", "", "", "", "") for name in unsolved]
+    found = []
+    for name, row in chosen(rows):
+        verb, words = "learns" if len(row["members"]) == 1 else "learn", known_words(row, material.summary["users"])
+        attack = next(iter(row["measured"]), "")
+        found.append(Adversary(_who(name), verb, style_of(row), words, attack, _stands(row)))
+    return found
+
+
+def _who(name: str) -> str:
+    """Begin with a capital letter; users have their names."""
+    if user_index(name.partition(" + ")[0]) >= 0:
+        return name
+    return {"both servers": "Both servers together", "a user alone": "A user alone"}.get(name, f"The {name}").replace(
+        "_", " "
+    )
+
+
+def style_of(row: Mapping[str, Any]) -> str:
+    """Colour by how near it comes to one user."""
+    level = row["determines"]
+    told = row["items"] or (row.get("support") and len(row["members"]) == 1)
+    return "weak" if told and EXPOSED[level] == "good" else EXPOSED[level]
+
+
+def _stands(row: Mapping[str, Any]) -> str:
+    if row["permitted"] is None:
+        return "The scheme assumes that they do not collude."
+    if LEVELS.index(row["determines"]) <= LEVELS.index(row["permitted"]):
+        return "That is no more than the scheme lets it see."
+    return "That is more than the scheme lets it see" + (", and declared as a weakness." if row["declared"] else ".")
+
+
+# --- the table -------------------------------------------------------------------------------------------------------
+
+
+def table_rows(material: Material) -> list[Row]:
+    """One for each row of the audit, and one for whoever sees the releases alone, if anything is known of that."""
+    audit = material.audit
+    rows = [_row(material, row) for row in audit["parties"] or _unsolved(material)]
+    cells = [accounted(audit, material.case, OUTSIDER), measured(audit, OUTSIDER, None)]
+    if any(cell.figure != "–" for cell in cells):
+        words = ("whoever sees the releases alone", "what is released", "not asked", "", "", "")
+        rows.append(Row(*words, claimed(material.case, OUTSIDER), *cells))
+    return rows
+
+
+def _row(material: Material, row: dict[str, Any]) -> Row:
+    members, level = row["members"], row["determines"]
+    told = "; ".join(row["saw"] or [_NO_NUMBERS]) if row["saw"] is not None else "not known: no view was kept"
+    works_out, style, standing = "not asked", "", ""
+    if level is not None:
+        works_out, standing = in_short(row), _standing(row)
+        style = style_of(row)
+    return Row(
+        name_of(row),
+        told if len(members) == 1 else "these views together",
+        works_out,
+        style,
+        standing,
+        next((words for words in row["measured"] if "canary" not in words), ""),
+        claimed(material.case, members),
+        accounted(material.audit, material.case, members),
+        measured(material.audit, members, level),
+    )
+
+
+def _standing(row: dict[str, Any]) -> str:
+    if row["permitted"] is None:
+        return "if they collude"
+    if LEVELS.index(row["determines"]) <= LEVELS.index(row["permitted"]):
+        return f"claimed: {row['permitted']} at most"
+    words = "a declared weakness" if row["declared"] else "beyond its claim"
+    return f"{words}; claimed: {row['permitted']} at most"
+
+
+def _unsolved(material: Material) -> list[dict[str, Any]]:
+    """Without the algebra: every server, and one user for all, with what they saw where that is known."""
+    case, inventory = material.case, material.audit["inventory"]
+    users = case.card.params.n_users
+    rows = []
+    for party, stands_for in (*((server, 1) for server in material.scheme.servers), (user_name(0), users)):
+        has_view = case.path(party).is_file()
+        rows.append(
+            {
+                "members": [party],
+                "stands_for": stands_for,
+                "saw": saw(case, [party], inventory) if has_view else None,
+                "determines": None,
+                "permitted": permitted(material.scheme, [party]),
+                "measured": [],
+            }
+        )
+    return rows
+
+
+def how_to_read(material: Material) -> list[tuple[str, str]]:
+    """Explain each of the columns with an ε in a sentence."""
+    empirical, accounting = material.audit["empirical"], material.audit["accounting"] or {}
+    words = [("Claimed", f"is what the scheme says of itself, not a measurement: “{material.scheme.claims}”")]
+    if claimed_unit(material.case):
+        words[0] = ("Claimed", f"{words[0][1]} Its ε is of: {material.scheme.unit}.")
+    if "composed" in accounting:
+        words.append(
+            (
+                "Accounted",
+                "is computed from what this run released; it is no measurement either. The method is under Findings.",
+            )
+        )
+    if empirical and empirical["rows"]:
+        problem = empirical["problem"]
+        sizes = f"{counted(problem['users'], 'user')}, {counted(problem['items'], 'item')}, dim {problem['dim']}"
+        levels = " and ".join(f"{each:g}" for each in problem["epsilons"])
+        words.append(
+            (
+                "Measured",
+                f"is a lower bound from {empirical['repetitions_in_all']:,} repetitions of a small problem ({sizes}; "
+                f"ε = {levels}) through the same roles: all bounds hold together with "
+                f"{100 * empirical['confidence']:g} % "
+                "confidence. A bound below its claim proves no claim.",
+            )
+        )
+    return words

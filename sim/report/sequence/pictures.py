@@ -1,0 +1,275 @@
+"""What hides in a message: the numbers that a server received, beside those that they were made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from markupsafe import Markup
+
+from protocol.arithmetic.ring import Ids, Ring
+from protocol.party.role import RECOMMENDER, UserInput
+from protocol.schemes.collection.collecting import CollectingParams
+from protocol.schemes.factorization.masked import Masked
+from protocol.wire.messages import Message
+from sim.audit.attacks.recomputed import RecommenderStory
+from sim.audit.exhibits import Exhibits, Seen
+from sim.report.charts import chart
+from sim.report.sequence.arrows import Arrow, Edge, counted
+from sim.report.sequence.first_records import Scan
+from sim.report.sequence.histograms import BINS, Series, draw
+from sim.report.sequence.numbers_behind import Truth, fraction_bits, ratings_of, stamp, value_field, values_of
+from sim.report.sources import Material
+
+Floats = npt.NDArray[np.float64]
+
+MOST_VALUES = 5000  # in a histogram
+MOST_STEPS = 3000  # of users' roles that are run again for one sum
+
+_ONLY_HERE = "Only the auditor, who has the users' views, can draw this."
+_RATING = "rating (scale of the data)"
+_BEHIND = {  # what roles call their numbers -> in words, with their unit
+    "gradient": ("gradients", "gradient (units of a rating)"),
+    "part": ("parts of the sums", "part of the sum (weighted rating)"),
+    "rating": ("ratings", _RATING),
+    "eta": ("noise shares", "noise share (units of a rating)"),
+}
+_SUMS = {
+    "gradient": ("sums of gradients", "sum of gradients (units of a rating)"),
+    "part": ("sums", "sum (weighted ratings)"),
+    "rating": ("sums of ratings", "sum of ratings (scale of the data)"),
+    "eta": ("noise: the sums of all shares", "sum of noise shares (units of a rating)"),
+}
+
+
+class Pictures(NamedTuple):
+    drawn: list[Markup]
+    words: list[str]
+
+
+def pictures_of(material: Material, arrow: Arrow, scan: Scan, truth: Truth) -> Pictures:
+    """None of a message without numbers, or of one that no server's view has."""
+    seen = scan.received.get(arrow.edge, [])
+    if arrow.connects or not seen or value_field(type(seen[0].message)) is None:
+        return Pictures([], [])
+    seen = [one for one in seen if values_of(one.message).size]
+    if not seen:
+        return Pictures([], ["No message of this kind held a number, so there is nothing to draw."])
+    if arrow.edge[1] == "user":
+        return _of_users(material, arrow, seen, truth)
+    return _of_sums(material, arrow, seen, scan, truth)
+
+
+# --- what users sent -------------------------------------------------------------------------------------------------
+
+
+def _of_users(material: Material, arrow: Arrow, seen: list[Seen], truth: Truth) -> Pictures:
+    known = [one for one in seen if truth.knows(one.sender)]
+    chosen = _few(known or seen)
+    words = [] if len(chosen) == len(seen) else [_extent(arrow, chosen, seen, bool(known))]
+    received = np.concatenate([_received(material, one.message).ravel() for one in chosen])
+    behind = [_behind(material, arrow.edge[2], one, truth) for one in chosen] if known else []
+    ring = _is_ring(chosen[0].message)
+    if not known or any(found is None for found in behind):
+        other = "a role that was run again did not send the same numbers, or did not name them"
+        why = other if known else "the users' views were not kept"
+        words.append(f"The truth behind them is not drawn: {why}.")
+        first = _first_series(material, arrow, received, ring, "number, as it was sent")
+        return Pictures(draw(arrow.key, [first]), [*words, *_uniformity(material, arrow)])
+    (what, axis), *_ = [found[0] for found in behind if found is not None]
+    true = np.concatenate([found[1].ravel() for found in behind if found is not None])
+    first = _first_series(material, arrow, received, ring, axis)
+    second = Series(f"The true {what} behind them", true, axis, chart.TRUTH, _ONLY_HERE)
+    words.append(_how_hidden(material, arrow.edge[0], true) if ring else _how_far(received, true))
+    return Pictures(draw(arrow.key, [first, second]), [*words, *_uniformity(material, arrow)])
+
+
+def _few(seen: list[Seen]) -> list[Seen]:
+    """The first messages, until there are enough values."""
+    chosen: list[Seen] = []
+    for one in seen:
+        if chosen and sum(values_of(other.message).size for other in chosen) >= MOST_VALUES:
+            break
+        chosen.append(one)
+    return chosen
+
+
+def _extent(arrow: Arrow, chosen: list[Seen], seen: list[Seen], known: bool) -> str:
+    why = "whose sender's view was kept" if known else "as they came"
+    return f"Drawn from a sample: the first {len(chosen):,} of {counted(len(seen), 'message')}, {why}."
+
+
+def _is_ring(message: Message) -> bool:
+    found = value_field(type(message))
+    return found is not None and found[1] == "ring"
+
+
+def _received(material: Material, message: Message) -> Floats:
+    """As shares of half the ring, or in the unit of the message; grades as the ratings that they mean."""
+    values, params = values_of(message), material.params
+    if _is_ring(message):
+        return _share(material.case.card.setting.ring, values)
+    if type(message).__name__ == "GradedRatings":
+        return params.rating_min + getattr(params, "rating_step", 1.0) * values.astype(np.float64)
+    return values.astype(np.float64)
+
+
+def _share(ring: Ring, words: npt.NDArray[Any]) -> Floats:
+    """A residue in [−P/2, P/2) as a share of P/2."""
+    shares: Floats = ring.to_signed(words) / 2.0 ** (ring.bits - 1)
+    return shares
+
+
+def _behind(material: Material, receiver: str, seen: Seen, truth: Truth) -> tuple[tuple[str, str], Floats] | None:
+    """((what they are, with their unit), the true numbers) of one message."""
+    name = type(seen.message).__name__
+    if name in _OPEN_RATINGS:
+        words, of = _OPEN_RATINGS[name]
+        return words, of(material, ratings_of(material.case, seen.sender))
+    upload = truth.upload(seen, receiver)
+    mark = upload.behind() if upload is not None else None
+    if mark is None:
+        return None
+    what, axis = _BEHIND.get(mark.label.what, (f"numbers ({mark.label.what})", mark.label.what))
+    if mark.label.what == "rating" and isinstance(material.params, CollectingParams):
+        axis = "rating scaled to −1…1 (0: not rated)"
+    return (what, axis), mark.values
+
+
+def _levels(material: Material, own: UserInput) -> Floats:
+    assert isinstance(material.params, CollectingParams)
+    grid = material.params.grid
+    return grid.vector(own.items, own.ratings, material.params.n_items).astype(np.float64)
+
+
+_Of = Callable[[Material, UserInput], Floats]
+_OPEN_RATINGS: dict[str, tuple[tuple[str, str], _Of]] = {  # messages whose numbers no ring and no mark describes
+    "GradedRatings": (("ratings", _RATING), lambda material, own: own.ratings),
+    "RatingsHandover": (("ratings", _RATING), lambda material, own: own.ratings),
+    "RandomizedLevels": (("levels", "level of the scale (0: not rated)"), _levels),
+}
+
+
+# --- sums that one server hands to another ---------------------------------------------------------------------------
+
+
+def _of_sums(material: Material, arrow: Arrow, seen: list[Seen], scan: Scan, truth: Truth) -> Pictures:
+    ring = _is_ring(seen[0].message)
+    received = np.concatenate([_received(material, one.message).ravel() for one in seen])
+    first = _first_series(material, arrow, received, ring, "")
+    more, words = _true_sums(material, arrow.edge, seen, scan, truth)
+    drawn = draw(arrow.key, [first, *more])
+    return Pictures(drawn, [*words, *_uniformity(material, arrow)])
+
+
+def _true_sums(
+    material: Material, edge: Edge, seen: list[Seen], scan: Scan, truth: Truth
+) -> tuple[list[Series], list[str]]:
+    iteration, holder = edge[0], edge[1]
+    totals, what = [], ""
+    for one in seen:
+        parts = _parts(one.message, holder, scan)
+        steps = len(parts) * (iteration + 2)
+        if steps > MOST_STEPS:
+            why = (
+                f"{counted(len(parts), 'role')} of users would have to be run again through {iteration + 1} iterations"
+            )
+            return [], [f"The true sum is not drawn: {why}."]
+        total = truth.total(parts, holder, _ids(one.message))
+        if total is None or total.shape != values_of(one.message).shape:
+            why = "not every user's view was kept" if parts else "what it adds up was not received from users"
+            return [], [f"The true sum is not drawn: {why}."]
+        totals.append(total.ravel())
+        first = truth.upload(parts[0], holder)
+        mark = first.behind() if first is not None else None
+        what = mark.label.what if mark is not None else ""
+    name, axis = _SUMS.get(what, (f"sums ({what})", f"sum of {what}"))
+    true = np.concatenate(totals)
+    noisy = _unmasked(material, edge, seen)
+    series = [] if noisy is None else [Series("Unmasked by the recommender", noisy, axis, chart.HUES[RECOMMENDER])]
+    words = [_how_hidden(material, iteration, true)]
+    if noisy is not None:
+        words.append(f"Unmasked and true sums are drawn over the same bins. {_how_far(noisy, true)}")
+    return [*series, Series(f"The true {name}", true, axis, chart.TRUTH, _ONLY_HERE)], words
+
+
+def _parts(message: Message, holder: str, scan: Scan) -> list[Seen]:
+    """What users sent to this server for this sum."""
+    found = []
+    for edge, seen in scan.received.items():
+        if edge[1] == "user" and edge[2] == holder and _is_ring(seen[0].message):
+            found += [one for one in seen if stamp(one.message) == stamp(message)]
+    return found
+
+
+def _ids(message: Message) -> Ids:
+    """Which item, or place, each row is about."""
+    items = getattr(message, "items", None)
+    rows = len(values_of(message))
+    return items if items is not None and len(items) == rows else np.arange(rows, dtype=np.uint32)
+
+
+def _unmasked(material: Material, edge: Edge, seen: list[Seen]) -> Floats | None:
+    """What the recommender makes of a MaskedTotal: the noisy sums, from its role run again."""
+    iteration, _, receiver, kind = edge
+    if kind != "MaskedTotal" or receiver != RECOMMENDER or not isinstance(material.scheme, Masked):
+        return None
+    told = RecommenderStory(Exhibits(material.case, (RECOMMENDER,)), iteration + 1).rounds.get(iteration)
+    if told is None or not np.array_equal(told.items, seen[0].message.items):
+        return None
+    return np.asarray(told.sums, np.float64).ravel()
+
+
+# --- words -----------------------------------------------------------------------------------------------------------
+
+
+def _first_series(material: Material, arrow: Arrow, received: Floats, ring: bool, axis: str) -> Series:
+    title = f"What the {arrow.edge[2].replace('_', ' ')} received"
+    hue = chart.HUES.get(arrow.edge[1], 0)  # who sent them
+    if not ring:
+        return Series(title, received, axis or _RATING, hue)
+    bits = material.params.ring_bits
+    words = f"A uniform law puts {100 / BINS:.0f} % into each."
+    return Series(title, received, f"signed ring element (share of 2^{bits - 1})", hue, words, (-1.0, 1.0))
+
+
+def _how_hidden(material: Material, iteration: int, true: Floats) -> str:
+    """How little of the ring the true numbers would fill."""
+    params = material.params
+    reach = float(np.abs(true).max()) * 2.0 ** (fraction_bits(params, iteration) - params.ring_bits + 1)
+    if not reach:
+        return "The true numbers are all 0."
+    return f"The axes differ: on that of the ring the true numbers would lie between −{reach:.2g} and {reach:.2g}."
+
+
+def _how_far(received: Floats, true: Floats) -> str:
+    """Of numbers in the same unit."""
+    if received.shape != true.shape:
+        return ""
+    apart = np.abs(received - true)
+    if float(apart.max()) <= 1e-5 * max(1.0, float(np.abs(true).max())):
+        return "They are the same numbers, up to rounding: nothing hides them."
+    equal = int((apart == 0).sum())
+    same = f"; {equal:,} of {apart.size:,} are the same" if equal else ""
+    return f"Each differs from the true one by {float(apart.mean()):.3g} on average (absolute difference){same}."
+
+
+def _uniformity(material: Material, arrow: Arrow) -> list[str]:
+    """The audit's own test, of the whole run."""
+    _, _, receiver, kind = arrow.edge
+    leaks = [leak for leak in material.scheme.leakage if (leak.receiver, leak.kind) == (receiver, kind)]
+    if not any(leak.uniform for leak in leaks):
+        return []
+    tested = (material.audit.get("statistics") or {}).get("uniformity")
+    found = [row for row in (tested or {"fields": []})["fields"] if (row["party"], row["kind"]) == (receiver, kind)]
+    if tested is None or not found or found[0]["smallest_p_corrected"] is None:
+        return ["Claimed: uniform to its receiver. The audit did not test it on this run."]
+    row, tests = found[0], tested["tests"]
+    told = "told from uniform" if row["rejected"] else "not told from uniform"
+    return [
+        f"Claimed: uniform to its receiver. Measured on all {row['values']:,} values of the run: {told} "
+        f"(smallest p = {row['smallest_p_corrected']:.2g} after {tested['correction']}'s correction over {tests:,} "
+        f"tests; below {tested['level']:g} it would be rejected)."
+    ]

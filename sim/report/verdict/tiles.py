@@ -1,0 +1,126 @@
+"""The four tiles at the top of the page: the questions of the terminal's first screen, with the same figures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from protocol.errors import BadInput
+from protocol.party.view import Broken
+from sim.audit.findings import SUPPORT
+from sim.console.console import figure, number, size
+from sim.console.first_screen import agreement, best_guess, chosen, claim_question, epsilons, once_per_user
+from sim.report.parties.parties_section import style_of
+from sim.report.sources import Material
+
+if TYPE_CHECKING:
+    from sim.report.verdict.verdict_section import Claim, Sentence
+
+_LEARNS = {
+    "nothing": "nothing",
+    "aggregate": "sums",
+    "noisy-individual": "noisy numbers",
+    "exact-individual": "exact numbers",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    name: str
+    figure: str
+    note: str = ""
+    style: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    question: str
+    answer: str
+    style: str  # of the answer
+    values: Sequence[Value]
+    words: Sequence[str] = ()
+    proof: tuple[str, str] = ("", "")  # style and words of what the figures were checked against
+    chain: bool = False  # each value follows from the one before it
+
+
+def tiles(material: Material, claim: Claim, told: Sentence) -> list[Tile]:
+    return [_accuracy(material), _bytes(material), _epsilon(material, claim), _adversaries(material, told)]
+
+
+def _accuracy(material: Material) -> Tile:
+    question, found = "Does it recommend?", material.summary["accuracy"]
+    mine, plain, best = found["test_rmse"], found["plain"]["test_rmse"], best_guess(found)
+    if mine is None:
+        held_out = material.summary["ratings"]["test"]
+        why = "There is no result to measure." if held_out else "No rating was held out."
+        return Tile(question, "Not measured", "", [], [why])
+    values = [Value("this run", number(mine), "test RMSE"), Value("unprotected", number(plain))]
+    if best is None:
+        return Tile(question, "Not compared", "", values, ["No guess that needs no protocol was measured."])
+    values.append(Value("best guess on the device", number(best["test_rmse"]), best["title"]))
+    better = mine < best["test_rmse"]
+    ranking = found.get("ranking")
+    words = [] if ranking is None else [f"A list of ten has a liked item for {100 * ranking['hit_10']:.0f} % of users."]
+    return Tile(question, "Yes" if better else "No", "good" if better else "bad", values, ["Less is better.", *words])
+
+
+def _bytes(material: Material) -> Tile:
+    question, told = "What does it cost?", material.summary["bytes"]
+    user = told["per_user_iteration"]
+    if told["per_iteration"] and user["down_mean"] is not None:
+        of, means = "per user and iteration", {way: user[f"{way}_mean"] for way in ("down", "up")}
+    else:
+        of, means = "per user, once", once_per_user(material.summary)
+    answer = f"{size(sum(means.values()))} {of}"
+    values = [Value(way, size(mean), "mean") for way, mean in means.items()]
+    if published := told.get("publication"):
+        values.append(Value("at the end, once", size(published["per_user"]), "the published factors"))
+    try:
+        agrees, words = agreement(material.bandwidth)
+    except (BadInput, Broken) as refusal:
+        return Tile(question, answer, "", values, [f"Not compared with the formula: {refusal}"])
+    style = "" if agrees is None else "good" if agrees else "bad"
+    return Tile(question, answer, "", values, proof=(style, words))
+
+
+def _epsilon(material: Material, claim: Claim) -> Tile:
+    question, privacy = claim_question(material.summary), material.summary["privacy"]
+    answer = {"holds": "It holds", "refuted": "No: refuted"}.get(claim.status, "Not tested")
+    if privacy["claimed_epsilon"] in (None, "inf"):
+        return Tile(question, "No ε is claimed", "weak", [], [claim.why])
+    found = epsilons(privacy, material.audit.get("accounting") or {})
+    values = [Value(name, _figure(value), note) for name, value, note in found]
+    shown = material.audit["published_claim"]
+    at = [f"Shown: ε = {_figure(shown['shown'])} ({shown['confidence']})."] if _is_figure(shown["shown"]) else []
+    delta = f"At δ = {privacy['accounted']['delta']:g}; the claim is of one release." if len(values) > 1 else ""
+    return Tile(question, answer, claim.style, values, [*at, *([delta] if delta else [])], chain=True)
+
+
+def _adversaries(material: Material, told: Sentence) -> Tile:
+    rows = list(chosen(material.audit["parties"] or ()))
+    values = [Value(name.replace("+", " + "), _learns(row), _of(row), style_of(row)) for name, row in rows]
+    words = [] if rows else ["Who can work out what was not asked."]
+    answer = {"as declared": "As declared", "beyond": "Beyond what it declares"}.get(told.status, "No verdict")
+    return Tile("Who learns what?", answer, told.style, values, words)
+
+
+def _learns(row: Mapping[str, Any]) -> str:
+    """Say it in three words; whoever is told which items each user rated has learned that at least."""
+    told = row.get("support") and len(row["members"]) == 1
+    return SUPPORT if told and row["determines"] == "nothing" else _LEARNS[row["determines"]]
+
+
+def _of(row: Mapping[str, Any]) -> str:
+    """Say how many users it is about."""
+    if row["determines"] == "aggregate":
+        return f"of {row['smallest_group']} users or more" if row["smallest_group"] else "only what is published"
+    return f"of {row['individuals']} user{'s' if row['individuals'] != 1 else ''}" if row["individuals"] else ""
+
+
+def _is_figure(value: Any) -> bool:
+    return isinstance(value, int | float | str)
+
+
+def _figure(value: Any) -> str:
+    return "∞" if value == "inf" else figure(value)

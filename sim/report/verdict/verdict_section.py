@@ -1,0 +1,96 @@
+"""The top of the page: four tiles, and the two questions that are never one.
+
+Does the published claim hold? And did this run leak beyond what its scheme declares? A scheme that declares a weakness
+can leak as declared and have a claim that is refuted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from protocol.schemes.base import LEVELS
+from sim.audit.claim import HOLDS, REFUTED
+from sim.audit.findings import goes_beyond
+from sim.report.section import Section, render
+from sim.report.sources import Material
+from sim.report.verdict.tiles import tiles
+
+CLAIM_STYLES = {HOLDS: "good", REFUTED: "weak"}
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The answer to the first question."""
+
+    style: str
+    status: str  # holds, refuted or not tested
+    claim: str  # "ε = 8 per release"; empty: nothing is claimed
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """The answer to the second question."""
+
+    style: str
+    status: str  # as declared, beyond or not asked
+    headline: str
+    beyond: list[str]  # ids of findings
+    gravest: str  # what the first of them says
+    declared: list[str]
+    notes: list[str]
+
+
+def section(material: Material) -> Section:
+    claim, told = published(material), sentence(material)
+    html = render("verdict.html", tiles=tiles(material, claim, told), claim=claim, told=told)
+    return Section("verdict", "Verdict", html)
+
+
+def published(material: Material) -> Claim:
+    """Amber where it is refuted: the scheme may still do what it declares."""
+    found = material.audit["published_claim"]
+    status = str(found["status"])
+    return Claim(CLAIM_STYLES.get(status, ""), status.replace("-", " "), str(found["claim"]), str(found["why"]))
+
+
+def sentence(material: Material) -> Sentence:
+    audit, name = material.audit, material.scheme.name
+    known, found = audit["known_weaknesses"], audit["findings"]
+    beyond = [finding for finding in found if goes_beyond(finding["severity"], finding["id"], known)]
+    ids = list(dict.fromkeys(finding["id"] for finding in beyond))
+    weak = [finding["id"] for finding in found if finding["severity"] == "weak" and finding["id"] not in ids]
+    refuted = audit["published_claim"]["status"] == REFUTED
+    style, status = "weak" if weak or refuted else "good", "as declared"
+    headline = f"{name} leaked nothing beyond what it declares"
+    if exposed := [role for role, level in material.scheme.permits.items() if level == LEVELS[-1]]:
+        whom = " and the ".join(exposed)  # nobody is to take this for protection
+        style, headline = "weak", f"{headline}, which lets the {whom} see exact numbers of single users"
+    if audit["verdict"] is None:
+        style, status, headline = "weak", "not asked", "There is no verdict"
+    elif audit["verdict"] == "beyond-claims":
+        style, status, headline = "bad", "beyond", f"{name} leaked beyond what it declares"
+    elif material.summary["abort"] is not None:
+        style, headline = "weak", f"{headline} until it was aborted"
+    if audit["unanswered"] and audit["verdict"] is not None:
+        style, headline = "bad" if style == "bad" else "weak", f"{headline}, as far as it could be asked"
+    if material.summary["privacy"]["claimed_epsilon"] == "inf" and audit["verdict"] is not None:
+        style, headline = "bad" if style == "bad" else "weak", f"{headline}; ε = ∞ bounds nothing"
+    gravest = beyond[0]["title"] if beyond else ""
+    return Sentence(style, status, headline, ids, gravest, list(dict.fromkeys(weak)), _notes(material))
+
+
+def _notes(material: Material) -> list[str]:
+    """What limits the verdict: an end before time, and questions that were not asked."""
+    abort, audit = material.summary["abort"], material.audit
+    notes = []
+    if abort is not None:
+        notes.append(
+            f"The run was aborted: {abort['sentence'].rstrip('.')}. All of this is about what was seen until then."
+        )
+    for words, questions in (("Not answered", audit["unanswered"]), ("Nothing to ask", audit["nothing_to_ask"])):
+        by_reason: dict[str, list[str]] = {}
+        for question, why in questions.items():
+            by_reason.setdefault(why, []).append(question)
+        notes += [f"{words}: {', '.join(names)}. {why.rstrip('.')}." for why, names in by_reason.items()]
+    return notes
