@@ -16,11 +16,11 @@ from sim.console import compare_tables
 from sim.console.glossary import find_term
 from sim.data import fetch as fetching
 from sim.data import ratings
-from sim.experiments.bench import run_bench
+from sim.experiments.bench.benchmark import run_bench
 from sim.experiments.compare import Comparison
 from sim.experiments.compare import compare as run_comparison
-from sim.experiments.evaluate import evaluate as run_grid
-from sim.experiments.evaluate import grid
+from sim.experiments.grid.evaluate import evaluate as run_grid
+from sim.experiments.grid.evaluate import grid
 from sim.folder.folder import trust_scheme as trust
 from sim.folder.listing import diff_runs, list_runs
 from sim.folder.naming import resolve
@@ -241,7 +241,7 @@ def bench(name: str, **options: int) -> dict[str, Any]:
 
 
 def evaluate(out: str | Path, *, jobs: int | None = None, **axes: Any) -> list[dict[str, Any]]:
-    """A grid of cells (see `sim.experiments.evaluate.grid`), a dictionary each; a second call runs what is missing."""
+    """A grid of cells (see `sim.experiments.grid.evaluate.grid`), a dictionary each; a second call runs what is missing."""
     return run_grid(grid(**axes), Path(out), jobs, quiet=True)
 
 
@@ -264,6 +264,6 @@ def reproduce(
     figure: str = "all", *, out: str | Path = "reproduced", quick: bool = False, jobs: int | None = None
 ) -> dict[str, Any]:
     """The paper's figures (or one of them) as files in `out`: claims, measured figures and why they differ."""
-    from sim.experiments.reproduce import reproduce as make  # slow to import
+    from sim.experiments.reproduce.reproduce import reproduce as make  # slow to import
 
     return make(figure, Path(out), quick=quick, jobs=jobs)

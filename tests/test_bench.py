@@ -15,10 +15,10 @@ from protocol.attendance import Course, Turn
 from protocol.errors import BadInput, Bug
 from protocol.wire.framing import HELLO_FRAME
 from sim.cli.app import app
-from sim.experiments import bench, kernels, processes, secagg
-from sim.experiments import floor as floors
-from sim.experiments.floor import compare, frames_of, moved_by, run_floor
-from sim.experiments.processes import Load, Real, Round, run_real, warm
+from sim.experiments.bench import array_loops, benchmark, processes, secagg
+from sim.experiments.bench import bare_frames_bench as floors
+from sim.experiments.bench.bare_frames_bench import compare, frames_of, moved_by, run_floor
+from sim.experiments.bench.processes import Load, Real, Round, run_real, warm
 from sim.run.plan import make_plan
 
 CONTRACT = {"name", "config", "samples", "median", "floor_median", "ratio"}
@@ -135,7 +135,7 @@ def test_first_iterations_and_the_last_are_left_out():
 
 @pytest.fixture(scope="module")
 def iteration():
-    return bench.run_bench("iteration", {**TINY, "iterations": 2})
+    return benchmark.run_bench("iteration", {**TINY, "iterations": 2})
 
 
 def test_iteration(iteration):
@@ -149,19 +149,19 @@ def test_iteration(iteration):
 
 
 def test_packed():
-    result = bench.run_bench("packed", {**TINY, "iterations": 2, "hosts": 2})
+    result = benchmark.run_bench("packed", {**TINY, "iterations": 2, "hosts": 2})
     check(result, 3, 1)
     assert (result["config"]["hosts"], result["config"]["users_per_process"]) == (2, 2)
 
 
 def test_startup():
-    result = bench.run_bench("startup", TINY)
+    result = benchmark.run_bench("startup", TINY)
     check(result, 3, 1)
     assert 0 < result["loading"]["seconds"] < result["floor_median"]
 
 
 def test_views():
-    result = bench.run_bench("views", {**TINY, "iterations": 2})
+    result = benchmark.run_bench("views", {**TINY, "iterations": 2})
     check(result, 3, 1)
     assert result["config"]["views"] == "full"
 
@@ -169,7 +169,7 @@ def test_views():
 def test_with_and_without_views_take_turns_at_being_first(real, monkeypatch):
     order = []
     monkeypatch.setattr(processes, "run_real", lambda load: order.append(load.views) or real)
-    result = bench.run_bench("views", {**TINY, "rounds": 2, "iterations": 2})
+    result = benchmark.run_bench("views", {**TINY, "rounds": 2, "iterations": 2})
     assert order == ["full", "none", "none", "full"] and len(result["by_round"]) == 2
 
 
@@ -178,7 +178,7 @@ def test_a_run_that_moves_other_bytes_is_no_pair(real, monkeypatch):
     lines[-1]["rows"][0][5] += 1
     monkeypatch.setattr(processes, "run_real", lambda load: Real(lines, {}) if load.views == "none" else real)
     with pytest.raises(Bug):
-        bench.run_bench("views", {**TINY, "iterations": 2})
+        benchmark.run_bench("views", {**TINY, "iterations": 2})
 
 
 def test_medians_are_over_all_rounds_and_by_round(real):
@@ -190,38 +190,38 @@ def test_medians_are_over_all_rounds_and_by_round(real):
 
 
 def test_the_sum():
-    result = bench.run_bench("sum", {**TINY, "rounds": 3})
+    result = benchmark.run_bench("sum", {**TINY, "rounds": 3})
     check(result, 3, 3)
     assert result["peer_ratio"] == pytest.approx(result["median"] / result["peer_median"])
 
 
 def test_a_sum_that_is_wrong_is_not_measured(monkeypatch):
-    honest = kernels.Ring.sum_by_item
+    honest = array_loops.Ring.sum_by_item
 
     def off_by_one(ring, parts, items, dim):
         total = honest(ring, parts, items, dim)
         total[-1, -1] += 1
         return total
 
-    monkeypatch.setattr(kernels.Ring, "sum_by_item", off_by_one)
+    monkeypatch.setattr(array_loops.Ring, "sum_by_item", off_by_one)
     with pytest.raises(Bug, match="sums by item"):
-        bench.run_bench("sum", {**TINY, "rounds": 3})
+        benchmark.run_bench("sum", {**TINY, "rounds": 3})
 
 
 def test_masks(monkeypatch):
     made = []
-    honest = kernels.mask_rows
-    monkeypatch.setattr(kernels, "mask_rows", lambda *arguments: made.append(honest(*arguments)) or made[-1])
-    result = bench.run_bench("masks", {**TINY, "rounds": 2})
+    honest = array_loops.mask_rows
+    monkeypatch.setattr(array_loops, "mask_rows", lambda *arguments: made.append(honest(*arguments)) or made[-1])
+    result = benchmark.run_bench("masks", {**TINY, "rounds": 2})
     check(result, 3, 2)
-    assert len(made) == 3 * (2 + kernels.WARM) and {rows.shape for rows in made} == {(4, 2)}
+    assert len(made) == 3 * (2 + array_loops.WARM) and {rows.shape for rows in made} == {(4, 2)}
 
 
 # ---- the command
 
 
 def test_people_read_what_the_floor_is(iteration, monkeypatch):
-    monkeypatch.setitem(bench.BENCHES, "iteration", lambda: iteration)
+    monkeypatch.setitem(benchmark.BENCHES, "iteration", lambda: iteration)
     made = CliRunner().invoke(app, ["bench", "iteration"])
     assert made.exit_code == 0
     words = " ".join(made.stdout.split())
@@ -231,7 +231,7 @@ def test_people_read_what_the_floor_is(iteration, monkeypatch):
 
 @pytest.mark.parametrize(("load", "said"), [(0.3, False), (1e6, True)])
 def test_a_busy_machine_is_named(iteration, monkeypatch, load, said):
-    monkeypatch.setitem(bench.BENCHES, "iteration", lambda: iteration)
+    monkeypatch.setitem(benchmark.BENCHES, "iteration", lambda: iteration)
     monkeypatch.setattr(os, "getloadavg", lambda: (load, 0.0, 0.0))
     made = CliRunner().invoke(app, ["bench", "iteration"])
     assert ("The machine was busy" in made.stdout) == said
@@ -262,10 +262,10 @@ def test_what_bench_refuses(arguments, words):
 
 
 def test_options_reach_the_benchmark(monkeypatch):
-    monkeypatch.setitem(bench.BENCHES, "inprocess", lambda data="demo", iterations=3: {"config": {"t": iterations}})
-    assert bench.run_bench("inprocess", {"iterations": 7})["config"]["t"] == 7
+    monkeypatch.setitem(benchmark.BENCHES, "inprocess", lambda data="demo", iterations=3: {"config": {"t": iterations}})
+    assert benchmark.run_bench("inprocess", {"iterations": 7})["config"]["t"] == 7
     with pytest.raises(BadInput, match="--users"):
-        bench.run_bench("inprocess", {"users": 7})
+        benchmark.run_bench("inprocess", {"users": 7})
 
 
 # ---- beside Flower
@@ -292,6 +292,6 @@ def test_a_sum_of_flower_that_is_wrong_is_not_measured():
 @pytest.mark.filterwarnings("default")
 def test_beside_flower():
     pytest.importorskip("flwr", reason="needs keyhole[secagg]")
-    result = bench.run_bench("iteration-secagg", {**TINY, "iterations": 2})
+    result = benchmark.run_bench("iteration-secagg", {**TINY, "iterations": 2})
     assert len(result["floor_samples"]) == secagg.FLOWER_TURNS - 1 and result["floor_median"] > 0
     assert result["config"]["shares"] == 3

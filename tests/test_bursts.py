@@ -11,7 +11,7 @@ from actors.journal import Journal, view_path
 from protocol.card import seat_party
 from protocol.party.party import Party, Step
 from protocol.party.view import EVENT, RECEIVED, read_records
-from sim.experiments.crowd_bench import bench_crowd
+from sim.experiments.bench.crowd_bench import bench_crowd
 
 
 def everything(party: Party, step: Step) -> tuple[list[bytes], list[bytes], int]:

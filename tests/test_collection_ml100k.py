@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sim.data.ratings import find
-from sim.experiments.collection_table import count_rows, markdown, rows
+from sim.experiments.grid.collection_table import count_rows, markdown, rows
 from sim.run.config import RunConfig
 from sim.run.run import run
 

@@ -8,7 +8,7 @@ import math
 import pytest
 
 from sim.data.ratings import find, load
-from sim.experiments.covariance_table import CELLS, Draw, markdown, rmse_by_column, table
+from sim.experiments.grid.covariance_table import CELLS, Draw, markdown, rmse_by_column, table
 from sim.run.config import RunConfig
 from sim.run.run import run
 

@@ -117,7 +117,7 @@ def test_every_repetition_has_fresh_tapes():
 
 
 def test_a_repetition_is_the_run_that_frames_would_make():
-    from sim.experiments.audit_bench import play_framed
+    from sim.experiments.bench.audit_bench import play_framed
 
     problem = make_problem(Masked(), STARS, ("eta",), iterations=1, epsilon=1.0)
     problem = canary.Problem(problem.scheme, problem.params)  # seats have tapes that are never silent
@@ -305,8 +305,8 @@ def test_the_document_is_json_and_repeats_itself():
 
 
 def test_the_benchmark_measures_both_sides():
-    from sim.experiments.audit_bench import bench_audit
-    from sim.experiments.bench import BENCHES
+    from sim.experiments.bench.audit_bench import bench_audit
+    from sim.experiments.bench.benchmark import BENCHES
 
     assert BENCHES["audit"] is bench_audit
     result = bench_audit(samples=2, repetitions=5)

@@ -18,9 +18,10 @@ from protocol.party.role import user_name
 from protocol.schemes.factorization.masked import Masked
 from sim.cli.app import app
 from sim.drivers.inprocess import InProcess
-from sim.experiments import algebra_bench, bench, growth, metering, noise_cost
-from sim.experiments.cells import GRID, LINE_FORMAT, Cell, run_cell
-from sim.experiments.evaluate import evaluate, grid, means, read_lines, write_parquet
+from sim.experiments.bench import algebra_bench, benchmark, growth, metering_cost
+from sim.experiments.grid import noise_cost
+from sim.experiments.grid.evaluate import evaluate, grid, means, read_lines, write_parquet
+from sim.experiments.grid.grid_cells import GRID, LINE_FORMAT, Cell, run_cell
 from sim.run.plan import make_plan
 
 
@@ -79,7 +80,7 @@ def test_equal_keys_of_two_users_become_one_object():
 
 
 def test_the_inprocess_benchmark_measures_both_sides():
-    result = bench.bench_inprocess("demo-small", 4)
+    result = benchmark.bench_inprocess("demo-small", 4)
     assert len(result["samples"]) == 3
     assert result["ratio"] == pytest.approx(result["median"] / result["floor_median"])
     assert {"users", "dim", "items_per_user"} <= set(result["config"])
@@ -87,15 +88,15 @@ def test_the_inprocess_benchmark_measures_both_sides():
 
 
 def test_without_the_ratings_a_stand_in_is_used_and_named(monkeypatch):
-    monkeypatch.setattr(bench, "DATA", "/no/such/ratings")
-    monkeypatch.setattr(bench, "STAND_IN", "synthetic:12x10")
-    plan, note = bench._plan(None, 2)
+    monkeypatch.setattr(benchmark, "DATA", "/no/such/ratings")
+    monkeypatch.setattr(benchmark, "STAND_IN", "synthetic:12x10")
+    plan, note = benchmark._plan(None, 2)
     assert plan.shape.n_users == 12
     assert note is not None and "synthetic:12x10" in note
 
 
 def test_bench_on_the_command_line(monkeypatch):
-    monkeypatch.setitem(bench.BENCHES, "inprocess", lambda: bench.bench_inprocess("demo-small", 3))
+    monkeypatch.setitem(benchmark.BENCHES, "inprocess", lambda: benchmark.bench_inprocess("demo-small", 3))
     made = CliRunner().invoke(app, ["bench", "inprocess", "--json"])
     assert made.exit_code == 0
     assert set(json.loads(made.stdout)) == {"name", "config", "samples", "median", "floor_median", "ratio"}
@@ -105,7 +106,7 @@ def test_bench_on_the_command_line(monkeypatch):
 
 
 def test_the_metering_benchmark_compares_neighbours_in_one_run():
-    result = metering.bench_metering(users=3, iterations=60)
+    result = metering_cost.bench_metering(users=3, iterations=60)
     assert len(result["samples"]) == 11 and min(result["samples"]) > 0
     low, high = result["config"]["interval"]
     assert low <= result["ratio"] <= high
@@ -116,7 +117,7 @@ def test_the_interval_of_a_ratio_covers_it_and_shrinks_with_more_pairs():
     widths = []
     for pairs in (40, 4000):
         bare = random.uniform(0.9, 1.1, pairs)
-        low, high = metering.interval(1.02 * bare * random.uniform(0.95, 1.05, pairs), bare)
+        low, high = metering_cost.interval(1.02 * bare * random.uniform(0.95, 1.05, pairs), bare)
         assert low < 1.02 < high
         widths.append(high - low)
     assert widths[1] < widths[0] / 4
@@ -156,7 +157,7 @@ def test_a_size_that_does_not_fit_is_left_out_in_words(monkeypatch):
     assert [(row["runs"], row["seconds"]) for row in result["samples"]] == [(1, 20), (2, 250), (2, 1000), (2, 2500)]
     assert result["skipped"] == [{"axis": "users", "size": 4000, "why": str(refused)}]
     assert result["fits"]["users"]["seconds"]["exponent"] == pytest.approx(1)
-    monkeypatch.setitem(bench.BENCHES, "growth", lambda: result)
+    monkeypatch.setitem(benchmark.BENCHES, "growth", lambda: result)
     assert "users 4000 was left out. This run needs" in CliRunner().invoke(app, ["bench", "growth"]).stdout
 
 
@@ -175,7 +176,7 @@ def test_fits_find_what_they_are_made_of():
 
 def test_growth_on_the_command_line(monkeypatch):
     monkeypatch.setattr(growth, "BASE", {"users": 2, "items": 50, "dim": 2})
-    monkeypatch.setitem(bench.BENCHES, "growth", lambda: growth.bench_growth({"dim": (2, 4)}, iterations=1))
+    monkeypatch.setitem(benchmark.BENCHES, "growth", lambda: growth.bench_growth({"dim": (2, 4)}, iterations=1))
     shown = CliRunner().invoke(app, ["bench", "growth"])
     assert shown.exit_code == 0 and "bytes against dim" in shown.stdout and "dim 4" in shown.stdout
     made = CliRunner().invoke(app, ["bench", "growth", "--json"])
@@ -260,7 +261,7 @@ def test_a_second_call_runs_what_is_missing_only(tmp_path, monkeypatch):
     first = evaluate(cells[:3], out, jobs=1)
     before = out.read_bytes()
     ran = []
-    monkeypatch.setattr("sim.experiments.evaluate.run_cell", lambda cell: ran.append(cell) or run_cell(cell))
+    monkeypatch.setattr("sim.experiments.grid.evaluate.run_cell", lambda cell: ran.append(cell) or run_cell(cell))
     lines = evaluate(cells, out, jobs=1)
     assert ran == cells[3:]
     assert lines[:3] == first and out.read_bytes().startswith(before)

@@ -29,15 +29,15 @@ from sim.cli.app import app
 from sim.cli.reproduce_command import estimate
 from sim.data import ratings
 from sim.drivers.inprocess import InProcess
-from sim.experiments import reproduce_plan
-from sim.experiments.evaluate import read_lines
-from sim.experiments.reproduce import _claim_document, choose, reproduce
-from sim.experiments.reproduce_cells import READINGS, FigureCell, problem_of, run_figure_cell
-from sim.experiments.reproduce_claims import CLAIMED, CLAIMS, MEASURED
-from sim.experiments.reproduce_curves import Compared, Results, Row
-from sim.experiments.reproduce_engine import Crowd, Noise, Problem, learn, publish
-from sim.experiments.reproduce_plan import FIGURES, INF, Size, cells_of, comparable, size_of
-from sim.experiments.reproduce_words import sentence
+from sim.experiments.grid.evaluate import read_lines
+from sim.experiments.reproduce import figure_plan
+from sim.experiments.reproduce.curves import Compared, Results, Row
+from sim.experiments.reproduce.differences import sentence
+from sim.experiments.reproduce.engine import Crowd, Noise, Problem, learn, publish
+from sim.experiments.reproduce.figure_plan import FIGURES, INF, Size, cells_of, comparable, size_of
+from sim.experiments.reproduce.paper_claims import CLAIMED, CLAIMS, MEASURED
+from sim.experiments.reproduce.reproduce import _claim_document, choose, reproduce
+from sim.experiments.reproduce.scenario_cells import READINGS, FigureCell, problem_of, run_figure_cell
 from sim.run import baseline
 from sim.run.all_profiles import solve_profiles
 from sim.run.churn import ChurnPlan
@@ -310,7 +310,7 @@ def test_a_trend_counts_where_the_seeds_do_not_overlap():
 
 @pytest.fixture
 def tiny(monkeypatch):
-    monkeypatch.setitem(reproduce_plan._QUICK, NETFLIX, TINY)
+    monkeypatch.setitem(figure_plan._QUICK, NETFLIX, TINY)
 
 
 def test_a_figure_on_the_command_line_and_again(tiny, tmp_path):

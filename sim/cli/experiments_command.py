@@ -16,13 +16,13 @@ from protocol.params import require
 from protocol.schemes import SCHEMES
 from sim.console import compare_tables, console
 from sim.console.plain_text import json_text
-from sim.experiments import collection_table, covariance_table, noise_cost
-from sim.experiments.bench import BENCHES, run_bench
-from sim.experiments.cells import AS_PUBLISHED, ITERATE, Cell
+from sim.experiments.bench.benchmark import BENCHES, run_bench
 from sim.experiments.compare import Comparison, parse_settings
 from sim.experiments.compare import compare as run_comparison
-from sim.experiments.evaluate import evaluate as run_grid
-from sim.experiments.evaluate import grid, means
+from sim.experiments.grid import collection_table, covariance_table, noise_cost
+from sim.experiments.grid.evaluate import evaluate as run_grid
+from sim.experiments.grid.evaluate import grid, means
+from sim.experiments.grid.grid_cells import AS_PUBLISHED, ITERATE, Cell
 from sim.run.config import parse_range
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else there.")]

@@ -18,8 +18,8 @@ from sim.console import console
 from sim.console.plain_text import json_text
 
 if TYPE_CHECKING:
-    from sim.experiments.reproduce import AnyCell, Line
-    from sim.experiments.reproduce_cells import FigureCell
+    from sim.experiments.reproduce.reproduce import AnyCell, Line
+    from sim.experiments.reproduce.scenario_cells import FigureCell
 
 SHORT, PART = 2, 40  # a probe makes so few iterations, and then further ones: so large a part of all, at least 5
 
@@ -36,7 +36,7 @@ def reproduce(
     ] = False,
 ) -> None:
     """Make the figures of the paper again, its claims beside ours: PNG, SVG, CSV. A second call goes on."""
-    from sim.experiments.reproduce import reproduce as make  # slow to import
+    from sim.experiments.reproduce.reproduce import reproduce as make  # slow to import
 
     require(jobs is None or jobs >= 1, f"--jobs must be 1 or more, not {jobs}.")
     talks = sys.stderr.isatty() and not json_
@@ -68,7 +68,7 @@ def _show(document: dict[str, Any]) -> None:
 
 def estimate(missing: Sequence[AnyCell], known: dict[str, Line], jobs: int, quick: bool) -> str:
     """How long it will take, from cells of the same kind that are finished, or else from a few iterations of one."""
-    from sim.experiments.reproduce_cells import FigureCell
+    from sim.experiments.reproduce.scenario_cells import FigureCell
 
     cells = [cell for cell in missing if isinstance(cell, FigureCell)]
     if quick:
@@ -98,7 +98,7 @@ def _known_rates(known: dict[str, Line]) -> dict[tuple[Any, ...], float]:
 
 def _probe(cell: FigureCell) -> float:
     """Seconds per iteration; what the start costs is in both of two runs, and so not in their difference."""
-    from sim.experiments.reproduce_cells import run_figure_cell
+    from sim.experiments.reproduce.scenario_cells import run_figure_cell
 
     took, further = [], max(5, cell.steps // PART)
     for steps in (SHORT, SHORT, SHORT + further):  # the first one also loads the ratings

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from protocol.errors import Bug
-from sim.experiments.processes import DIM, ITEMS, Load, Round, result_of, rounds_of, run_real, warm
+from sim.experiments.bench.processes import DIM, ITEMS, Load, Round, result_of, rounds_of, run_real, warm
 
 USERS, ITERATIONS, ROUNDS = 30, 25, 3
 FLOWER_TURNS = 6  # sums of Flower in a round, of which the first is left out

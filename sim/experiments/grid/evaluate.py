@@ -19,7 +19,7 @@ from actors.own_scheme import load_schemes
 from protocol.errors import BadInput
 from sim.console import console
 from sim.drivers.workers import worker_pool
-from sim.experiments.cells import BESIDE, Cell, key_of, run_cell, takes_epsilon
+from sim.experiments.grid.grid_cells import BESIDE, Cell, key_of, run_cell, takes_epsilon
 
 Line = dict[str, Any]
 AnyCell = TypeVar("AnyCell", bound="Keyed")

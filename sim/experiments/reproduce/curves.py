@@ -9,10 +9,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sim.experiments.cells import GRID
-from sim.experiments.reproduce_cells import DYNAMIC, ITERATE, MASKED, PLAIN, READINGS, SOLVED, TRUSTED
-from sim.experiments.reproduce_claims import CLAIMED, JOINING, LEAVING, MEASURED, Claim, claims_of
-from sim.experiments.reproduce_plan import CDF, CHURN, JOIN, LEAVE, SCENARIOS, Figure, Size
+from sim.experiments.grid.grid_cells import GRID
+from sim.experiments.reproduce.figure_plan import CDF, CHURN, JOIN, LEAVE, SCENARIOS, Figure, Size
+from sim.experiments.reproduce.paper_claims import CLAIMED, JOINING, LEAVING, MEASURED, Claim, claims_of
+from sim.experiments.reproduce.scenario_cells import DYNAMIC, ITERATE, MASKED, PLAIN, READINGS, SOLVED, TRUSTED
 
 ERROR, SHARE, GAIN = "|r − u·v| (stars)", "share of the training ratings", "mean increase (stars)"
 HELD_OUT_GAIN = "mean increase on held-out ratings (stars)"

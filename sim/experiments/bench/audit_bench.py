@@ -15,7 +15,7 @@ from sim.audit.canary.arms import RELEASE
 from sim.audit.canary.canary import Problem, Stage
 from sim.audit.canary.repeat import play_once
 from sim.drivers.inprocess import InProcess
-from sim.experiments.audit_times import DATA, audit_times
+from sim.experiments.bench.audit_times import DATA, audit_times
 
 SCHEME, EPSILON, SEED = "masked", 1.0, bytes(32)
 SAMPLES, REPETITIONS = 20, 100  # of each side in turn

@@ -14,15 +14,15 @@ from actors.metering.outcome import IterationDone
 from protocol.errors import BadInput
 from protocol.params import require
 from sim.drivers.inprocess import InProcess
-from sim.experiments.algebra_bench import bench_algebra
-from sim.experiments.audit_bench import bench_audit
-from sim.experiments.crowd_bench import bench_crowd
-from sim.experiments.growth import bench_growth
-from sim.experiments.kernels import bench_masks, bench_sum
-from sim.experiments.metering import bench_metering
-from sim.experiments.processes import bench_iteration, bench_packed, bench_startup, bench_views
-from sim.experiments.secagg import bench_secagg
-from sim.experiments.siblings_bench import bench_covariance, bench_randomized_response
+from sim.experiments.bench.algebra_bench import bench_algebra
+from sim.experiments.bench.array_loops import bench_masks, bench_sum
+from sim.experiments.bench.audit_bench import bench_audit
+from sim.experiments.bench.crowd_bench import bench_crowd
+from sim.experiments.bench.growth import bench_growth
+from sim.experiments.bench.metering_cost import bench_metering
+from sim.experiments.bench.processes import bench_iteration, bench_packed, bench_startup, bench_views
+from sim.experiments.bench.secagg import bench_secagg
+from sim.experiments.bench.siblings_bench import bench_covariance, bench_randomized_response
 from sim.run.baseline import start_baseline
 from sim.run.config import RunConfig
 from sim.run.plan import Plan, make_plan

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from sim.data.generate import NETFLIX_USERS
 from sim.data.ratings import NETFLIX_SHAPED
-from sim.experiments.reproduce_bytes import BytesCell
-from sim.experiments.reproduce_cells import DYNAMIC, MASKED, PLAIN, TRUSTED, FigureCell
+from sim.experiments.reproduce.byte_figures import BytesCell
+from sim.experiments.reproduce.scenario_cells import DYNAMIC, MASKED, PLAIN, TRUSTED, FigureCell
 
 MOVIELENS = "ml-100k"
 DIM = 50  # as in the paper

@@ -16,13 +16,23 @@ from protocol.errors import BadInput
 from protocol.params import require
 from sim.console.plain_text import csv_cell, jsonable
 from sim.data import ratings
-from sim.experiments.evaluate import complete, read_lines
-from sim.experiments.reproduce_bytes import BytesCell, formula, run_bytes_cell
-from sim.experiments.reproduce_cells import READINGS, FigureCell, run_figure_cell
-from sim.experiments.reproduce_claims import CLAIMED, MEASURED, NEAR, claims_of
-from sim.experiments.reproduce_curves import Compared, Results, Row, rows_of, without_noise
-from sim.experiments.reproduce_plan import BYTES, FIGURES, MOVIELENS, Figure, Size, cells_of, comparable, said, size_of
-from sim.experiments.reproduce_words import bytes_caption, bytes_sentence, caption, sentence
+from sim.experiments.grid.evaluate import complete, read_lines
+from sim.experiments.reproduce.byte_figures import BytesCell, formula, run_bytes_cell
+from sim.experiments.reproduce.curves import Compared, Results, Row, rows_of, without_noise
+from sim.experiments.reproduce.differences import bytes_caption, bytes_sentence, caption, sentence
+from sim.experiments.reproduce.figure_plan import (
+    BYTES,
+    FIGURES,
+    MOVIELENS,
+    Figure,
+    Size,
+    cells_of,
+    comparable,
+    said,
+    size_of,
+)
+from sim.experiments.reproduce.paper_claims import CLAIMED, MEASURED, NEAR, claims_of
+from sim.experiments.reproduce.scenario_cells import READINGS, FigureCell, run_figure_cell
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
@@ -116,7 +126,7 @@ def _make(figure: Figure, quick: bool, by_key: dict[str, Line]) -> Made:
     document: dict[str, Any] = {"figure": figure.name, "title": figure.title, "quick": quick}
     if figure.kind == BYTES:
         return _make_bytes(figure, quick, lines, document)
-    from sim.experiments.reproduce_draw import draw  # slow to import
+    from sim.experiments.reproduce.draw import draw  # slow to import
 
     size, results = size_of(figure.data, quick), Results(lines)
     rows = rows_of(figure, size, results)
@@ -158,7 +168,7 @@ def _record(figure: Figure, row: Row) -> tuple[Any, ...]:
 
 
 def _make_bytes(figure: Figure, quick: bool, lines: list[Line], document: dict[str, Any]) -> Made:
-    from sim.experiments.reproduce_draw import draw_bytes  # slow to import
+    from sim.experiments.reproduce.draw import draw_bytes  # slow to import
 
     found, rows = formula(), []
     for row in found["rows"]:
@@ -212,7 +222,7 @@ def _replace(path: Path, text: str) -> None:
 
 
 def _write_index(made: Sequence[Made], skipped: Sequence[dict[str, str]], out: Path, quick: bool) -> dict[str, str]:
-    from sim.experiments.reproduce_page import index_page, markdown  # slow to import
+    from sim.experiments.reproduce.index_page import index_page, markdown  # slow to import
 
     page, text = out / "index.html", out / "figures.md"
     _replace(page, index_page(made, skipped, quick))

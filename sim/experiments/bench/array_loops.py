@@ -16,7 +16,7 @@ from scipy.sparse import csc_matrix
 from protocol.arithmetic.ring import Ids, Ring, RingArray
 from protocol.errors import Bug
 from protocol.schemes.factorization.masked_sum import mask_rows
-from sim.experiments.processes import CATALOGUE, DIM, ITEMS, USERS
+from sim.experiments.bench.processes import CATALOGUE, DIM, ITEMS, USERS
 
 ROUNDS, WARM = 31, 3  # turns of each side; as many before them are not counted
 SEED, RUN_ID = 1, bytes(32)

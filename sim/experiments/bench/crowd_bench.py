@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from protocol.errors import Aborted, Reason
-from sim.experiments.processes import WARM, warm
+from sim.experiments.bench.processes import WARM, warm
 from sim.run import run as running
 from sim.run.config import RunConfig
 

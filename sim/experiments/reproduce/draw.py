@@ -8,10 +8,10 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sim.bandwidth import paper_bytes
-from sim.experiments.reproduce_cells import ITERATE, READINGS
-from sim.experiments.reproduce_claims import CLAIMED, claims_of
-from sim.experiments.reproduce_curves import GAIN, READING_WORDS, UNLEARNED_GAIN, Row, panel_of
-from sim.experiments.reproduce_plan import CDF, CHURN, Figure
+from sim.experiments.reproduce.curves import GAIN, READING_WORDS, UNLEARNED_GAIN, Row, panel_of
+from sim.experiments.reproduce.figure_plan import CDF, CHURN, Figure
+from sim.experiments.reproduce.paper_claims import CLAIMED, claims_of
+from sim.experiments.reproduce.scenario_cells import ITERATE, READINGS
 from sim.report.charts import chart
 
 if TYPE_CHECKING:

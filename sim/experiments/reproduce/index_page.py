@@ -10,13 +10,13 @@ from markupsafe import Markup, escape
 
 from sim.bandwidth.paper_bytes import SOURCE
 from sim.console.console import number
-from sim.experiments.reproduce_claims import MEASURED
+from sim.experiments.reproduce.paper_claims import MEASURED
 from sim.report.charts import chart
 from sim.report.page import page
 from sim.report.section import Section, render, table
 
 if TYPE_CHECKING:
-    from sim.experiments.reproduce import Made
+    from sim.experiments.reproduce.reproduce import Made
 
 MOST_ROWS = 120  # of a figure's table on the page; its CSV has all
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from sim.bandwidth.paper_bytes import SOURCE
 from sim.data.ratings import NETFLIX_SHAPED
-from sim.experiments.reproduce_cells import DYNAMIC, MASKED, TRUSTED
-from sim.experiments.reproduce_plan import CDF, INCREASE, MOVIELENS, Figure
+from sim.experiments.reproduce.figure_plan import CDF, INCREASE, MOVIELENS, Figure
+from sim.experiments.reproduce.scenario_cells import DYNAMIC, MASKED, TRUSTED
 
 CLAIMED, MEASURED = f"claimed in the paper ({SOURCE})", "measured"
 NEAR = 0.05  # an increase this close to a figure that the paper calls "around" or "near" agrees with it

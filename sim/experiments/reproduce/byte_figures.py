@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from sim.bandwidth import paper_bytes
-from sim.experiments.cells import key_of
+from sim.experiments.grid.grid_cells import key_of
 from sim.run.config import RunConfig
 from sim.run.plan import make_plan
 from sim.run.run import run

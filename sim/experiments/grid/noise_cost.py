@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sim.experiments.cells import AS_PUBLISHED, ITERATE, Cell
-from sim.experiments.evaluate import grid, means
+from sim.experiments.grid.evaluate import grid, means
+from sim.experiments.grid.grid_cells import AS_PUBLISHED, ITERATE, Cell
 
 EPSILONS = (0.1, 0.4, 1.0, 2.0, 4.0, 8.0, 16.0)
 DATA, ITERATIONS, SEEDS = "ml-100k", 100, 3

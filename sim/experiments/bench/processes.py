@@ -19,7 +19,7 @@ from actors.bare_frames import KINDS
 from protocol.errors import Aborted, Reason
 from protocol.params import require
 from sim.console import console
-from sim.experiments.floor import Frames, compare, frames_of, moved_by, run_floor
+from sim.experiments.bench.bare_frames_bench import Frames, compare, frames_of, moved_by, run_floor
 from sim.run import run as running
 from sim.run.config import RunConfig
 

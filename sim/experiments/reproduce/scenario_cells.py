@@ -20,8 +20,8 @@ import numpy as np
 from protocol.arithmetic.tape import derive
 from protocol.schemes.factorization.static_users import as_sent
 from sim.data.ratings import Ratings, load, split
-from sim.experiments.cells import GRID, key_of
-from sim.experiments.reproduce_engine import ENGINE, Crowd, Noise, Problem, learn, publish, stream, unit_rows
+from sim.experiments.grid.grid_cells import GRID, key_of
+from sim.experiments.reproduce.engine import ENGINE, Crowd, Noise, Problem, learn, publish, stream, unit_rows
 from sim.run.all_profiles import solve_profiles
 from sim.run.baseline import Baseline, Matrix
 from sim.run.plan import run_seed_of

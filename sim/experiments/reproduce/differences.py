@@ -10,10 +10,10 @@ import numpy as np
 from protocol.arithmetic.noise import noise_scale
 from sim.bandwidth import paper_bytes
 from sim.console.console import size as bytes_shown
-from sim.experiments.reproduce_bytes import WHATS
-from sim.experiments.reproduce_cells import DYNAMIC, ITERATE, READINGS, SOLVED, ratings_of
-from sim.experiments.reproduce_curves import JOINED, LEFT, Compared, Row, shown
-from sim.experiments.reproduce_plan import CHURN, DIM, JOIN, LEAVE, SCENARIOS, Figure, Size, comparable, said
+from sim.experiments.reproduce.byte_figures import WHATS
+from sim.experiments.reproduce.curves import JOINED, LEFT, Compared, Row, shown
+from sim.experiments.reproduce.figure_plan import CHURN, DIM, JOIN, LEAVE, SCENARIOS, Figure, Size, comparable, said
+from sim.experiments.reproduce.scenario_cells import DYNAMIC, ITERATE, READINGS, SOLVED, ratings_of
 
 FEW = 30  # raters
 FLAT, SMALL = 0.02, 0.005  # stars: a smaller change is no change with one seed, and with several
