@@ -241,7 +241,7 @@ def bench(name: str, **options: int) -> dict[str, Any]:
 
 
 def evaluate(out: str | Path, *, jobs: int | None = None, **axes: Any) -> list[dict[str, Any]]:
-    """A grid of cells (see `sim.experiments.grid.evaluate.grid`), a dictionary each; a second call runs what is missing."""
+    """Run a grid of cells (see `sim.experiments.grid.evaluate.grid`), one dict each; a second call runs the missing."""
     return run_grid(grid(**axes), Path(out), jobs, quiet=True)
 
 

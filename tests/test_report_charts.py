@@ -79,7 +79,8 @@ def page(dynamic):
     """(what its three sections say, their charts)."""
     with pytest.MonkeyPatch.context() as monkeypatch:
         found = keep_charts(monkeypatch)
-        return "".join(part.section(dynamic).html for part in (traffic_section, iterations_section, epsilon_section)), found
+        parts = (traffic_section, iterations_section, epsilon_section)
+        return "".join(part.section(dynamic).html for part in parts), found
 
 
 def pictures(html: str) -> list[str]:

@@ -265,7 +265,8 @@ def test_every_scheme_can_be_explored(tmp_path, monkeypatch, scheme):
     flags = {"iterations": 2} if SCHEMES[scheme].factorizes else {}
     case = made(tmp_path / "run", scheme, **flags)
     document = jsonable(audit(tmp_path / "run", only=("inventory", "algebra")))
-    html = str(explorer_section.section(Material(tmp_path / "run", read_summary(tmp_path / "run"), case, document)).html)
+    material = Material(tmp_path / "run", read_summary(tmp_path / "run"), case, document)
+    html = str(explorer_section.section(material).html)
     (row,) = [row for row in document["coalitions"] if row["members"] == ["recommender"]]
     assert row["detail"].replace("'", "&#39;") in cells(html, "recommender")
     assert "The audit was not asked for attacks." in cells(html, "recommender")

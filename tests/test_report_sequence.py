@@ -352,7 +352,8 @@ def test_no_key_is_in_the_page(make):
 def test_an_undeclared_field_is_called_so(make):
     material = make("plain")
     rows = [row | {"declared": False, "words": None} for row in material.audit["inventory"]]
-    text = str(sequence_section.section(Material(material.folder, material.summary, material.case, {"inventory": rows})).html)
+    undeclared = Material(material.folder, material.summary, material.case, {"inventory": rows})
+    text = str(sequence_section.section(undeclared).html)
     assert '<span class="bad">not declared</span>' in text
 
 

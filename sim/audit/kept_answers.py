@@ -1,7 +1,7 @@
 """The answers of an audit, kept in the run folder (`audit.json`) and taken from there by whoever asks again.
 
-They are taken only if this account wrote them (`sim/folder/sealed.py`), of these very files, with this very code and the same
-settings; else everything is asked anew. `audit.json` is the document of `audit --json` over all that was asked so far,
+They are taken only if this account wrote them (`sim/folder/sealed.py`), of these very files, with this very code and
+the same settings; else everything is asked anew. `audit.json` is the document of `audit --json` over all that was asked so far,
 and under `kept` what is needed to go on from it.
 """
 

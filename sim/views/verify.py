@@ -1,7 +1,7 @@
 """`keyhole verify`: is a run folder what the parties wrote? Every view is read once, record by record, never whole.
 
-Each view by itself (`sim/views/viewcheck.py`). All of them together: every frame stands in two views (`sim/views/exchange.py`).
-Then what summary and model claim (`sim/views/summary_claims.py`). Whoever rewrites every file to fit the others has another anchor.
+Each view by itself (`viewcheck.py`). All of them together: every frame stands in two views (`exchange.py`). Then what
+summary and model claim (`summary_claims.py`). Whoever rewrites every file to fit the others has another anchor.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ def verify(folder: Path, anchor: str | None = None, on_bytes: OnBytes = lambda c
         summary = summary_claims.read_summary(case, report)
         checks = _check_views(case, summary, report, on_bytes)
         _check_files(case, report)
-        not_covered = summary_claims.check(case, summary, {party: check.result() for party, check in checks.items()}, report)
+        results = {party: check.result() for party, check in checks.items()}
+        not_covered = summary_claims.check(case, summary, results, report)
     found = _anchor(checks, summary)
     matches = None if wanted is None else found == wanted
     if matches is False:
@@ -51,7 +52,9 @@ def verify(folder: Path, anchor: str | None = None, on_bytes: OnBytes = lambda c
     }
 
 
-def _check_views(case: Case, summary: summary_claims.Summary, report: Report, on_bytes: OnBytes) -> dict[str, ViewCheck]:
+def _check_views(
+    case: Case, summary: summary_claims.Summary, report: Report, on_bytes: OnBytes
+) -> dict[str, ViewCheck]:
     exchange, checks = Exchange(case, report), {}
     for party in case.parties:
         if party in case.kept and (check := _check_view(case, party, summary, exchange, report, on_bytes)):

@@ -146,7 +146,8 @@ class _Progress:
 
     def __init__(self, total: int, quiet: bool) -> None:
         columns = (TextColumn("cells"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-        self._bar = Progress(*columns, console=console.err, transient=True) if sys.stderr.isatty() and not quiet else None
+        shown = sys.stderr.isatty() and not quiet
+        self._bar = Progress(*columns, console=console.err, transient=True) if shown else None
         self._task = self._bar.add_task("cells", total=total) if self._bar else None
 
     def __enter__(self) -> Callable[[], None]:

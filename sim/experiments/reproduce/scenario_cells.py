@@ -1,8 +1,8 @@
 """One cell of a figure: a scenario, carried out once; at its checkpoints the errors are measured, in two readings.
 
 The paper publishes V and does not say which u_i its figures use. `iterate` is the u_i that the last iteration left;
-`solved` is the u_i that minimises the paper's own objective for the V that users are sent (`sim/run/all_profiles.py`). A user
-with fewer ratings than dimensions can be solved for any V: so the baseline is measured before its first iteration too.
+`solved` is the u_i that minimises the paper's own objective for the V that users are sent (`sim/run/all_profiles.py`).
+A user with fewer ratings than dimensions can be solved for any V: so the baseline is measured before its first iteration too.
 """
 
 from __future__ import annotations
