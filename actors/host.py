@@ -14,14 +14,14 @@ from typing import Any
 
 import zmq
 
-from actors.crowd.calling import Doorbell
+from actors.calling import Doorbell
 from actors.faults import PHASES
 from actors.journal import derive_again, open_journal, resume_party, view_path
 from actors.keys import Roster, Secret
-from actors.launch.pipes import Channel, Mailbox
 from actors.metering.observer import Observer
 from actors.metering.outcome import EventsFor
 from actors.metering.recorder import Figures, Report, own_memory, peak_memory, save_factors
+from actors.pipes import Channel, Mailbox
 from actors.seats import (
     MOST_NAMED,
     End,

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from actors.crowd.calling import Doorbell
+from actors.calling import Doorbell
 from actors.faults import PHASES, Faults
 from actors.journal import Journal
 from actors.keys import Roster, Secret

@@ -9,27 +9,27 @@ from typing import Any
 
 from actors.own_scheme import load_scheme
 from protocol.schemes import SCHEMES, Scheme
-from sim import notebook
 from sim.bandwidth import bandwidth as measuring
 from sim.bandwidth import prediction
-from sim.console import compare_tables
 from sim.console.glossary import find_term
 from sim.data import fetch as fetching
 from sim.data import ratings
+from sim.experiments import compare_files
 from sim.experiments.bench.benchmark import run_bench
 from sim.experiments.compare import Comparison
 from sim.experiments.compare import compare as run_comparison
 from sim.experiments.grid.evaluate import evaluate as run_grid
 from sim.experiments.grid.evaluate import grid
 from sim.folder.folder import trust_scheme as trust
-from sim.folder.listing import diff_runs, list_runs
 from sim.folder.naming import resolve
-from sim.notebook import Audit, Compared, Run
-from sim.run import following as watching
-from sim.run import recommend as recommending
+from sim.notebook import notebook
+from sim.notebook.notebook import Audit, Compared, Run
+from sim.plan.config import RunConfig
 from sim.run import run as running
-from sim.run.config import RunConfig
-from sim.run.scaffold import make_scaffold
+from sim.runs import following as watching
+from sim.runs import recommend as recommending
+from sim.runs.listing import diff_runs, list_runs
+from sim.runs.scaffold import make_scaffold
 from sim.views import replay as replaying
 from sim.views import verify as verifying
 from sim.views import viewing
@@ -64,7 +64,8 @@ __all__ = [
 def run(*, out: str | Path | None = None, force: bool = False, **flags: Any) -> Run:
     """`keyhole run` with its flags as keywords (`users_per_process=4`, `options={"clip": 4.0}`): the summary.
 
-    It is a dictionary that also has the folder, the views, the audit and more of this run: see `sim.notebook.Run`.
+    It is a dictionary that also has the folder, the views, the audit and more of this run:
+    see `Run` in `sim/notebook/notebook.py`.
     """
     config = RunConfig(**flags)
     load_scheme(config.scheme)
@@ -253,10 +254,10 @@ def compare(*, schemes: Iterable[str] = (), out: str | Path | None = None, **ask
     """
     path = None if out is None else Path(out)
     if path is not None:
-        compare_tables.check_file(path)
+        compare_files.check_file(path)
     document = run_comparison(Comparison(schemes=tuple(schemes), **asked))
     if path is not None:
-        compare_tables.write(document, path)
+        compare_files.write(document, path)
     return Compared(document)
 
 

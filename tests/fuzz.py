@@ -37,7 +37,7 @@ from protocol.card import Card, Seat, seat_party
 from protocol.party.party import KEPT_FRAMES, Party, Step
 from protocol.schemes import SCHEMES
 from sim.drivers.inprocess import InProcess
-from sim.run.churn import ChurnPlan
+from sim.plan.churn import ChurnPlan
 
 # the schemes for which it is written down a second time what is right at each moment; the others: test_fuzz_siblings
 SETUPS = [(scheme, "compact") for scheme in KINDS if SCHEMES[scheme].factorizes]

@@ -10,11 +10,11 @@ from actors.own_scheme import load_scheme
 from protocol.party.role import RECOMMENDER, user_index, user_name
 from protocol.schemes import find_scheme
 from sim.api import run as run_with
-from sim.audit.exhibits import Exhibits
 from sim.audit.findings import Finding
-from sim.run.config import RunConfig
+from sim.plan.config import RunConfig
 from sim.run.run import run
 from sim.views.evidence import Case, open_case
+from sim.views.exhibits import Exhibits
 
 
 def audited(folder: Path, ratings: Sequence[Mapping[int, float]], scheme: str = "masked", **flags: Any) -> Case:

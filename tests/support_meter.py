@@ -16,8 +16,8 @@ from actors.metering.outcome import IterationDone, Outcome
 from protocol.card import Card
 from protocol.schemes import Shape
 from protocol.wire.framing import Traffic
-from sim.bandwidth.expect import crowd_of, expect
 from sim.drivers.inprocess import InProcess
+from sim.plan.expect import crowd_of, expect
 
 
 def sum_rows(rows: Iterable[Traffic]) -> list[Traffic]:

@@ -25,7 +25,7 @@ from protocol.party.role import RECOMMENDER
 from protocol.party.signing import make_signer
 from protocol.party.view import PREAMBLE, Record, read_records
 from protocol.wire.messages import Deadline
-from sim.run.churn import ChurnPlan
+from sim.plan.churn import ChurnPlan
 
 RUN_SEED = b"\x07" * 32
 RUNS = [

@@ -27,7 +27,7 @@ from protocol.schemes.factorization.masked import Masked, MaskedUser
 from protocol.wire.messages import Again, ItemFactors, ItemFactorsInFull
 from sim.drivers.faulty import FaultyInProcess
 from sim.drivers.inprocess import InProcess
-from sim.run.churn import ChurnPlan
+from sim.plan.churn import ChurnPlan
 
 
 def long(test: Any) -> Any:

@@ -17,8 +17,8 @@ from actors.own_scheme import load_scheme
 from protocol.party.signing import make_signer
 from protocol.party.view import END, PREAMBLE, RECEIVED, SENT, SIGNED
 from protocol.schemes import find_scheme
-from sim.run.config import RunConfig
-from sim.run.plan import run_seed_of
+from sim.plan.config import RunConfig
+from sim.plan.plan import run_seed_of
 from sim.run.run import run
 from sim.run.summary import anchor_of
 from sim.views.verify import verify

@@ -24,7 +24,7 @@ from protocol.schemes.composition import (
     tight_laplace,
 )
 from sim.api import run
-from sim.console.plain_text import jsonable
+from sim.foreign.plain_text import jsonable
 
 ITEMS = 1682
 STARS = (1.0, 5.0)

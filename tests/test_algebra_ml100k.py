@@ -6,7 +6,7 @@ import pytest
 
 from sim.audit.algebra.solve import findings, solve
 from sim.data.ratings import find
-from sim.run.config import RunConfig
+from sim.plan.config import RunConfig
 from sim.run.run import run
 from sim.views.evidence import open_case
 

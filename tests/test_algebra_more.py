@@ -27,7 +27,7 @@ from sim.audit.algebra.omega import LONGEST, OMEGA, in_reals
 from sim.audit.algebra.solve import findings, solve
 from sim.audit.algebra.symbolic_run import Rerun
 from sim.drivers.inprocess import InProcess
-from sim.run.config import RunConfig
+from sim.plan.config import RunConfig
 from sim.views.evidence import Case, open_case
 
 

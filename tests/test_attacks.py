@@ -24,9 +24,9 @@ from sim.audit.attacks.inference import ceiling, targets
 from sim.audit.attacks.posterior import Rows, posterior
 from sim.audit.attacks.support import auc, cross_validated
 from sim.audit.attacks.unmasking import unmasked
-from sim.audit.exhibits import Exhibits
 from sim.audit.scoring import clopper_pearson, score
 from sim.views.evidence import open_case
+from sim.views.exhibits import Exhibits
 
 BOTH = ("recommender", "third_party")
 SMALL = {"data": "synthetic:24x30:.3", "transport": "inprocess", "test_fraction": 0.0, "seed": 5, "dim": 4}

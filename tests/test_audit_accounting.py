@@ -21,9 +21,9 @@ from sim.audit.accounting.account import account
 from sim.audit.accounting.envelope_sums import Ledger, random_directions
 from sim.audit.accounting.releases import Reading, Release
 from sim.audit.findings import verdict
-from sim.console.plain_text import jsonable
 from sim.data.ratings import find
-from sim.run.plan import RunConfig, make_plan
+from sim.foreign.plain_text import jsonable
+from sim.plan.plan import RunConfig, make_plan
 from sim.views.evidence import open_case
 
 STARS = (1.0, 5.0)

@@ -17,7 +17,7 @@ from sim.audit.audit import FALSE_ALARMS
 from sim.audit.findings import QUESTIONS
 from sim.audit.scoring import Score, score
 from sim.cli.app import app
-from sim.console.plain_text import jsonable
+from sim.foreign.plain_text import jsonable
 
 SMALL = {"data": "synthetic:12x10:.4", "dim": 2, "iterations": 3, "epsilon": 1.0, "seed": 1}
 NO_CANARY = [question for question in QUESTIONS if question != "empirical"]

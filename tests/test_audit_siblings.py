@@ -35,9 +35,9 @@ from sim.audit.attacks.randomized.channels import LaplaceEntries, ResponseEntrie
 from sim.audit.attacks.randomized.perturbed import fresh_submissions
 from sim.audit.findings import QUESTIONS
 from sim.audit.uniformity import uniformity
-from sim.console.audit_tables import show_audit
-from sim.console.plain_text import jsonable
 from sim.data.ratings import find, load
+from sim.foreign.plain_text import jsonable
+from sim.tables.audit_tables import show_audit
 from sim.views.evidence import open_case
 
 HERE = __name__

@@ -17,10 +17,10 @@ from protocol.party.view import SENT, read_records
 from protocol.wire.framing import HANDSHAKE, wire_size
 from sim import api
 from sim.bandwidth.bandwidth import course_of
-from sim.bandwidth.byte_records import Ledger
-from sim.bandwidth.traffic import COLUMNS, mark_end, spread
-from sim.run.config import RunConfig
-from sim.run.plan import make_plan
+from sim.folder.byte_records import Ledger
+from sim.folder.traffic import COLUMNS, mark_end, spread
+from sim.plan.config import RunConfig
+from sim.plan.plan import make_plan
 from sim.run.run import run as make_run
 
 DATA = "synthetic:12x10:.4"

@@ -12,7 +12,7 @@ import pytest
 from test_cli import keyhole, refused
 
 from sim import api
-from sim.run.config import RunConfig
+from sim.plan.config import RunConfig
 from sim.run.run import run as make_run
 
 Change = Callable[[list[dict[str, Any]], dict[str, Any], dict[str, Any]], object]

@@ -12,8 +12,8 @@ from test_bandwidth import DATA, RUNS, printed
 from test_cli import keyhole, refused
 
 from sim import api
-from sim.bandwidth.traffic import COLUMNS
-from sim.run.config import RunConfig
+from sim.folder.traffic import COLUMNS
+from sim.plan.config import RunConfig
 from sim.run.run import run as make_run
 
 STAYS = [name for name in RUNS if "dynamic" not in name or name.endswith("everyone stays")]

@@ -16,7 +16,7 @@ from support_tamper import small_folder
 from test_cli import keyhole, refused
 
 from sim import api
-from sim.run.config import RunConfig
+from sim.plan.config import RunConfig
 from sim.run.run import run as make_run
 
 FLAGS = {"data": "synthetic:12x10:.4", "dim": 2, "iterations": 6, "seed": 1, "transport": "inprocess"}

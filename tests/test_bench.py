@@ -19,7 +19,7 @@ from sim.experiments.bench import array_loops, benchmark, processes, secagg
 from sim.experiments.bench import bare_frames_bench as floors
 from sim.experiments.bench.bare_frames_bench import compare, frames_of, moved_by, run_floor
 from sim.experiments.bench.processes import Load, Real, Round, run_real, warm
-from sim.run.plan import make_plan
+from sim.plan.plan import make_plan
 
 CONTRACT = {"name", "config", "samples", "median", "floor_median", "ratio"}
 SAID = {"users", "dim", "items_per_user", "floor", "unit", "rounds", "cores"}

@@ -8,8 +8,8 @@ import pytest
 from support_browser import CHECKS, FOCUS, STOPS, browser, needs_browser, opened, pages_of
 
 from sim.api import run
-from sim.cli.report_command import write_page
 from sim.report.page import report_page
+from sim.report.page_file import write_page
 from sim.report.sources import gather
 
 pytestmark = needs_browser

@@ -36,8 +36,8 @@ from protocol.wire.messages import (
     SealedTotal,
 )
 from sim.drivers.inprocess import InProcess
-from sim.run.churn import ChurnPlan
-from sim.run.config import RunConfig
+from sim.plan.churn import ChurnPlan
+from sim.plan.config import RunConfig
 
 # ---- both wires, any order of arrival: one V
 

@@ -6,7 +6,7 @@ import pytest
 
 from sim.data.ratings import find
 from sim.experiments.grid.collection_table import count_rows, markdown, rows
-from sim.run.config import RunConfig
+from sim.plan.config import RunConfig
 from sim.run.run import run
 
 needs_ratings = pytest.mark.skipif(

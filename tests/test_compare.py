@@ -20,13 +20,14 @@ from protocol.schemes.factorization.trusted import Trusted
 from sim import api
 from sim.bandwidth.bandwidth import bandwidth
 from sim.cli.app import app
-from sim.console import compare_tables, console
+from sim.console import console
 from sim.data.device_guesses import errors, floors, guess, user_means
 from sim.data.ratings import Column, Dealt, find, load
 from sim.experiments import compare as comparing
+from sim.experiments import compare_files, compare_tables
 from sim.experiments.compare import Comparison, compare, deal, parse_settings, sees, trust, with_unit
-from sim.run.config import RunConfig
-from sim.run.plan import make_plan
+from sim.plan.config import RunConfig
+from sim.plan.plan import make_plan
 from sim.run.run import run
 
 SMALL = ("--data", "synthetic:12x10:.5", "--iterations", "3", "--dim", "2")
@@ -208,7 +209,7 @@ def test_epsilon_goes_to_every_scheme_that_takes_one():
     document = compare(Comparison(schemes=("plain", "trusted", "direct"), epsilon=math.inf, **QUICK))
     assert [row["claimed_epsilon"] for row in document["rows"]] == [None, "inf", "inf"]
     assert document["rows"][2]["accounted"]["epsilon"] == "inf" and document["epsilon"] == "inf"
-    assert strictly(compare_tables.as_json(document)) == document
+    assert strictly(compare_files.as_json(document)) == document
 
 
 def test_dim_and_iterations_go_to_the_schemes_that_factorize():
@@ -368,9 +369,9 @@ def test_the_file_says_what_the_screen_says(tmp_path):
 def test_a_file_that_cannot_be_written_is_said(tmp_path):
     (tmp_path / "taken.csv").mkdir()
     with pytest.raises(BadInput, match="is a folder"):
-        compare_tables.check_file(tmp_path / "taken.csv")
+        compare_files.check_file(tmp_path / "taken.csv")
     with pytest.raises(BadInput, match="Cannot write"):
-        compare_tables.write({"rows": [], "floors": []}, tmp_path / "taken.csv")
+        compare_files.write({"rows": [], "floors": []}, tmp_path / "taken.csv")
 
 
 def test_the_table_has_no_epsilon_without_its_unit(monkeypatch):

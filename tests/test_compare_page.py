@@ -16,12 +16,12 @@ from typer.testing import CliRunner
 from sim import api
 from sim.cli import experiments_command
 from sim.cli.app import app
-from sim.console import compare_tables
+from sim.experiments import compare_tables
 from sim.experiments.compare import Comparison
+from sim.experiments.comparison_page import accounted_point, bytes_point, compared_page
 from sim.report.charts import chart
 from sim.report.charts.labels import add_labels
 from sim.report.charts.scatter import Point, draw
-from sim.report.comparison_page import accounted_point, bytes_point, compared_page
 
 QUICK: dict[str, Any] = {"data": "synthetic:12x10:.5", "iterations": 3, "dim": 2}
 EVIL = "<script>alert(1)</script>"

@@ -26,8 +26,8 @@ from protocol.schemes.covariance.totals import Book, first_total, second_total
 from protocol.wire.messages import Join, MaskedPart, MaskWelcome, OpenPairs, PartTotal
 from sim.api import bandwidth, replay, verify
 from sim.drivers.inprocess import InProcess
-from sim.run.config import RunConfig
-from sim.run.plan import make_plan
+from sim.plan.config import RunConfig
+from sim.plan.plan import make_plan
 from sim.run.run import run
 
 FORMS = ("dense", "sparse")

@@ -9,7 +9,7 @@ import pytest
 
 from sim.data.ratings import find, load
 from sim.experiments.grid.covariance_table import CELLS, Draw, markdown, rmse_by_column, table
-from sim.run.config import RunConfig
+from sim.plan.config import RunConfig
 from sim.run.run import run
 
 pytestmark = [

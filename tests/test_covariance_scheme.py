@@ -23,7 +23,7 @@ from protocol.schemes.covariance.model import measured, predictions
 from protocol.schemes.covariance.totals import Book
 from protocol.wire.messages import FactorModel, GradedRatings, NeighbourModel, RatingsHandover
 from sim.bandwidth.bandwidth import bandwidth
-from sim.run.config import RunConfig
+from sim.plan.config import RunConfig
 from sim.run.run import run as run_all
 from sim.views.replay import replay
 from sim.views.verify import verify

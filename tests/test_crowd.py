@@ -12,18 +12,18 @@ import zmq
 from support import small_run
 from support_runs import check_view, end_of, staged
 
+from actors import capacity
+from actors.calling import Doorbell
 from actors.crowd.away_states import Vault
-from actors.crowd.calling import Doorbell
 from actors.crowd.secret_rows import Ranks, pack_ranks
 from actors.keys import Roster, Secret
-from actors.launch import capacity
 from actors.launch.launcher import Launch, Staff
 from actors.metering.observer import HeldOut
 from actors.transport.waiting import Watch
 from actors.transport.zeromq import ClientEnd, ServerEnd, make_key_pair
 from protocol.card import seat_party
 from protocol.errors import BadInput
-from protocol.party.freeze import put_down, take_up
+from protocol.freeze import put_down, take_up
 from sim import api
 from sim.drivers.inprocess import InProcess
 

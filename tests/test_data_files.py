@@ -14,7 +14,7 @@ from protocol.party.role import nearest_party
 from sim.data import opening
 from sim.data.rating_table import Reading
 from sim.data.ratings import available, load
-from sim.run.config import RunConfig, read_config
+from sim.plan.config import RunConfig, read_config
 from sim.run.run import resume, run
 
 SAME = [("9", "2", 5.0), ("9", "10", 4.0), ("10", "2", 1.0)]

@@ -14,7 +14,7 @@ from protocol.schemes.factorization.trusted import Trusted, TrustedRecommender, 
 from protocol.wire.messages import Publication
 from sim.audit.accounting.data_pair import FreshNoise, choose_flip, compare, data_pair
 from sim.audit.audit import audit
-from sim.audit.exhibits import Exhibits
+from sim.views.exhibits import Exhibits
 
 OLD = "support_broken:TellsProfiles"
 

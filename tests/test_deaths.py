@@ -18,12 +18,12 @@ from support_runs import end_of
 from actors.faults import Crash, Faults
 from actors.launch.forkserver import Nursery
 from actors.launch.launcher import Launch, Staff
-from actors.launch.pipes import Orders, receive_order
+from actors.pipes import Orders, receive_order
 from protocol.errors import BadInput
 from protocol.party.view import EVENT, RECEIVED, SENT, read_records
 from sim.drivers.inprocess import InProcess
-from sim.run.config import RunConfig
-from sim.run.plan import Plan, make_plan
+from sim.plan.config import RunConfig
+from sim.plan.plan import Plan, make_plan
 from sim.run.run import make_roster
 
 ITERATIONS = 40

@@ -28,7 +28,7 @@ from protocol.schemes import find_scheme
 from protocol.schemes.factorization.direct import Direct, DirectParams, DirectRecommender, DirectUser
 from protocol.wire.messages import Finish, Hello, ItemFactors, Join, NoiseKeys, NoisyGradient, Publication
 from sim.drivers.inprocess import InProcess
-from sim.run.config import check_options
+from sim.plan.config import check_options
 
 DIRECT = "protocol.schemes.factorization.direct:Direct"
 KEY = bytes(range(32))

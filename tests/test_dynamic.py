@@ -35,7 +35,7 @@ from protocol.wire.messages import (
     SealedTotal,
     Welcome,
 )
-from sim.run.churn import ChurnPlan
+from sim.plan.churn import ChurnPlan
 
 WIRES = ("compact", "paper")
 SPARSE = [  # items 0 and 1 have three raters and one, the others nine or ten

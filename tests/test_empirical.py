@@ -25,7 +25,7 @@ from sim.audit.canary.empirical import CONFIDENCE, MEASURABLE, arms_of, findings
 from sim.audit.canary.epsilon_bound import lower_bound
 from sim.audit.canary.repeat import play_chunk, play_once, repeat
 from sim.audit.findings import verdict
-from sim.console.plain_text import jsonable
+from sim.foreign.plain_text import jsonable
 from sim.views.evidence import open_case
 
 STARS = (1.0, 5.0)

@@ -30,7 +30,7 @@ from sim.audit.canary.epsilon_bound import gaussian_attainable, gaussian_bound
 from sim.audit.canary.randomized_entries import Received, log_ratio, receive, vectors_of
 from sim.audit.canary.sibling_arms import BUDGETS, EACH_ONE, Asked, Named, measure_sibling, of_entry, of_parts
 from sim.audit.findings import verdict
-from sim.console.plain_text import jsonable
+from sim.foreign.plain_text import jsonable
 
 SEED = bytes(range(32))
 COLLECTING = [LaplaceRatings, RandomizedResponseRatings]

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from sim.api import audit, bandwidth, run, verify
-from sim.run.config import RunConfig
-from sim.run.plan import make_plan
+from sim.plan.config import RunConfig
+from sim.plan.plan import make_plan
 
 SIZES = {"data": "demo-small", "dim": 1, "iterations": 1, "test_fraction": 0.0}
 FLAGS = {"scheme": "example_shares:Shares", "seed": 1, **SIZES}

@@ -19,11 +19,11 @@ from protocol.schemes import Scheme
 from protocol.schemes.factorization.commitment import choose_committers
 from protocol.schemes.factorization.dynamic_recommender import DynamicParams, draw_invited
 from sim.bandwidth.bandwidth import course_of
-from sim.bandwidth.byte_records import Ledger
-from sim.bandwidth.expect import CountedItems, Crowd, LikelyItems, Turnout, at_least, crowd_of, expect, presence_of
 from sim.bandwidth.outline import outline
-from sim.run.config import RunConfig
-from sim.run.plan import Plan, make_plan
+from sim.folder.byte_records import Ledger
+from sim.plan.config import RunConfig
+from sim.plan.expect import CountedItems, Crowd, LikelyItems, Turnout, at_least, crowd_of, expect, presence_of
+from sim.plan.plan import Plan, make_plan
 
 Totals = dict[tuple[Any, ...], float]
 

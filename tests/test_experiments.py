@@ -22,7 +22,7 @@ from sim.experiments.bench import algebra_bench, benchmark, growth, metering_cos
 from sim.experiments.grid import noise_cost
 from sim.experiments.grid.evaluate import evaluate, grid, means, read_lines, write_parquet
 from sim.experiments.grid.grid_cells import GRID, LINE_FORMAT, Cell, run_cell
-from sim.run.plan import make_plan
+from sim.plan.plan import make_plan
 
 
 class Runaway(Masked):

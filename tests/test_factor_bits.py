@@ -23,7 +23,7 @@ from protocol.party.role import RECOMMENDER
 from protocol.wire.framing import wire_size
 from protocol.wire.messages import ItemFactors
 from sim.drivers.inprocess import InProcess
-from sim.run.config import RunConfig
+from sim.plan.config import RunConfig
 from sim.run.run import run
 
 TAKE_IT = ["plain", "direct", "masked", "dynamic"]

@@ -11,7 +11,7 @@ from sim.audit.brief import brief
 from sim.data.device_guesses import errors, floors
 from sim.data.ratings import load
 from sim.experiments.compare import deal
-from sim.run.config import RunConfig, resolve
+from sim.plan.config import RunConfig, resolve
 from sim.run.run import run
 
 

@@ -15,11 +15,11 @@ from protocol.party.party import Outgoing
 from protocol.schemes import SCHEMES
 from protocol.wire.messages import Gone
 from sim.bandwidth.bandwidth import course_of
-from sim.bandwidth.byte_records import Ledger
-from sim.bandwidth.traffic import Forecast
 from sim.drivers.inprocess import InProcess
-from sim.run.config import RunConfig
-from sim.run.plan import Plan, make_plan
+from sim.folder.byte_records import Ledger
+from sim.folder.traffic import Forecast
+from sim.plan.config import RunConfig
+from sim.plan.plan import Plan, make_plan
 
 WIRES = ("compact", "paper")
 Rows = dict[tuple[int, str, str, str], list[float]]

@@ -10,12 +10,12 @@ from scipy import stats
 
 from protocol.arithmetic.ring import Ring
 from sim.api import run
-from sim.audit.exhibits import Exhibits
 from sim.audit.uniformity import classifier
 from sim.audit.uniformity.classifier import Curve, Pairs
 from sim.audit.uniformity.indistinguishable import compare, recommender_glimpse, truth_of
 from sim.data.ratings import find
 from sim.views.evidence import open_case
+from sim.views.exhibits import Exhibits
 
 SMALL = {"data": "synthetic:60x40:.25", "iterations": 3, "dim": 4, "transport": "inprocess"}
 SPARSE = {"data": "synthetic:200x300:.01", "epsilon": math.inf, "test_fraction": 0.0}  # three raters of an item

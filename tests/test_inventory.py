@@ -16,9 +16,9 @@ from protocol.schemes import SCHEMES
 from protocol.schemes.factorization.masked import Masked
 from protocol.wire.codec import WIRE_VERSION
 from protocol.wire.messages import Count, Finish, Hello
-from sim.audit.exhibits import Exhibits
 from sim.audit.inventory import take
 from sim.views.evidence import open_case
+from sim.views.exhibits import Exhibits
 
 USERS = ("user:0", "user:1", "user:2")
 PARTIES = ("recommender", "third_party", *USERS)

@@ -11,16 +11,16 @@ import pytest
 from support_meter import read_bandwidth, rows_in, sum_rows
 
 from actors.launch.launcher import Launch, Staff
-from actors.launch.pipes import Mailbox
 from actors.metering.meter import Tally
 from actors.metering.outcome import IterationDone, Outcome
 from actors.own_scheme import load_scheme
+from actors.pipes import Mailbox
 from protocol.schemes.factorization.dynamic import DynamicThirdParty
 from protocol.schemes.factorization.dynamic_recommender import DynamicRecommender
 from protocol.wire.framing import HANDSHAKE, Traffic
 from sim.folder.folder import write_bandwidth
-from sim.run.config import RunConfig
-from sim.run.plan import make_plan
+from sim.plan.config import RunConfig
+from sim.plan.plan import make_plan
 from sim.run.run import make_roster, resume, run
 from sim.run.summary import IterationLog, _bytes, bandwidth_document
 

@@ -14,9 +14,9 @@ from sim.audit import audit as auditing
 from sim.audit import kept_answers
 from sim.audit.audit import audit
 from sim.audit.canary import canary_cache, empirical
-from sim.console.plain_text import jsonable
 from sim.data.ratings import cache_folder
 from sim.folder import sealed
+from sim.foreign.plain_text import jsonable
 from sim.views.evidence import open_case
 
 RATINGS = [{0: 5.0, 1: 3.0, 2: 1.0}, {0: 2.0, 1: 4.0}, {0: 1.0, 2: 5.0}, {1: 2.0, 2: 4.0}]

@@ -21,7 +21,7 @@ from support_meter import read_bandwidth, rows_in
 from actors.launch.launcher import Launch
 from actors.transport.zeromq import Address
 from sim.bandwidth.kernel_check import compare
-from sim.run.config import RunConfig
+from sim.plan.config import RunConfig
 from sim.run.run import run
 
 ROOT = Path(__file__).parent.parent

@@ -19,8 +19,8 @@ from actors.launch.launcher import Launch, Staff
 from actors.metering.outcome import Outcome
 from sim.drivers.faulty import with_a_full_disk
 from sim.drivers.inprocess import InProcess
-from sim.run.config import RunConfig
-from sim.run.plan import Plan, make_plan
+from sim.plan.config import RunConfig
+from sim.plan.plan import Plan, make_plan
 from sim.run.run import make_roster, resume, run
 from sim.run.summary import digest_of_predictions
 

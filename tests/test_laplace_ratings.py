@@ -20,7 +20,7 @@ from protocol.schemes.collection.mechanisms import ModifiedLaplace
 from protocol.wire.messages import PerturbedRatings, Recommendations
 from sim.bandwidth.bandwidth import bandwidth
 from sim.bandwidth.prediction import predict
-from sim.run.config import RunConfig
+from sim.plan.config import RunConfig
 from sim.run.run import run
 
 NAME = "laplace-ratings"

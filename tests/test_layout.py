@@ -25,9 +25,9 @@ from sim.bandwidth import kernel_check
 from sim.bandwidth.bandwidth import bandwidth
 from sim.data import generate
 from sim.data.ratings import load, split
+from sim.plan.config import RunConfig
+from sim.plan.plan import make_plan
 from sim.run.baseline import Baseline, plain_accuracy, start_baseline
-from sim.run.config import RunConfig
-from sim.run.plan import make_plan
 from sim.run.run import run
 
 NETFLIX = "netflix-shaped"
@@ -88,8 +88,8 @@ def test_what_users_hold_is_cut_out_when_it_is_asked_for(ratings):
 PLAN = """
 import re, time
 from pathlib import Path
-from sim.run.config import RunConfig
-from sim.run.plan import make_plan
+from sim.plan.config import RunConfig
+from sim.plan.plan import make_plan
 from sim.run.run import make_roster
 started = time.perf_counter()
 plan = make_plan(RunConfig(data="netflix-shaped", online=1000, dim=50, views="servers", seed=1))

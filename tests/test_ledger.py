@@ -12,7 +12,7 @@ import pytest
 import support_strangers as strangers
 import zmq
 
-from actors.launch import capacity
+from actors import capacity
 from actors.transport import tcp_counts
 from actors.transport.tcp_counts import SPARE, Ledger, why_not
 from actors.transport.zeromq import ClientEnd, ServerEnd, make_key_pair

@@ -10,11 +10,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from actors.launch import capacity
+from actors import capacity
 from protocol.errors import BadInput
-from sim.run.config import RunConfig, read_config
-from sim.run.placement import Demand, Layout, lay_out
-from sim.run.plan import make_plan
+from sim.plan.config import RunConfig, read_config
+from sim.plan.placement import Demand, Layout, lay_out
+from sim.plan.plan import make_plan
 from sim.run.run import check_limits, run
 
 GB = 1 << 30

@@ -12,9 +12,9 @@ from test_deaths import Killer, in_process, losses, run_with_deaths
 
 from actors.metering.observer import Accuracy
 from sim.data.ratings import find
+from sim.plan.config import RunConfig
+from sim.plan.plan import make_plan
 from sim.run.baseline import plain_accuracy, start_baseline
-from sim.run.config import RunConfig
-from sim.run.plan import make_plan
 from sim.run.run import run
 
 pytestmark = [

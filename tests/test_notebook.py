@@ -18,7 +18,7 @@ from protocol.schemes import SCHEMES
 from protocol.schemes.factorization.masked import Masked
 from sim import api
 from sim.audit.findings import QUESTIONS
-from sim.notebook import RECORD, Audit, Run
+from sim.notebook.notebook import RECORD, Audit, Run
 from sim.report import page, sources
 
 SMALL: dict[str, Any] = {"data": "synthetic:12x10:.5", "seed": 1, "transport": "inprocess"}

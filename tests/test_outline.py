@@ -11,12 +11,12 @@ import pytest
 from test_expect import totals
 
 from protocol.errors import BadInput
-from sim.bandwidth.expect import expect
 from sim.bandwidth.outline import inclusion, outline
 from sim.bandwidth.prediction import predict
 from sim.data import generate
-from sim.run.config import RunConfig
-from sim.run.plan import make_plan
+from sim.plan.config import RunConfig
+from sim.plan.expect import expect
+from sim.plan.plan import make_plan
 
 SIZES = ("synthetic:2000x500:.03", "synthetic:3000x2000:.02", "synthetic:4000x3000:.005")
 FLAGS: tuple[dict[str, Any], ...] = ({"scheme": "masked"}, {}, {"online": 50}, {"options": {"min_contributors": 3}})

@@ -21,7 +21,7 @@ from protocol.errors import Bug, SchemeFailed
 from protocol.schemes.factorization.masked import Masked
 from protocol.wire.messages import Deadline
 from sim.cli.endings import guarded
-from sim.run.config import RunConfig
+from sim.plan.config import RunConfig
 from sim.run.run import run
 
 ROOT = Path(__file__).parent.parent

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sim.folder.folder import read_run
-from sim.run.config import RunConfig
+from sim.plan.config import RunConfig
 from sim.run.run import run
 
 # scheme -> (sha256 of the item factors, the run's id, the anchor over all views)

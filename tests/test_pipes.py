@@ -24,8 +24,8 @@ from test_resume import start
 from test_resume_long import PATIENCE, await_iteration, check_same, finish, settings, undisturbed
 from test_resume_long import _server as server_of
 
-from actors.launch import pipes as channels
-from actors.launch.pipes import Channel, Mailbox, Orders, receive_order
+from actors import pipes as channels
+from actors.pipes import Channel, Mailbox, Orders, receive_order
 from actors.transport.zeromq import HIGH_WATER, ClientEnd, Gate, ServerEnd, make_key_pair
 from protocol.errors import Aborted
 

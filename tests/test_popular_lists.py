@@ -9,7 +9,7 @@ import pytest
 
 from actors.metering.observer import HeldOut, Observer
 from protocol.party.role import PredictingUser, UserInput
-from sim.run.config import RunConfig
+from sim.plan.config import RunConfig
 from sim.run.run import run
 
 

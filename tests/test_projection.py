@@ -11,7 +11,7 @@ from protocol.errors import BadInput
 from protocol.wire.framing import Flow
 from sim.bandwidth.prediction import predict
 from sim.bandwidth.projection import Link, least_seconds, links_of, parse_link, rounds_of, user_bytes
-from sim.run.config import RunConfig
+from sim.plan.config import RunConfig
 
 FRAME = 1_000_000 - 33 - 9  # a million bytes on the wire
 

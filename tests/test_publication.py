@@ -14,9 +14,9 @@ from support_runs import play
 from protocol.party.role import RECOMMENDER, user_name
 from protocol.wire.framing import wire_size
 from sim import api
-from sim.run.churn import ChurnPlan
-from sim.run.config import RunConfig
-from sim.run.plan import make_plan
+from sim.plan.churn import ChurnPlan
+from sim.plan.config import RunConfig
+from sim.plan.plan import make_plan
 
 SCHEMES = ("plain", "trusted", "direct", "masked", "dynamic")
 USERS, ITEMS, DIM, T = 12, 9, 3, 4

@@ -23,8 +23,8 @@ from sim.audit.algebra.symbolic_run import Rerun
 from sim.audit.attacks.attack import attack
 from sim.audit.audit import audit
 from sim.audit.canary.empirical import measure
-from sim.audit.exhibits import Exhibits
-from sim.console.audit_tables import show_audit
+from sim.tables.audit_tables import show_audit
+from sim.views.exhibits import Exhibits
 
 STATIC = {"masked": {}, "direct": {}, "plain": {}}
 ALL = {**STATIC, "dynamic": CHURN}

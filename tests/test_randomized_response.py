@@ -19,8 +19,8 @@ from protocol.schemes.collection.mechanisms import RandomizedResponse
 from protocol.schemes.collection.randomized_response import RandomizedResponseRatings
 from protocol.wire.level_vectors import digits_bytes
 from protocol.wire.messages import RandomizedLevels, Recommendations
-from sim.run.config import RunConfig
-from sim.run.plan import make_plan
+from sim.plan.config import RunConfig
+from sim.plan.plan import make_plan
 from sim.run.run import run
 
 NAME = "randomized-response"

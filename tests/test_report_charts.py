@@ -14,16 +14,16 @@ import pytest
 
 from protocol.schemes import SCHEMES
 from sim.audit.accounting.account import account
-from sim.bandwidth.traffic import by_kind
 from sim.console.console import size
-from sim.console.plain_text import jsonable
+from sim.folder.traffic import by_kind
+from sim.foreign.plain_text import jsonable
+from sim.plan.config import RunConfig
 from sim.report import section
 from sim.report.charts import chart, series
 from sim.report.epsilon import epsilon_curve, epsilon_section
 from sim.report.iterations import iterations_section
 from sim.report.sources import Material
 from sim.report.traffic import traffic_bars, traffic_section
-from sim.run.config import RunConfig
 from sim.run.run import run
 from sim.views.evidence import open_case
 

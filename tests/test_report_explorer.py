@@ -14,9 +14,9 @@ from protocol.schemes import SCHEMES
 from protocol.schemes.base import LEVELS
 from sim.api import audit
 from sim.audit.victims import about_user
-from sim.console.plain_text import jsonable
 from sim.folder.folder import read_summary
 from sim.folder.naming import Names, read_names
+from sim.foreign.plain_text import jsonable
 from sim.report.explorer import about_user as explorer_about
 from sim.report.explorer import explorer_section, party_sets, set_attacks
 from sim.report.explorer.about_user import known_of_each

@@ -17,9 +17,9 @@ from actors.own_scheme import load_scheme
 from protocol.arithmetic.factors import item_gradients, prediction_errors, step_user
 from protocol.schemes import SCHEMES
 from sim.audit import inventory
-from sim.audit.exhibits import Exhibits
-from sim.console.plain_text import jsonable
 from sim.folder.folder import read_summary
+from sim.foreign.plain_text import jsonable
+from sim.plan.config import RunConfig
 from sim.report.sequence import sequence_section
 from sim.report.sequence.arrows import Edge, in_order, rows_of, typical_iteration
 from sim.report.sequence.first_records import scan
@@ -28,9 +28,9 @@ from sim.report.sequence.numbers_behind import Truth, uploads_of
 from sim.report.sequence.panels import shown
 from sim.report.sequence.pictures import _how_far, _how_hidden, pictures_of
 from sim.report.sources import Material
-from sim.run.config import RunConfig
 from sim.run.run import run
 from sim.views.evidence import open_case
+from sim.views.exhibits import Exhibits
 
 OWN = "example_shares:Shares"
 TINY: dict[str, Any] = {"data": "synthetic:8x9:.6", "transport": "inprocess", "seed": 3}

@@ -8,13 +8,14 @@ import json
 import pytest
 from test_report_verdict import made, material_of, shown
 
-from sim.console import console, first_screen
+from sim.console import console
 from sim.console.console import size
 from sim.report.epsilon import epsilon_section
 from sim.report.page import report_page
 from sim.report.parties import parties_section
 from sim.report.sources import Material, gather
 from sim.report.verdict import tiles, verdict_section
+from sim.tables import first_screen
 
 
 @pytest.fixture(scope="module")

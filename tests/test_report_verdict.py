@@ -22,11 +22,11 @@ from sim.api import run
 from sim.audit import truth
 from sim.audit.audit import audit
 from sim.cli.app import takes_configuration
-from sim.console.audit_tables import in_short, name_of
 from sim.console.console import size
-from sim.console.plain_text import jsonable
 from sim.data.ratings import load
 from sim.folder.folder import read_summary
+from sim.foreign.plain_text import jsonable
+from sim.plan.config import RunConfig, read_config, resolve
 from sim.report.findings import findings_section
 from sim.report.findings.evidence_tables import behind
 from sim.report.findings.evidence_values import text, value_html
@@ -36,7 +36,7 @@ from sim.report.repeat.run_flags import flags_of
 from sim.report.sources import Material, gather
 from sim.report.verdict import figure_groups, verdict_section
 from sim.report.verdict.three_epsilons import Cell, accounted, claimed, measured
-from sim.run.config import RunConfig, read_config, resolve
+from sim.tables.audit_tables import in_short, name_of
 from sim.views.evidence import open_case
 
 DATA = "synthetic:12x10:.5"

@@ -38,11 +38,11 @@ from sim.experiments.reproduce.figure_plan import FIGURES, INF, Size, cells_of, 
 from sim.experiments.reproduce.paper_claims import CLAIMED, CLAIMS, MEASURED
 from sim.experiments.reproduce.reproduce import _claim_document, choose, reproduce
 from sim.experiments.reproduce.scenario_cells import READINGS, FigureCell, problem_of, run_figure_cell
+from sim.plan.churn import ChurnPlan
+from sim.plan.config import RunConfig
+from sim.plan.plan import make_plan
 from sim.run import baseline
 from sim.run.all_profiles import solve_profiles
-from sim.run.churn import ChurnPlan
-from sim.run.config import RunConfig
-from sim.run.plan import make_plan
 
 NETFLIX = "netflix-shaped"
 TINY = Size(

@@ -23,7 +23,7 @@ from protocol.errors import Aborted, BadInput
 from protocol.party.view import Broken, read_records
 from protocol.wire.framing import Traffic
 from sim import api
-from sim.run.config import RunConfig
+from sim.plan.config import RunConfig
 from sim.run.run import gone_users, resume, run
 
 ROOT = Path(__file__).parent.parent

@@ -17,7 +17,7 @@ import pytest
 from test_resume import family, kill_everything, start
 
 from sim import api
-from sim.run.config import RunConfig
+from sim.plan.config import RunConfig
 from sim.run.run import run
 
 TINY = {"data": "synthetic:6x5:.8", "dim": 2, "seed": 3}

@@ -18,7 +18,7 @@ import psutil
 import pytest
 from support import all_gone, hear_ctrl_c
 
-from sim.run.config import RunConfig
+from sim.plan.config import RunConfig
 from sim.run.run import run
 from sim.views.viewing import read_view
 
@@ -309,8 +309,9 @@ def test_no_process_of_a_run_imports_from_the_current_folder(tmp_path):
         mark = f"open({str(tmp_path)!r} + '/seen-{name}', 'w').close()"
         (tmp_path / "here" / f"{name}.py").write_text(f"{mark}\nraise ImportError('this is not {name}')\n")
     code = (
-        "import sys; sys.path.append(sys.argv.pop(1)); from sim.run.config import RunConfig; "
-        "from sim.run.run import run; from pathlib import Path; print(run(RunConfig(data='synthetic:6x5:.8', dim=2, iterations=2, scheme='masked'), "
+        "import sys; sys.path.append(sys.argv.pop(1)); from sim.plan.config import RunConfig; "
+        "from sim.run.run import run; from pathlib import Path; "
+        "print(run(RunConfig(data='synthetic:6x5:.8', dim=2, iterations=2, scheme='masked'), "
         "out=Path(sys.argv[1]))['completed'])"
     )
     command = [sys.executable, "-P", "-c", code, str(Path(__file__).parent.parent), str(tmp_path / "run")]

@@ -16,9 +16,9 @@ from test_cli import keyhole, refused
 from sim import api
 from sim.audit.findings import QUESTIONS
 from sim.console import console
-from sim.console.plain_text import json_text
-from sim.console.run_tables import _show_bytes, age, verdict_words
 from sim.folder.folder import locked
+from sim.foreign.plain_text import json_text
+from sim.tables.run_tables import _show_bytes, age, verdict_words
 
 AUDIT = {
     "verdict": "within-claims",

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from sim.cli.audit_command import ask_briefly
-from sim.console import console, first_screen
+from sim.console import console
 from sim.folder.folder import read_run
-from sim.run.config import RunConfig
+from sim.plan.config import RunConfig
 from sim.run.run import run
+from sim.tables import first_screen
 
 SETTINGS = {"data": "synthetic:30x20:.5", "dim": 3, "iterations": 5, "seed": 2, "transport": "inprocess"}
 

@@ -28,9 +28,9 @@ from protocol.party.role import RECOMMENDER, THIRD_PARTY, user_name
 from protocol.schemes.factorization.masked_sum import mask_rows
 from protocol.wire.messages import MaskedGradient
 from sim.drivers.inprocess import InProcess
-from sim.run.config import RunConfig
+from sim.plan.config import RunConfig
+from sim.plan.plan import Plan, make_plan
 from sim.run.manual_start import prepare
-from sim.run.plan import Plan, make_plan
 from sim.run.run import run
 
 EXEMPT = {"run.toml"}

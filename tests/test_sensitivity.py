@@ -20,8 +20,8 @@ from protocol.schemes.factorization.trusted import (
 )
 from sim.audit.accounting.neighbours import flipped, moving_losses, reacting_changes, sensitivity, spread
 from sim.audit.accounting.trusted_noise import NoiseMap, read_publication
-from sim.audit.exhibits import Exhibits
 from sim.data.ratings import find
+from sim.views.exhibits import Exhibits
 
 # ---- small things
 

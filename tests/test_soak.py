@@ -15,8 +15,8 @@ from support_runs import long
 from actors.launch.launcher import Launch, Staff
 from actors.metering.outcome import IterationDone
 from sim.drivers.inprocess import InProcess
-from sim.run.config import RunConfig
-from sim.run.plan import make_plan
+from sim.plan.config import RunConfig
+from sim.plan.plan import make_plan
 from sim.run.run import make_roster
 
 MEGABYTE = 1 << 20

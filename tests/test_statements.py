@@ -13,14 +13,14 @@ import numpy as np
 import psutil
 import pytest
 
-from actors.launch import capacity
+from actors import capacity
 from actors.metering.observer import Observer
 from actors.metering.recorder import save_factors
 from protocol.errors import BadInput
 from sim.console import console
 from sim.experiments.grid import evaluate
 from sim.experiments.grid.grid_cells import Cell
-from sim.run.config import RunConfig
+from sim.plan.config import RunConfig
 from sim.run.run import run
 from sim.run.summary import IterationLog
 

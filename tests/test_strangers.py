@@ -17,8 +17,8 @@ from actors.launch.launcher import Launch
 from actors.transport.zeromq import Address, ClientEnd, Gate, ServerEnd, make_key_pair
 from protocol.party.party import result_digest
 from protocol.party.view import EVENT, read_records
-from sim.run.config import RunConfig
-from sim.run.plan import make_plan
+from sim.plan.config import RunConfig
+from sim.plan.plan import make_plan
 from sim.run.run import run
 
 ATTEMPTS = 200  # of each kind

@@ -30,8 +30,8 @@ from protocol.schemes.factorization.trusted import Trusted, TrustedRecommender
 from protocol.wire.codec import Codec
 from protocol.wire.messages import Hello, Publication, RatingsHandover
 from sim.drivers.inprocess import InProcess
-from sim.run.config import RunConfig, check_options
-from sim.run.plan import make_plan
+from sim.plan.config import RunConfig, check_options
+from sim.plan.plan import make_plan
 from sim.run.run import run as run_all
 
 TRUSTED = "protocol.schemes.factorization.trusted:Trusted"

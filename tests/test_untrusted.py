@@ -22,11 +22,10 @@ from protocol.party import view
 from protocol.party.view import EVENT, Broken, CutOff, read_records
 from sim import api
 from sim.console import console as show
-from sim.console import plain_text
-from sim.folder import untrusted
-from sim.folder.bounds import check_params
 from sim.folder.folder import locked, read_document, read_run, read_summary
-from sim.notebook import load
+from sim.foreign import plain_text, untrusted
+from sim.foreign.bounds import check_params
+from sim.notebook.notebook import load
 
 ROOT = Path(__file__).parent.parent
 START = "from sim.cli.entry import main; main()"

@@ -27,7 +27,7 @@ from protocol.party.view import PREAMBLE, ViewWriter
 from sim.api import verify
 from sim.cli.app import app
 from sim.folder.folder import locked
-from sim.run.config import RunConfig
+from sim.plan.config import RunConfig
 from sim.run.run import run
 from sim.run.summary import anchor_of, digest_of_predictions
 from sim.views.evidence import Report, open_case

@@ -13,8 +13,8 @@ from sim import api
 from sim.cli import runs_command
 from sim.console import console
 from sim.folder.folder import locked
-from sim.run import following
-from sim.run.following import Watched, follow
+from sim.runs import following
+from sim.runs.following import Watched, follow
 
 
 def line_of(folder, number):

@@ -22,8 +22,8 @@ from actors.launch.forkserver import Nursery
 from actors.launch.launcher import Launch, Staff
 from actors.transport.zeromq import Address, ClientEnd, Gate, KeyPair, ServerEnd, make_key_pair
 from sim.drivers.inprocess import InProcess
-from sim.run.config import RunConfig
-from sim.run.plan import Plan, make_plan
+from sim.plan.config import RunConfig
+from sim.plan.plan import Plan, make_plan
 from sim.run.run import make_roster
 
 CLIENTS = 2

@@ -4,7 +4,7 @@ Each user has its own keys, sockets, tape and state, as everywhere. It is woken 
 it comes online or leaves) or when a server calls it (`doorbell.py`), opens a connection to whom it has something to say
 or was called by, and asks there again, so that it hears what it has missed and that all it said has come. Then it may
 stay, until another one needs its place: whoever has been idle longest says what it has, closes, and its state is laid
-down (`protocol/party/freeze.py`). A user that has only joined is not kept at all: that state follows from its seat.
+down (`protocol/freeze.py`). A user that has only joined is not kept at all: that state follows from its seat.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from actors.crowd.secret_rows import Ranks
 from actors.host import Host
 from actors.journal import Journal, open_journal, view_path
 from actors.keys import Roster
-from actors.launch.pipes import Channel, Mailbox
 from actors.metering.observer import Observer
 from actors.metering.recorder import Figures
+from actors.pipes import Channel, Mailbox
 from actors.seats import Hosted, Place
 from actors.transport.waiting import Watch
 from actors.transport.zeromq import ClientEnd
 from protocol.card import seat_party
-from protocol.party.freeze import put_down, take_up
+from protocol.freeze import put_down, take_up
 from protocol.party.party import Party, Step, read_event
 from protocol.party.role import user_index, user_name
 from protocol.wire.messages import EVENTS, SETUP, Again, Event

@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from actors.launch.pipes import Channel, Mailbox, Orders, pack
+from actors.pipes import Channel, Mailbox, Orders, pack
 from protocol.errors import Aborted, Reason
 
 _STOP_SECONDS = 10.0

@@ -49,9 +49,9 @@ from actors.crowd.secret_rows import Ranks
 from actors.faults import Faults
 from actors.host import Host
 from actors.keys import Roster, Secret
-from actors.launch.pipes import Channel, Mailbox, receive_order, unpack
 from actors.launch.preload import warm_up
 from actors.metering.observer import Observer
+from actors.pipes import Channel, Mailbox, receive_order, unpack
 from actors.seats import Place
 from protocol.errors import Aborted, BadInput
 from protocol.party.view import Broken

@@ -17,7 +17,7 @@ import struct
 import sys
 from dataclasses import dataclass
 
-from actors.launch import capacity
+from actors import capacity
 from protocol.wire.framing import ANSWERING_BYTES
 
 AVAILABLE = sys.platform == "linux"  # elsewhere the counts stand in other places, or nowhere

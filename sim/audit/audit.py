@@ -24,7 +24,6 @@ from sim.audit.attacks import attack
 from sim.audit.canary import empirical
 from sim.audit.canary.canary_cache import cached_canary
 from sim.audit.claim import published_claim
-from sim.audit.exhibits import Exhibits
 from sim.audit.findings import QUESTIONS, Finding, verdict
 from sim.audit.kept_answers import Kept, key_of, load, save
 from sim.audit.undecoded import audit_undecoded
@@ -36,6 +35,7 @@ from sim.folder.folder import read_summary
 from sim.folder.naming import Names, read_names
 from sim.folder.unloaded import is_loaded
 from sim.views.evidence import Case, at_rest, open_case
+from sim.views.exhibits import Exhibits
 
 OF_COALITIONS = ("algebra", "attacks")  # what a further coalition is asked
 WITHOUT_USERS = {"inventory", "accounting", "empirical"}

@@ -18,9 +18,9 @@ from protocol.party.view import EVENT, RECEIVED, REJECTED, Record
 from protocol.schemes.base import Leak
 from protocol.wire.codec import WIRE_VERSION
 from protocol.wire.messages import EVENTS, Hello, Message, Publication
-from sim.audit.exhibits import Exhibits, read_message
 from sim.audit.findings import Finding
 from sim.views.evidence import Case
+from sim.views.exhibits import Exhibits, read_message
 
 USER = "user"  # all users together
 MOST_EXAMPLES = 3  # files and records that a finding names

@@ -1,8 +1,8 @@
 """The answers of an audit, kept in the run folder (`audit.json`) and taken from there by whoever asks again.
 
 They are taken only if this account wrote them (`sim/folder/sealed.py`), of these very files, with this very code and
-the same settings; else everything is asked anew. `audit.json` is the document of `audit --json` over all that was asked so far,
-and under `kept` what is needed to go on from it.
+the same settings; else everything is asked anew. `audit.json` is the document of `audit --json` over all that was asked
+so far, and under `kept` what is needed to go on from it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from typing import Any
 from sim.audit.algebra.grade import Answer
 from sim.audit.algebra.solve import Solved
 from sim.audit.findings import Finding
-from sim.folder import sealed, untrusted
+from sim.folder import sealed
+from sim.foreign import untrusted
 from sim.views.evidence import Case, open_case
 
 FILE, PURPOSE = "audit.json", "audit"

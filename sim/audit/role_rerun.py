@@ -10,7 +10,7 @@ from protocol.party.party import read_event
 from protocol.party.role import Effects, Role
 from protocol.party.view import EVENT, RECEIVED
 from protocol.wire.messages import EVENTS, Event, Hello
-from sim.audit.exhibits import Exhibits, Seen, read_message
+from sim.views.exhibits import Exhibits, Seen, read_message
 
 
 class Turn(NamedTuple):

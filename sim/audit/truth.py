@@ -7,8 +7,8 @@ import numpy.typing as npt
 
 from protocol.party.role import UserInput, user_index
 from sim.audit.attacks.recomputed import Contribution, UserStory, user_story
-from sim.audit.exhibits import Exhibits
 from sim.views.evidence import Case
+from sim.views.exhibits import Exhibits
 
 EVERYTHING = 1 << 62
 

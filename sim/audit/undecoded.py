@@ -13,9 +13,9 @@ from typing import Any
 from protocol.party.role import role_of
 from protocol.party.view import RECEIVED, REJECTED, SENT, Record
 from sim.audit.claim import unknown
-from sim.audit.exhibits import Exhibits
 from sim.folder.unloaded import kind_of_frame
 from sim.views.evidence import Case
+from sim.views.exhibits import Exhibits
 
 MOST_KINDS = 10_000  # that are told apart; further ones are counted together
 

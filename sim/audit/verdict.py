@@ -12,9 +12,9 @@ from protocol.schemes.base import LEVELS
 from protocol.schemes.covariance.options import CovarianceParams, HybridParams
 from protocol.wire.codec import field_kinds
 from sim.audit.algebra.solve import Solved, detail
-from sim.audit.exhibits import Exhibits
 from sim.audit.findings import SUPPORT, Finding
 from sim.views.evidence import Case
+from sim.views.exhibits import Exhibits
 
 FEW = 10  # ratings from which no figure is made
 MOST_MEASURED = 2  # figures in a row; the findings have all

@@ -23,9 +23,11 @@ from protocol.party.view import Broken
 from protocol.schemes import Scheme
 from protocol.wire.messages import SETUP
 from sim.bandwidth import kernel_check, paper_bytes
-from sim.bandwidth.byte_records import SUMMARY, Facts, Ledger, count_of, read_ledger
 from sim.bandwidth.supports import Supports, supports_of
-from sim.bandwidth.traffic import (
+from sim.data.ratings import Column
+from sim.folder.byte_records import SUMMARY, Facts, Ledger, count_of, read_ledger
+from sim.folder.naming import read_names
+from sim.folder.traffic import (
     Forecast,
     Row,
     by_edge,
@@ -40,10 +42,8 @@ from sim.bandwidth.traffic import (
     spread,
     when_of,
 )
-from sim.data.ratings import Column
-from sim.folder import untrusted
-from sim.folder.naming import read_names
 from sim.folder.unloaded import is_loaded
+from sim.foreign import untrusted
 from sim.views.evidence import Case, at_rest, open_case
 
 _SPANS = re.compile(r"(\d{1,10}(-\d{1,10})?(,\d{1,10}(-\d{1,10})?)*)?")

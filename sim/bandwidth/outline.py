@@ -18,12 +18,12 @@ from protocol.attendance import Numbers
 from protocol.errors import BadInput
 from protocol.params import Params, require
 from protocol.schemes import Scheme, Shape
-from sim.bandwidth.expect import MANY, CountedItems, Crowd, LikelyItems, at_least, crowd_of, presence_of
 from sim.data import generate
 from sim.data import ratings as data
-from sim.run.churn import ChurnPlan
-from sim.run.config import RunConfig, resolve
-from sim.run.plan import run_seed_of, settings_of, shape_of
+from sim.plan.churn import ChurnPlan
+from sim.plan.config import RunConfig, resolve
+from sim.plan.expect import MANY, CountedItems, Crowd, LikelyItems, at_least, crowd_of, presence_of
+from sim.plan.plan import run_seed_of, settings_of, shape_of
 
 _GROUPS = 2000  # of items that are about equally popular
 SEEDLESS = (

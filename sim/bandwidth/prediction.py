@@ -15,11 +15,11 @@ from protocol.schemes import Scheme
 from protocol.wire.framing import Flow
 from protocol.wire.messages import SETUP
 from sim.bandwidth import paper_bytes, projection
-from sim.bandwidth.expect import CERTAIN, Expected, expect
 from sim.bandwidth.outline import SEEDLESS, Outline, outline
 from sim.bandwidth.projection import ITERATION_SECONDS, links_of
-from sim.bandwidth.traffic import COLUMNS, Forecast, Row, by_kind, check_by, describe, grouped, matrix
-from sim.run.config import RunConfig
+from sim.folder.traffic import COLUMNS, Forecast, Row, by_kind, check_by, describe, grouped, matrix
+from sim.plan.config import RunConfig
+from sim.plan.expect import CERTAIN, Expected, expect
 
 MOST_ITERATIONS = 20_000  # each has rows of its own
 _WHOLE = 1e-9  # relative: what is left of a whole number when groups of users are added up

@@ -22,7 +22,7 @@ import numpy as np
 from protocol.errors import BadInput
 from protocol.params import require
 from protocol.wire.framing import Flow, wire_size
-from sim.bandwidth.traffic import Row
+from sim.folder.traffic import Row
 
 SECONDS_PER_DAY = 86_400
 ITERATION_SECONDS = 5.0  # what the paper assumes

@@ -11,10 +11,10 @@ from protocol.errors import BadInput
 from protocol.party.role import RECOMMENDER, user_index, user_name
 from protocol.party.view import Broken
 from protocol.wire.messages import GradedRatings, Join, RatingsHandover
-from sim.audit.exhibits import Exhibits
 from sim.data.ratings import Column
-from sim.run.plan import make_plan
+from sim.plan.plan import make_plan
 from sim.views.evidence import Case
+from sim.views.exhibits import Exhibits
 
 RATINGS, VIEWS = "ratings", "views"
 

@@ -25,16 +25,17 @@ from sim.cli import bandwidth_command, experiments_command, recommend_command, r
 from sim.cli import report_command as reporting
 from sim.cli.endings import ABORTED, DONE, UNVERIFIED, fail, fail_scheme, guarded
 from sim.cli.scheme_flags import NamedScheme, TrustScheme, reads_a_run
-from sim.console import check_tables, console
-from sim.console.plain_text import json_text, one_line, visible
-from sim.console.run_progress import Live
+from sim.console import console
 from sim.data.fetch import fetch as fetch_data
 from sim.folder.folder import read_run
 from sim.folder.naming import resolve
+from sim.foreign.plain_text import json_text, one_line, visible
+from sim.plan.config import RunConfig, parse_assignments, parse_packing, parse_range, read_config
+from sim.plan.plan import Plan
 from sim.run import manual_start
 from sim.run import run as running
-from sim.run.config import RunConfig, parse_assignments, parse_packing, parse_range, read_config
-from sim.run.plan import Plan
+from sim.tables import check_tables
+from sim.tables.run_progress import Live
 from sim.views import replay as replaying
 from sim.views import verify as verifying
 from sim.views import viewing

@@ -11,7 +11,7 @@ from typer.core import TyperCommand
 from protocol.errors import BadInput
 from protocol.party.view import Broken
 from protocol.schemes import Scheme
-from sim.console.plain_text import json_text, jsonable
+from sim.foreign.plain_text import json_text, jsonable
 
 BEYOND = 3  # the exit code of --strict
 STRICT_CLAIMS = "--strict-claims"  # what --strict=claims is read as: an option has a value or none
@@ -53,8 +53,9 @@ def show_run(
     counted: dict[str, Any] | None,
 ) -> None:
     """Show the first screen of a run, or why it was aborted."""
-    from sim.console import console, first_screen
-    from sim.console.audit_tables import show_verdict
+    from sim.console import console
+    from sim.tables import first_screen
+    from sim.tables.audit_tables import show_verdict
 
     if not summary["completed"]:
         console.show_abort(summary, scheme)
@@ -106,7 +107,7 @@ def audit(
     --coalition and --only may be given several times.
     """
     from sim.audit.audit import audit as ask  # not needed by any other command, and slow to import
-    from sim.console.audit_tables import Asking, show_audit
+    from sim.tables.audit_tables import Asking, show_audit
 
     with Asking(enabled=not quiet) as asking:
         document = ask(

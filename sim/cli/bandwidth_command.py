@@ -14,11 +14,11 @@ from protocol.params import require
 from sim.bandwidth import prediction
 from sim.bandwidth.bandwidth import bandwidth as measure
 from sim.bandwidth.projection import ITERATION_SECONDS
-from sim.bandwidth.traffic import BY, COLUMNS, chosen_rows
-from sim.console import bandwidth_tables
-from sim.console.plain_text import csv_cell, json_text
 from sim.folder.folder import trust_scheme
-from sim.run.config import RunConfig
+from sim.folder.traffic import BY, COLUMNS, chosen_rows
+from sim.foreign.plain_text import csv_cell, json_text
+from sim.plan.config import RunConfig
+from sim.tables import bandwidth_tables
 
 _LINK_HELP = (
     "With --predict: one more link in Mbit/s and ms, or another speed for one of mobile=20/5/50, wifi=100/40/10 and "

@@ -15,7 +15,7 @@ import typer
 from actors.blame import scheme_failed
 from protocol.errors import Aborted, BadInput
 from protocol.party.view import Broken
-from sim.console.plain_text import visible
+from sim.foreign.plain_text import visible
 
 DONE, BUG, BAD_INPUT, UNVERIFIED, ABORTED = 0, 1, 2, 4, 5
 

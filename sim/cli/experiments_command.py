@@ -14,8 +14,8 @@ from rich.markup import escape
 from protocol.errors import BadInput
 from protocol.params import require
 from protocol.schemes import SCHEMES
-from sim.console import compare_tables, console
-from sim.console.plain_text import json_text
+from sim.console import console
+from sim.experiments import compare_files, compare_tables
 from sim.experiments.bench.benchmark import BENCHES, run_bench
 from sim.experiments.compare import Comparison, parse_settings
 from sim.experiments.compare import compare as run_comparison
@@ -23,7 +23,8 @@ from sim.experiments.grid import collection_table, covariance_table, noise_cost
 from sim.experiments.grid.evaluate import evaluate as run_grid
 from sim.experiments.grid.evaluate import grid, means
 from sim.experiments.grid.grid_cells import AS_PUBLISHED, ITERATE, Cell
-from sim.run.config import parse_range
+from sim.foreign.plain_text import json_text
+from sim.plan.config import parse_range
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else there.")]
 RatingRange = Annotated[str | None, typer.Option(metavar="LOW:HIGH", help="Of a file's ratings. (1:5)")]
@@ -247,7 +248,7 @@ def compare(
     Beside them stands what can be predicted when nothing leaves the device.
     """
     if out is not None:
-        compare_tables.check_file(out)
+        compare_files.check_file(out)
     asked = Comparison(
         data=data,
         schemes=() if schemes is None else tuple(_listed("schemes", schemes, str)),
@@ -270,8 +271,8 @@ def _carry_out_comparison(asked: Comparison, out: Path | None, as_json: bool) ->
     with compare_tables.Running(enabled=not as_json) as running:
         document = run_comparison(asked, running)
     if out is not None:
-        compare_tables.write(document, out)
-    print(compare_tables.as_json(document)) if as_json else compare_tables.show_comparison(document)
+        compare_files.write(document, out)
+    print(compare_files.as_json(document)) if as_json else compare_tables.show_comparison(document)
     if not any(row["completed"] for row in document["rows"]):
         print("keyhole: No scheme completed; the reason of each stands in its note.", file=sys.stderr)
         raise typer.Exit(NONE_COMPLETED)

@@ -1,20 +1,16 @@
-"""The command `keyhole recommend`, and what people read of it."""
+"""The command `keyhole recommend`."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from rich.markup import escape
 
-from sim.console import console
-from sim.console.plain_text import json_text, shortened
-from sim.run.recommend import TOP
-from sim.run.recommend import recommend as find
-
-OWN = 5  # of the user's own ratings, beside what it would be shown
-MOST_NAME = 40  # characters of an identifier or a title, where several stand in a line
+from sim.foreign.plain_text import json_text
+from sim.runs.recommend import TOP
+from sim.runs.recommend import recommend as find
+from sim.tables.recommend_tables import show_recommendations
 
 
 def recommend(
@@ -40,47 +36,3 @@ def recommend(
         show_recommendations(document)
 
 
-def show_recommendations(document: dict[str, Any]) -> None:
-    rows, titled = document["recommendations"], any(row["title"] for row in document["recommendations"])
-    table = console.plain_table("", "rank", "item", *(["title"] if titled else []), "stars (predicted)")
-    for row in rows:
-        named = [row["title"] or ""] if titled else []
-        cells = [str(row["rank"]), shortened(identifier(row), MOST_NAME), *named, console.number(row["predicted"], 2)]
-        table.add_row(*map(escape, cells))
-    if rows:
-        console.out.print(f"[bold]What {escape(who(document))} would be shown[/]")
-        console.out.print(table)
-    else:
-        console.out.print(f"{who(document)} has rated every item, so there is none to be shown.", markup=False)
-    liked = ", ".join(f"{shortened(called(row), MOST_NAME)} ({row['stars']:g})" for row in document["rated"][:OWN])
-    count = "its only rating" if document["ratings"] == 1 else f"the best of its {document['ratings']:,} ratings"
-    console.out.print(f"Rated by itself ({count}): {liked}.", markup=False)
-    if cut := cut_words(document):
-        console.out.print(cut, markup=False)
-    ridge = "" if document["ridge"] is None else f" λ' = {document['ridge']:g}."
-    console.out.print(f"{document['note']}{ridge}", markup=False)
-
-
-def cut_words(document: dict[str, Any]) -> str:
-    """Why items with the same stars stand in an order, if several have the most there are."""
-    _, most = document["rating_range"]
-    cut = sum(row["score"] > most for row in document["recommendations"])
-    words = f"{cut} predictions are above {most:g} and are cut there; items stand in the order before the cut."
-    return words if cut > 1 else ""
-
-
-def who(document: dict[str, Any]) -> str:
-    """The party, and how the data calls it."""
-    if document["name"] is None:
-        return str(document["user"])
-    return f"{document['user']} ({shortened(document['name'], MOST_NAME)!r} in the data)"
-
-
-def identifier(row: dict[str, Any]) -> str:
-    """As the data calls the item, or its number."""
-    return f"item {row['item']}" if row["name"] is None else str(row["name"])
-
-
-def called(row: dict[str, Any]) -> str:
-    """Its title, or its identifier."""
-    return row["title"] or (f"item {row['name']}" if row["name"] is not None else identifier(row))

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from protocol.errors import BadInput
-from protocol.params import require
-from sim.console.plain_text import visible
-from sim.folder.folder import read_run, replace_private
+from sim.folder.folder import read_run
+from sim.foreign.plain_text import visible
 
 
 def report(
@@ -22,9 +19,10 @@ def report(
     quiet: Annotated[bool, typer.Option("--quiet", help="Say nothing while it asks.")] = False,
 ) -> None:
     """One HTML file that shows the run: who saw what, who can work out what, what it cost. It needs no network."""
-    from sim.console.audit_tables import Asking  # slow to import, and not needed by any other command
     from sim.report.page import report_page
+    from sim.report.page_file import page_path, write_page
     from sim.report.sources import gather
+    from sim.tables.audit_tables import Asking  # slow to import, and not needed by any other command
 
     read_run(run)  # is it one? That first
     path = page_path(run, out)
@@ -44,19 +42,3 @@ def open_page(path: Path) -> None:
         print(f"keyhole: No browser could be started: open {visible(str(path))} in one.", file=sys.stderr)
 
 
-def page_path(run: Path, out: Path | None) -> Path:
-    """Where the page will be; what cannot be is refused before the audit, and so is a file that is no page."""
-    path = out or run / "report.html"
-    if path.is_dir() or not path.parent.is_dir():
-        raise BadInput(f"Cannot write {path}: name a file in a folder that exists with --out.")
-    require(path.suffix.lower() in (".html", ".htm"), f"--out must end with .html, not {path.name!r}.")
-    require(os.access(path.parent, os.W_OK), f"{path.parent} cannot be written: name a file elsewhere with --out.")
-    return path
-
-
-def write_page(path: Path, page: str) -> None:
-    """Mode 0600, also if an earlier page is replaced: it holds what only the auditor may see. All of it, or none."""
-    try:
-        replace_private(path, page)
-    except OSError as error:
-        raise BadInput(f"Cannot write {path}: {error.strerror}.") from error

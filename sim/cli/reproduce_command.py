@@ -15,7 +15,7 @@ import typer
 
 from protocol.params import require
 from sim.console import console
-from sim.console.plain_text import json_text
+from sim.foreign.plain_text import json_text
 
 if TYPE_CHECKING:
     from sim.experiments.reproduce.reproduce import AnyCell, Line

@@ -15,12 +15,13 @@ from actors.own_scheme import load_scheme
 from protocol.errors import BadInput
 from protocol.schemes import SCHEMES, find_scheme
 from sim import api
-from sim.console import console, run_tables
+from sim.console import console
 from sim.console.glossary import find_term
-from sim.console.plain_text import json_text, visible
-from sim.folder.listing import diff_runs, list_runs
-from sim.run.following import Watched, follow
-from sim.run.scaffold import make_scaffold
+from sim.foreign.plain_text import json_text, visible
+from sim.runs.following import Watched, follow
+from sim.runs.listing import diff_runs, list_runs
+from sim.runs.scaffold import make_scaffold
+from sim.tables import run_tables
 
 ABORTED = 5  # the exit code of a run that was
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else there.")]

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from protocol.errors import Reason
 from protocol.schemes import SCHEMES, Scheme
-from sim.console.plain_text import visible
+from sim.foreign.plain_text import visible
 
 RECORDS_OF_A_PAGE = 50
 

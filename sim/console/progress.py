@@ -17,7 +17,7 @@ from collections.abc import Callable
 from rich.markup import escape
 
 from sim.console.console import err
-from sim.console.plain_text import visible
+from sim.foreign.plain_text import visible
 
 FIRST_SECONDS = 2.0  # before the first line
 SECONDS = 5.0  # between lines

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO, BinaryIO
 
 from protocol.errors import BadInput
-from sim.folder.untrusted import BUFFER, open_regular
+from sim.foreign.untrusted import BUFFER, open_regular
 
 GZIP = b"\x1f\x8b"
 MOST_UNPACKED = 1 << 33  # bytes

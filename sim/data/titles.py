@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from protocol.errors import BadInput
-from sim.console.plain_text import shortened
-from sim.folder.untrusted import open_regular, read_at_most
+from sim.foreign.plain_text import shortened
+from sim.foreign.untrusted import open_regular, read_at_most
 
 BESIDE = {"u.data": "u.item", "ratings.dat": "movies.dat", "ratings.csv": "movies.csv"}
 MOST_BYTES = 1 << 26  # of a file with titles; that of the largest MovieLens set has four million

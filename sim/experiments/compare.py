@@ -24,12 +24,12 @@ from protocol.party.role import RECOMMENDER, THIRD_PARTY, role_of
 from protocol.schemes import SCHEMES, Scheme, find_scheme
 from protocol.schemes.base import LEVELS
 from protocol.wire.codec import field_kinds
-from sim.bandwidth.byte_records import UNDELIVERED, read_ledger
-from sim.console.plain_text import jsonable
 from sim.data.device_guesses import errors, floors
 from sim.data.ratings import Dealt, Ratings, load, split
-from sim.run.config import RunConfig, resolve
-from sim.run.plan import run_seed_of
+from sim.folder.byte_records import UNDELIVERED, read_ledger
+from sim.foreign.plain_text import jsonable
+from sim.plan.config import RunConfig, resolve
+from sim.plan.plan import run_seed_of
 from sim.run.run import run
 
 EPSILON_NOTE = (

@@ -28,10 +28,10 @@ from protocol.errors import BadInput
 from protocol.party.role import RECOMMENDER, THIRD_PARTY, nearest_party
 from protocol.party.view import HASH_BYTES
 from protocol.schemes import UntrustedScheme, find_scheme
-from sim.folder import untrusted
-from sim.folder.bounds import check_params, check_summary
 from sim.folder.unloaded import unloaded_card
-from sim.run.config import RunConfig
+from sim.foreign import untrusted
+from sim.foreign.bounds import check_params, check_summary
+from sim.plan.config import RunConfig
 
 FORMAT = 1
 

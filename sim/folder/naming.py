@@ -17,8 +17,8 @@ from protocol.errors import BadInput
 from protocol.params import Params
 from protocol.party.role import user_index, user_name
 from sim.data.titles import clean
-from sim.folder import untrusted
 from sim.folder.folder import read_run
+from sim.foreign import untrusted
 
 NAMES = "names.json"
 MOST_COMPARED = 20_000  # names among which those that look alike are searched for

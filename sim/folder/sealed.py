@@ -20,10 +20,10 @@ from typing import Any
 
 import numpy as np
 
-from sim.console.plain_text import jsonable
 from sim.data.ratings import cache_folder
-from sim.folder import untrusted
 from sim.folder.folder import replace_private
+from sim.foreign import untrusted
+from sim.foreign.plain_text import jsonable
 
 KEY, KEY_BYTES = "answers.key", 32
 CODE = "code"  # the entry with the authentication code

@@ -26,8 +26,8 @@ from protocol.schemes import Scheme, Setting, UntrustedScheme
 from protocol.wire.codec import Codec
 from protocol.wire.framing import HEAD_BYTES, Flow
 from protocol.wire.messages import Hello
-from sim.folder import untrusted
-from sim.folder.bounds import check_params
+from sim.foreign import untrusted
+from sim.foreign.bounds import check_params
 
 _SERVER = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _SERVER_FILE = re.compile(rf"({_SERVER.pattern})\.view")

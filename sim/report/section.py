@@ -11,7 +11,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from sim.console import console
-from sim.console.plain_text import visible
+from sim.foreign.plain_text import visible
 from sim.report.charts import chart
 
 if TYPE_CHECKING:

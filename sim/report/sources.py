@@ -16,10 +16,10 @@ from sim.audit.claim import unknown
 from sim.audit.findings import QUESTIONS
 from sim.audit.kept_answers import kept_document
 from sim.bandwidth import bandwidth as measuring
-from sim.bandwidth.byte_records import read_iterations
-from sim.console.plain_text import jsonable
 from sim.console.progress import Tell
+from sim.folder.byte_records import read_iterations
 from sim.folder.folder import read_summary
+from sim.foreign.plain_text import jsonable
 from sim.views.evidence import Case, open_case
 
 Document = dict[str, Any]

@@ -26,8 +26,8 @@ from protocol.party.role import RECOMMENDER, user_name
 from protocol.schemes.factorization.dynamic_recommender import DynamicParams, draw_invited
 from protocol.schemes.factorization.static_users import as_sent
 from sim.data.ratings import Column, Dealt
+from sim.plan.churn import ChurnPlan
 from sim.run.all_profiles import choose_profiles, solve_profiles
-from sim.run.churn import ChurnPlan
 
 Ints = npt.NDArray[np.int64]
 Matrix = npt.NDArray[np.float64]

@@ -11,22 +11,22 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from actors import capacity
 from actors.everyone_online import everyone_stays, takes_presence
 from actors.host import Host
 from actors.journal import make_view_folders, view_path
 from actors.keys import Roster, read_roster, read_secret, write_private, write_secret
-from actors.launch import capacity
 from actors.own_scheme import load_scheme
 from actors.seats import Place
 from protocol.errors import BadInput
 from protocol.params import require
 from protocol.party.role import nearest_party, user_name
 from protocol.schemes import UntrustedScheme, find_scheme
-from sim.folder import untrusted
-from sim.folder.bounds import check_params
 from sim.folder.folder import locked, new_folder, write_run
-from sim.run.config import RunConfig
-from sim.run.plan import make_plan
+from sim.foreign import untrusted
+from sim.foreign.bounds import check_params
+from sim.plan.config import RunConfig
+from sim.plan.plan import make_plan
 from sim.run.run import make_roster
 
 FIRST_PORT = 5551

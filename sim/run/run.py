@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from actors import capacity
 from actors.blame import scheme_failed
 from actors.faults import Faults
 from actors.journal import if_full, view_path
 from actors.keys import Roster, Secret
-from actors.launch import capacity
 from actors.launch.launcher import Launch, Staff
 from actors.metering.observer import Observer
 from actors.metering.outcome import IterationDone, OnIteration, OnJoin, OnReplay, Outcome
@@ -23,7 +23,6 @@ from protocol.errors import Aborted, BadInput, Reason
 from protocol.params import require
 from protocol.party.role import RECOMMENDER, user_name
 from protocol.party.view import EVENT, WholeRecords
-from sim.console.plain_text import jsonable
 from sim.drivers.faulty import FaultyInProcess, parse_faults, with_a_full_disk
 from sim.drivers.inprocess import InProcess
 from sim.folder.folder import (
@@ -37,9 +36,10 @@ from sim.folder.folder import (
     write_run,
     write_summary,
 )
-from sim.folder.untrusted import open_regular
-from sim.run.config import RunConfig, config_of
-from sim.run.plan import Plan, make_plan
+from sim.foreign.plain_text import jsonable
+from sim.foreign.untrusted import open_regular
+from sim.plan.config import RunConfig, config_of
+from sim.plan.plan import Plan, make_plan
 from sim.run.summary import IterationLog, bandwidth_document, summarise
 from sim.run.unprotected import observer_of, unprotected_accuracy, with_factors
 

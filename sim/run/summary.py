@@ -27,13 +27,13 @@ from protocol.party.role import RECOMMENDER, user_index
 from protocol.schemes.base import DELTA
 from protocol.wire.framing import Traffic
 from protocol.wire.messages import SETUP, Publication
-from sim.bandwidth.byte_records import LINES, is_line
-from sim.bandwidth.traffic import spread
-from sim.console.plain_text import jsonable
 from sim.data.device_guesses import errors, floors
-from sim.folder import untrusted
+from sim.folder.byte_records import LINES, is_line
 from sim.folder.folder import FORMAT, open_private
-from sim.run.plan import Plan
+from sim.folder.traffic import spread
+from sim.foreign import untrusted
+from sim.foreign.plain_text import jsonable
+from sim.plan.plan import Plan
 
 DIRECTIONS = ("down", "up")  # to a user, and from it
 STILL_FALLING = 0.002  # relative fall of the training error in one iteration

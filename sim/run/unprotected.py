@@ -8,8 +8,8 @@ from protocol.card import Card, all_parties, make_run_id
 from protocol.params import Params
 from protocol.schemes import Scheme
 from sim.drivers.inprocess import InProcess
+from sim.plan.plan import Plan
 from sim.run.baseline import plain_accuracy
-from sim.run.plan import Plan
 
 
 def unprotected_accuracy(plan: Plan, reached: Accuracy) -> Accuracy:

@@ -24,11 +24,11 @@ from protocol.party.signing import Signer, make_signer
 from protocol.party.view import END, EVENT, HASH_BYTES, RECEIVED, REJECTED, SENT, Header, Record
 from protocol.wire.framing import HEAD_BYTES
 from protocol.wire.messages import EVENTS
-from sim.folder import untrusted
 from sim.folder.folder import damaged, read_run, take_lock
 from sim.folder.unloaded import is_loaded
-from sim.run.config import RunConfig, chosen_views, config_of
-from sim.run.plan import run_seed_of
+from sim.foreign import untrusted
+from sim.plan.config import RunConfig, chosen_views, config_of
+from sim.plan.plan import run_seed_of
 
 _DIGESTS = {SENT: 4, REJECTED: 3, END: 0}  # which of their fields is one
 _HEADER_WORDS = {

@@ -11,10 +11,10 @@ from protocol.arithmetic.ring import Ids
 from protocol.errors import Reason
 from protocol.party.party import result_digest
 from protocol.party.role import RECOMMENDER, user_index
-from sim.console.plain_text import jsonable
-from sim.folder import untrusted
 from sim.folder.folder import FORMAT
 from sim.folder.unloaded import is_loaded
+from sim.foreign import untrusted
+from sim.foreign.plain_text import jsonable
 from sim.run.summary import anchor_of, digest_of_predictions
 from sim.views.evidence import Case, Report
 

@@ -13,7 +13,7 @@ from typing import Any
 from protocol.errors import BadInput, Reason
 from protocol.party.role import user_index
 from protocol.party.view import HASH_BYTES
-from sim.folder import untrusted
+from sim.foreign import untrusted
 from sim.run.summary import anchor_of
 from sim.views import summary_claims
 from sim.views.evidence import Case, Report, at_rest, open_case

@@ -9,11 +9,11 @@ from typing import Any
 
 from sim.audit.audit import audit
 from sim.audit.brief import QUICK
-from sim.console.plain_text import json_text
-from sim.folder.listing import AUDIT
-from sim.run.config import RunConfig
+from sim.foreign.plain_text import json_text
+from sim.plan.config import RunConfig
 from sim.run.manual_start import prepare
 from sim.run.run import run
+from sim.runs.listing import AUDIT
 
 SMALL: dict[str, Any] = {"data": "synthetic:6x5:.6", "seed": 1, "transport": "inprocess"}
 SIZES = {"dim": 2, "iterations": 2}

@@ -23,7 +23,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -37,7 +36,15 @@ from protocol.party.role import RECOMMENDER, THIRD_PARTY, Role, UserInput, role_
 from protocol.schemes.base import DELTA, Leak, Scheme, Setting, Shape
 from protocol.schemes.covariance import triangle as packing
 from protocol.schemes.covariance.covariance import Covariance, account, warnings
-from protocol.schemes.covariance.options import OPTIONS, CovarianceParams, covariance_params
+from protocol.schemes.covariance.options import (
+    DENSE,
+    FORMS,
+    OPTIONS,
+    SPARSE,
+    CovarianceParams,
+    MaskedCovarianceParams,
+    covariance_params,
+)
 from protocol.schemes.covariance.parts import largest_entries
 from protocol.schemes.covariance.round_noise import reach_of, round_length
 from protocol.schemes.covariance.sensitivity import covariance_sensitivity, gaussian_mu, rounded
@@ -55,25 +62,8 @@ from protocol.wire.messages import (
     PublishedAverages,
 )
 
-DENSE, SPARSE = FORMS = ("dense", "sparse")
 MOST_SLACK = 0.05  # of a sensitivity, that rounding may add before a wider ring is taken
 FEW_ITEMS = 200  # covered by default where all pairs travel: of all items that would be megabytes for each user
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MaskedCovarianceParams(CovarianceParams):
-    """`fraction_bits` are those of round 1, the covariance."""
-
-    form: str  # dense or sparse
-    first_fraction_bits: int  # of round 0, whose sums are larger
-
-    def fraction_bits_of(self, iteration: int) -> int:
-        return self.fraction_bits if iteration else self.first_fraction_bits
-
-    @property
-    def resolutions(self) -> tuple[float, float]:
-        """Each entry is rounded by itself, so that a record moves the rounded part farther: the noise covers that."""
-        return 2.0**-self.first_fraction_bits, 2.0**-self.fraction_bits
 
 
 class CovarianceMasked(Scheme):

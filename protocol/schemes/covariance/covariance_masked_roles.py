@@ -34,8 +34,8 @@ from protocol.schemes.base import Setting
 from protocol.schemes.covariance import triangle as packing
 from protocol.schemes.covariance.averages import Averages, averages_of
 from protocol.schemes.covariance.covariance import MOST_FACTOR
-from protocol.schemes.covariance.covariance_masked import SPARSE, MaskedCovarianceParams
 from protocol.schemes.covariance.model import Model, model_of, predictions
+from protocol.schemes.covariance.options import SPARSE, MaskedCovarianceParams
 from protocol.schemes.covariance.parts import covered_places, first_sparse, second_sparse, whole
 from protocol.schemes.covariance.round_noise import noise_for, noise_share, round_length
 from protocol.schemes.covariance.similarity import Similarity, noise_scale_of, relative_noise

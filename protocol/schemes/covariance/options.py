@@ -157,3 +157,22 @@ def _checked(base: Params, chosen: dict[str, Any]) -> dict[str, Any]:
     items, rank = chosen.pop("items"), chosen.pop("rank")
     require(type(items) is int and items >= 0, f"items must be a whole number, 0 (all) or more, not {items}.")
     return {**chosen, "clamp": clamp, "most_items": items or base.n_items, "most_rank": rank}
+
+
+DENSE, SPARSE = FORMS = ("dense", "sparse")  # of covariance-masked
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MaskedCovarianceParams(CovarianceParams):
+    """`fraction_bits` are those of round 1, the covariance."""
+
+    form: str  # dense or sparse
+    first_fraction_bits: int  # of round 0, whose sums are larger
+
+    def fraction_bits_of(self, iteration: int) -> int:
+        return self.fraction_bits if iteration else self.first_fraction_bits
+
+    @property
+    def resolutions(self) -> tuple[float, float]:
+        """Each entry is rounded by itself, so that a record moves the rounded part farther: the noise covers that."""
+        return 2.0**-self.first_fraction_bits, 2.0**-self.fraction_bits

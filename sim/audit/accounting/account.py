@@ -27,9 +27,9 @@ from sim.audit.accounting.noise_test import LAPLACE_MEDIAN, NORMAL_MEDIAN, Noise
 from sim.audit.accounting.releases import Reading, Release
 from sim.audit.accounting.to_a_user import to_a_committer, to_a_user
 from sim.audit.accounting.trusted_noise import NoiseMap, read_publication
-from sim.audit.exhibits import Exhibits
 from sim.audit.findings import Finding
 from sim.views.evidence import Case
+from sim.views.exhibits import Exhibits
 
 UPLOADS_TESTED = 20  # iterations of `direct` whose uploads are tested for noise: they are long
 

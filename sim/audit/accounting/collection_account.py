@@ -21,10 +21,10 @@ from protocol.wire.messages import PerturbedRatings, RandomizedLevels
 from sim.audit import truth
 from sim.audit.accounting.account_findings import no_claim, noise_finding
 from sim.audit.accounting.noise_test import FALSE_ALARM, LAPLACE_MEDIAN, NoiseTest
-from sim.audit.exhibits import Exhibits
 from sim.audit.findings import Finding
 from sim.audit.scoring import clopper_pearson
 from sim.views.evidence import Case
+from sim.views.exhibits import Exhibits
 
 _HOW = "noises, which are what users sent less the entry that they brought"
 

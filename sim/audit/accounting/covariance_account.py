@@ -17,8 +17,7 @@ from protocol.party.role import RECOMMENDER, user_index
 from protocol.schemes.base import DELTA
 from protocol.schemes.composition import gaussian_epsilon
 from protocol.schemes.covariance.covariance import Covariance
-from protocol.schemes.covariance.covariance_masked import DENSE, MaskedCovarianceParams
-from protocol.schemes.covariance.options import CovarianceParams, HybridParams
+from protocol.schemes.covariance.options import DENSE, CovarianceParams, HybridParams, MaskedCovarianceParams
 from protocol.schemes.covariance.sensitivity import (
     covariance_sensitivity,
     gaussian_mu,
@@ -30,9 +29,9 @@ from sim.audit.accounting.account_findings import no_claim, noise_finding
 from sim.audit.accounting.exact_totals import Totals, noise_test, read_totals
 from sim.audit.accounting.noise_test import NoiseTest
 from sim.audit.attacks.randomized.channels import FLOAT32
-from sim.audit.exhibits import Exhibits
 from sim.audit.findings import Finding
 from sim.views.evidence import Case
+from sim.views.exhibits import Exhibits
 
 COLLUDING = {"1": 1, "3": 3, "half": -2, "all but one": -1}
 _HOW = "noises of published sums, which are the totals less the exact sums of the ratings"

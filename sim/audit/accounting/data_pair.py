@@ -29,10 +29,10 @@ from protocol.party.role import RECOMMENDER, Effects, Send, user_index
 from protocol.schemes.covariance.options import CovarianceParams
 from protocol.wire.codec import field_kinds
 from protocol.wire.messages import Event, GradedRatings, Message, RatingsHandover
-from sim.audit.exhibits import Exhibits, Seen
 from sim.audit.findings import Finding
 from sim.audit.role_rerun import inputs_of
 from sim.views.evidence import Case
+from sim.views.exhibits import Exhibits, Seen
 
 HANDED = (RatingsHandover, GradedRatings)  # ratings as they are
 NUMBERS = ("reals", "floats", "factors")  # how rows of numbers travel

@@ -26,9 +26,9 @@ from protocol.schemes.covariance.totals import Book, Floats, first_total, second
 from protocol.wire.messages import Message
 from sim.audit import truth
 from sim.audit.accounting.noise_test import LAPLACE_MEDIAN, NORMAL_MEDIAN, NoiseTest
-from sim.audit.exhibits import Exhibits
 from sim.audit.role_rerun import rerun
 from sim.views.evidence import Case
+from sim.views.exhibits import Exhibits
 
 FIELDS = ("averages", "factors", "among", "covariances", "weights")  # of messages that publish numbers of the model
 MOST_COMPARED = 100  # messages of one step

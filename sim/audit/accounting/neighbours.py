@@ -30,9 +30,9 @@ from protocol.schemes.factorization.trusted import RatingBook, Trusted, objectiv
 from protocol.wire.messages import Publication
 from sim.audit.accounting.neighbour_sums import sums_moved
 from sim.audit.accounting.trusted_noise import NoiseMap, Published, read_publication
-from sim.audit.exhibits import Exhibits
 from sim.audit.findings import Finding
 from sim.views.evidence import Case
+from sim.views.exhibits import Exhibits
 
 FLIPS = 300  # of users' roles
 RETRAININGS = 24

@@ -16,9 +16,9 @@ from protocol.party.role import RECOMMENDER, Effects, Role, Send, user_index
 from protocol.schemes.factorization.dynamic_recommender import DynamicRecommender
 from protocol.schemes.factorization.masked import MaskedRecommender
 from protocol.wire.messages import ItemFactors, ItemFactorsInFull, ItemFactorsWithPieces, MaskedTotal, SealedTotal
-from sim.audit.exhibits import Exhibits, Seen
 from sim.audit.role_rerun import inputs_of
 from sim.views.evidence import Case
+from sim.views.exhibits import Exhibits, Seen
 
 _OFFERS = (ItemFactors, ItemFactorsInFull, ItemFactorsWithPieces)  # of an iteration; a publication has no floors
 

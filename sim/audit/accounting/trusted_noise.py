@@ -22,8 +22,8 @@ from protocol.params import Params
 from protocol.party.role import RECOMMENDER, UserInput, user_index
 from protocol.schemes.factorization.trusted import RatingBook, TrustedRecommender, fresh_item_factors
 from protocol.wire.messages import RatingsHandover
-from sim.audit.exhibits import Exhibits
 from sim.views.evidence import Case
+from sim.views.exhibits import Exhibits
 
 Floats = npt.NDArray[np.float64]
 

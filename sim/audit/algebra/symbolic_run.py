@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from actors.launch.capacity import check_files, files_of
+from actors.capacity import check_files, files_of
 from protocol.errors import Aborted, BadInput
 from protocol.party.party import iteration_of, read_event
 from protocol.party.role import Effects, Role, Send
@@ -24,8 +24,8 @@ from protocol.wire.codec import field_kinds
 from protocol.wire.messages import EVENTS, Hello, Message
 from sim.audit.algebra.linear_forms import Arena, Forms, Nodes
 from sim.audit.algebra.symbolic import Rows, SymbolicReals, SymbolicRing
-from sim.audit.exhibits import Exhibits, read_input, read_message
 from sim.views.evidence import Case
+from sim.views.exhibits import Exhibits, read_input, read_message
 
 
 @dataclass(slots=True, eq=False)

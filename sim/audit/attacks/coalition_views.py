@@ -21,9 +21,9 @@ from protocol.schemes.factorization.masked import Masked
 from protocol.schemes.factorization.plain import Plain
 from sim.audit import truth
 from sim.audit.attacks.recomputed import Contribution, RecommenderStory, UserStory, user_story
-from sim.audit.exhibits import Exhibits, Seen
 from sim.audit.scoring import LEVEL, MOST_TRIES
 from sim.views.evidence import Case
+from sim.views.exhibits import Exhibits, Seen
 
 MOST_UPLOADS = 5000  # that are attacked one by one: the first iterations of a large run
 FEWEST_ITERATIONS = 3

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from protocol.arithmetic.fixedpoint import FixedPoint
 from protocol.party.role import RECOMMENDER, THIRD_PARTY, user_index, user_name
-from protocol.schemes.covariance.covariance_masked import MaskedCovarianceParams
+from protocol.schemes.covariance.options import MaskedCovarianceParams
 from protocol.schemes.covariance.round_noise import round_length, scales_for
 from sim.audit import truth
 from sim.audit.attacks.coalition_views import Scene

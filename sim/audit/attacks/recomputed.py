@@ -12,8 +12,8 @@ from protocol.arithmetic.noise import floor_of
 from protocol.arithmetic.ring import Ids, RingArray
 from protocol.party.role import Effects, Role, Send
 from protocol.wire.messages import Event, Message
-from sim.audit.exhibits import Exhibits
 from sim.audit.role_rerun import listen, rerun
+from sim.views.exhibits import Exhibits
 
 Counts = npt.NDArray[np.uint32]
 

@@ -19,7 +19,7 @@ from sim.audit.attacks.coalition_views import Scene
 from sim.audit.findings import Finding
 from sim.audit.scoring import CONFIDENCE, generator
 from sim.data.ratings import NAMED, find
-from sim.folder import untrusted
+from sim.foreign import untrusted
 
 # by server: the messages in which users name what they rated
 _NAMING = {

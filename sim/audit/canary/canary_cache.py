@@ -16,10 +16,10 @@ from protocol.schemes import SCHEMES
 from sim.audit.canary import empirical
 from sim.audit.canary.canary import CannotBeMeasured
 from sim.audit.findings import Finding
-from sim.console.plain_text import jsonable
 from sim.console.progress import Tell
 from sim.data.ratings import cache_folder
 from sim.folder import sealed
+from sim.foreign.plain_text import jsonable
 from sim.views.evidence import Case
 
 PURPOSE = "canary"

@@ -30,12 +30,12 @@ from protocol.party.role import RECOMMENDER, FactorizingRecommender, Factorizing
 from protocol.schemes.factorization.masked_sum import MaskDealer
 from protocol.wire.codec import field_kinds
 from protocol.wire.messages import Contributors, Join, MaskedTotal
-from sim.audit.exhibits import Exhibits
 from sim.audit.findings import Finding
 from sim.audit.role_rerun import rerun
 from sim.audit.uniformity import classifier
 from sim.audit.uniformity.classifier import Pairs, Reals
 from sim.views.evidence import Case
+from sim.views.exhibits import Exhibits
 
 LEVEL = 0.001  # of all comparisons of a run together
 MOST_USERS = 200

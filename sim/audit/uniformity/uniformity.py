@@ -30,10 +30,10 @@ from protocol.party.role import RECOMMENDER
 from protocol.schemes.base import Leak
 from protocol.schemes.factorization.dynamic_recommender import DynamicRecommender
 from protocol.wire.messages import Message, SealedTotal
-from sim.audit.exhibits import Exhibits
 from sim.audit.findings import Finding
 from sim.audit.role_rerun import rerun
 from sim.views.evidence import Case
+from sim.views.exhibits import Exhibits
 
 LEVEL = 0.001  # of all tests of a run together
 POWER = 0.9  # at which the smallest bias that would be found is stated

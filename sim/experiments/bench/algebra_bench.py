@@ -11,7 +11,7 @@ from typing import Any
 from sim.audit.algebra.solve import solve
 from sim.data.ratings import find
 from sim.drivers.workers import worker_pool
-from sim.run.config import RunConfig
+from sim.plan.config import RunConfig
 from sim.run.run import run
 from sim.views.evidence import open_case
 from sim.views.replay import replay

@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 
 from protocol.errors import BadInput
-from sim.run.config import RunConfig
+from sim.plan.config import RunConfig
 from sim.run.run import run
 
 DATA = "demo"

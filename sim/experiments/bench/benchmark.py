@@ -23,9 +23,9 @@ from sim.experiments.bench.metering_cost import bench_metering
 from sim.experiments.bench.processes import bench_iteration, bench_packed, bench_startup, bench_views
 from sim.experiments.bench.secagg import bench_secagg
 from sim.experiments.bench.siblings_bench import bench_covariance, bench_randomized_response
+from sim.plan.config import RunConfig
+from sim.plan.plan import Plan, make_plan
 from sim.run.baseline import start_baseline
-from sim.run.config import RunConfig
-from sim.run.plan import Plan, make_plan
 
 DATA, STAND_IN = "ml-100k", "synthetic:943x1682:.05"
 DIM, ITERATIONS, SEED = 10, 20, 1

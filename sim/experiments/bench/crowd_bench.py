@@ -13,8 +13,8 @@ from typing import Any
 
 from protocol.errors import Aborted, Reason
 from sim.experiments.bench.processes import WARM, warm
+from sim.plan.config import RunConfig
 from sim.run import run as running
-from sim.run.config import RunConfig
 
 DATA, USERS, FEW = "netflix-shaped", 191_668, 2_000
 ONLINE, DIM, ITERATIONS, HOSTS, SEED = 1000, 50, 100, 2, 1

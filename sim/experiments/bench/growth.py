@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 
 from protocol.errors import Aborted, BadInput, Reason
+from sim.plan.config import RunConfig
 from sim.run import run as running
-from sim.run.config import RunConfig
 
 Sizes = dict[str, tuple[int, ...]]
 

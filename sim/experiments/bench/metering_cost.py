@@ -12,8 +12,8 @@ import numpy as np
 from actors.launch.launcher import Launch, Staff
 from actors.metering.meter import BARE, METERED
 from actors.metering.outcome import IterationDone
-from sim.run.config import RunConfig
-from sim.run.plan import make_plan
+from sim.plan.config import RunConfig
+from sim.plan.plan import make_plan
 from sim.run.run import make_roster
 
 USERS, ITEMS, DIM, RATED, HELD_OUT = 25, 1000, 10, 25, 0.2  # small messages: the less else there is to do for each

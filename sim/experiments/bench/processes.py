@@ -20,8 +20,8 @@ from protocol.errors import Aborted, Reason
 from protocol.params import require
 from sim.console import console
 from sim.experiments.bench.bare_frames_bench import Frames, compare, frames_of, moved_by, run_floor
+from sim.plan.config import RunConfig
 from sim.run import run as running
-from sim.run.config import RunConfig
 
 USERS, DIM, ITEMS, ITERATIONS, ROUNDS, HOSTS = 1000, 50, 20, 25, 3, 2
 CATALOGUE = 12  # items for each user: 12,000 for a thousand

@@ -18,8 +18,8 @@ from protocol.party.role import RECOMMENDER
 from sim.data.ratings import find
 from sim.drivers.inprocess import InProcess
 from sim.drivers.workers import worker_pool
-from sim.run.config import RunConfig
-from sim.run.plan import make_plan
+from sim.plan.config import RunConfig
+from sim.plan.plan import make_plan
 from sim.run.run import run
 
 ROUNDS, SEED, DENSITY = 3, 1, 0.0447  # the density of MovieLens-1M

@@ -24,7 +24,7 @@ from protocol.schemes.covariance.model import Model, measured, predictions
 from protocol.schemes.covariance.options import CovarianceParams, HybridParams, covariance_params, hybrid_params
 from protocol.schemes.covariance.totals import Book
 from sim.data.ratings import Dealt, Ratings, load, split
-from sim.run.plan import run_seed_of
+from sim.plan.plan import run_seed_of
 
 Floats = npt.NDArray[np.float64]
 

@@ -22,9 +22,9 @@ from protocol.party.role import RECOMMENDER, FactorizingRecommender, Factorizing
 from protocol.schemes import find_scheme
 from protocol.schemes.factorization.static_users import as_sent
 from sim.drivers.inprocess import InProcess
+from sim.plan.config import RunConfig
+from sim.plan.plan import Plan, make_plan
 from sim.run.baseline import plain_accuracy
-from sim.run.config import RunConfig
-from sim.run.plan import Plan, make_plan
 
 THRESHOLDS = (0.5, 1.0, 2.0)
 GRID = tuple(step / 10 for step in range(41))  # 0 … 4: no clipped error is larger on a five-star scale

@@ -11,8 +11,8 @@ from typing import Any
 
 from sim.bandwidth import paper_bytes
 from sim.experiments.grid.grid_cells import key_of
-from sim.run.config import RunConfig
-from sim.run.plan import make_plan
+from sim.plan.config import RunConfig
+from sim.plan.plan import make_plan
 from sim.run.run import run
 
 DATA = f"synthetic:{paper_bytes.USERS}x{paper_bytes.ITEMS}:{paper_bytes.RATED / paper_bytes.ITEMS:g}"

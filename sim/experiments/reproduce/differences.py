@@ -152,7 +152,8 @@ def bytes_sentence(formula: dict[str, Any], lines: list[dict[str, Any]]) -> str:
 def bytes_caption(lines: list[dict[str, Any]], quick: bool) -> str:
     words = [
         f"{'quick: ' if quick else ''}{paper_bytes.USERS:,} users with {paper_bytes.RATED} of {paper_bytes.ITEMS:,} "
-        f"items each, dim {paper_bytes.DIM}. By formula: one iteration in which everyone takes part and every item is rated."
+        f"items each, dim {paper_bytes.DIM}. "
+        "By formula: one iteration in which everyone takes part and every item is rated."
     ]
     for line in lines:
         wire = line["cell"]["wire"]

@@ -96,7 +96,7 @@ class Noise:
 
 
 class Crowd:
-    """Who takes part, iteration by iteration: the law of `sim/run/churn.py`, at most `online` drawn of those there."""
+    """Who takes part, iteration by iteration: the law of `sim/plan/churn.py`, at most `online` drawn of those there."""
 
     def __init__(self, n_users: int, online: int, join: float, leave: float, seed: int) -> None:
         self._join, self._leave, self._most = join, leave, online

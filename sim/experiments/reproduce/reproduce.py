@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from protocol.errors import BadInput
 from protocol.params import require
-from sim.console.plain_text import csv_cell, jsonable
 from sim.data import ratings
 from sim.experiments.grid.evaluate import complete, read_lines
 from sim.experiments.reproduce.byte_figures import BytesCell, formula, run_bytes_cell
@@ -33,6 +32,7 @@ from sim.experiments.reproduce.figure_plan import (
 )
 from sim.experiments.reproduce.paper_claims import CLAIMED, MEASURED, NEAR, claims_of
 from sim.experiments.reproduce.scenario_cells import READINGS, FigureCell, run_figure_cell
+from sim.foreign.plain_text import csv_cell, jsonable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing

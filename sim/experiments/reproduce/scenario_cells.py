@@ -2,7 +2,8 @@
 
 The paper publishes V and does not say which u_i its figures use. `iterate` is the u_i that the last iteration left;
 `solved` is the u_i that minimises the paper's own objective for the V that users are sent (`sim/run/all_profiles.py`).
-A user with fewer ratings than dimensions can be solved for any V: so the baseline is measured before its first iteration too.
+A user with fewer ratings than dimensions can be solved for any V: so the baseline is measured before its first
+iteration too.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from protocol.schemes.factorization.static_users import as_sent
 from sim.data.ratings import Ratings, load, split
 from sim.experiments.grid.grid_cells import GRID, key_of
 from sim.experiments.reproduce.engine import ENGINE, Crowd, Noise, Problem, learn, publish, stream, unit_rows
+from sim.plan.plan import run_seed_of
 from sim.run.all_profiles import solve_profiles
 from sim.run.baseline import Baseline, Matrix
-from sim.run.plan import run_seed_of
 
 PLAIN, TRUSTED, MASKED, DYNAMIC = "plain", "trusted", "masked", "dynamic"
 ITERATE, SOLVED = READINGS = ("iterate", "solved")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup, escape
 
-from sim.console.plain_text import visible
+from sim.foreign.plain_text import visible
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -25,8 +25,8 @@ from protocol.schemes.factorization.masked import MaskedRecommender
 from sim.audit.accounting.account import seeded
 from sim.audit.accounting.envelope_sums import Ledger
 from sim.audit.accounting.releases import Reading
+from sim.plan.plan import make_plan
 from sim.report.sources import Material
-from sim.run.plan import make_plan
 from sim.views.evidence import Case
 
 POINTS = 9  # the tight figure takes up to half a second each

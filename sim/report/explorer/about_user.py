@@ -11,9 +11,9 @@ from markupsafe import Markup
 
 from protocol.party.role import user_name
 from sim.audit.victims import EXACT, MEMBER, NOISY, NOTHING, SUMS, about_user
-from sim.console.audit_tables import name_of
-from sim.console.plain_text import one_line
 from sim.folder.naming import Names, read_names
+from sim.foreign.plain_text import one_line
+from sim.tables.audit_tables import name_of
 
 MOST_USERS = 2000  # that can be chosen; of any other the command tells
 _WEIGHT = {NOTHING: 0, MEMBER: 0, SUMS: 1, NOISY: 2, EXACT: 3}

@@ -9,12 +9,12 @@ from protocol.errors import BadInput
 from protocol.schemes.base import LEVELS
 from sim.audit.coalitions import Coalition
 from sim.audit.findings import Finding, goes_beyond
-from sim.console.audit_tables import in_short
 from sim.report.explorer.about_user import known_of_each
 from sim.report.explorer.party_sets import Answered, Document, Explored, explore, weight
 from sim.report.explorer.set_attacks import add_attacks
 from sim.report.section import Section, render
 from sim.report.sources import Material
+from sim.tables.audit_tables import in_short
 
 TITLE = "Who can work out what together"
 ROUNDING = 1e-6  # of a fraction of noise

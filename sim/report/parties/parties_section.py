@@ -10,11 +10,11 @@ from protocol.party.role import user_index, user_name
 from protocol.schemes.base import LEVELS
 from sim.audit.scoring import counted
 from sim.audit.verdict import permitted, saw
-from sim.console.audit_tables import in_short, name_of
-from sim.console.first_screen import chosen, known_words
 from sim.report.section import Section, render
 from sim.report.sources import Material
 from sim.report.verdict.three_epsilons import OUTSIDER, Cell, accounted, accounted_unit, claimed, claimed_unit, measured
+from sim.tables.audit_tables import in_short, name_of
+from sim.tables.first_screen import chosen, known_words
 
 ID, TITLE = "parties", "Who learns what"
 EXPOSED = {"nothing": "good", "aggregate": "good", "noisy-individual": "weak", "exact-individual": "bad"}

@@ -8,12 +8,12 @@ from markupsafe import Markup
 
 from protocol.errors import BadInput
 from protocol.party.view import Broken
-from sim.cli.recommend_command import cut_words, identifier, who
 from sim.console.console import number
-from sim.console.plain_text import shortened
+from sim.foreign.plain_text import shortened
 from sim.report.section import Section, render, table
 from sim.report.sources import Material
-from sim.run.recommend import median_user, recommend
+from sim.runs.recommend import median_user, recommend
+from sim.tables.recommend_tables import cut_words, identifier, who
 
 ROWS = 10
 MOST_NAME = 60

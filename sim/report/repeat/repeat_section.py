@@ -9,11 +9,11 @@ from typing import Any
 
 from protocol.party.role import THIRD_PARTY
 from sim.console.console import figure
-from sim.folder import untrusted
+from sim.foreign import untrusted
+from sim.plan.config import FLAG_DEFAULTS, RunConfig
 from sim.report.repeat.run_flags import flags_of
 from sim.report.section import Section, render, table
 from sim.report.sources import Material
-from sim.run.config import FLAG_DEFAULTS, RunConfig
 
 _PACKAGES = ("keyhole", "numpy", "scipy", "dp-accounting", "matplotlib", "jinja2")
 

@@ -6,7 +6,7 @@ import dataclasses
 import shlex
 from typing import Any
 
-from sim.run.config import RunConfig, resolve
+from sim.plan.config import RunConfig, resolve
 
 _ALWAYS = ("scheme", "data", "seed")  # said even where they are the default
 

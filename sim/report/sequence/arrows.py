@@ -12,8 +12,8 @@ from protocol.errors import BadInput
 from protocol.schemes import Scheme
 from protocol.wire.framing import HANDSHAKE
 from protocol.wire.messages import SETUP
-from sim.bandwidth.byte_records import LINES
 from sim.console.console import size
+from sim.folder.byte_records import LINES
 from sim.report.sources import Material
 
 Row = dict[str, Any]  # iteration, sender, receiver, kind, messages, payload_bytes, wire_bytes

@@ -8,9 +8,9 @@ from typing import Any
 
 from protocol.party.role import role_of, user_index
 from protocol.party.view import RECEIVED, SENT, CutOff, Record
-from sim.audit.exhibits import Exhibits, Seen, read_message
 from sim.report.sequence.arrows import Edge
 from sim.views.evidence import Case
+from sim.views.exhibits import Exhibits, Seen, read_message
 from sim.views.viewing import Reader, brief, describe
 
 MOST_EXAMPLES = 50  # views of users that are opened to find one record

@@ -21,9 +21,9 @@ from protocol.party.role import Effects, Send, UserInput, role_of
 from protocol.party.view import CutOff
 from protocol.wire.codec import field_kinds
 from protocol.wire.messages import Message
-from sim.audit.exhibits import Exhibits, Seen
 from sim.audit.role_rerun import inputs_of
 from sim.views.evidence import Case
+from sim.views.exhibits import Exhibits, Seen
 
 Floats = npt.NDArray[np.float64]
 

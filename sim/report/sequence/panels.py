@@ -11,8 +11,8 @@ from markupsafe import Markup
 
 from protocol.party.role import role_of, user_index
 from protocol.wire.messages import SETUP
-from sim.bandwidth.traffic import when_of
 from sim.console.console import size
+from sim.folder.traffic import when_of
 from sim.report.section import table
 from sim.report.sequence.arrows import Arrow, counted
 from sim.report.sequence.first_records import Scan

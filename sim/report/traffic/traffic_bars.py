@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
-from sim.bandwidth.traffic import Row
 from sim.console.console import size
+from sim.folder.traffic import Row
 from sim.report.charts import chart
 from sim.report.charts.series import legend_below, said, unit_of
 from sim.report.section import picture

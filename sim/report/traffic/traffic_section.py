@@ -13,8 +13,8 @@ from protocol.errors import BadInput
 from protocol.schemes import Scheme
 from protocol.wire.framing import HANDSHAKE
 from protocol.wire.messages import SETUP
-from sim.bandwidth.traffic import COLUMNS, Row, by_kind
 from sim.console.console import size
+from sim.folder.traffic import COLUMNS, Row, by_kind
 from sim.report.charts import chart
 from sim.report.charts.series import (
     colours,

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from protocol.errors import BadInput
 from protocol.party.view import Broken
 from sim.audit.findings import SUPPORT
 from sim.console.console import figure, number, size
-from sim.console.first_screen import agreement, best_guess, chosen, claim_question, epsilons, once_per_user
 from sim.report.parties.parties_section import style_of
 from sim.report.sources import Material
-
-if TYPE_CHECKING:
-    from sim.report.verdict.verdict_section import Claim, Sentence
+from sim.tables.first_screen import agreement, best_guess, chosen, claim_question, epsilons, once_per_user
 
 _LEARNS = {
     "nothing": "nothing",
@@ -23,6 +20,29 @@ _LEARNS = {
     "noisy-individual": "noisy numbers",
     "exact-individual": "exact numbers",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The answer to the first question."""
+
+    style: str
+    status: str  # holds, refuted or not tested
+    claim: str  # "ε = 8 per release"; empty: nothing is claimed
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """The answer to the second question."""
+
+    style: str
+    status: str  # as declared, beyond or not asked
+    headline: str
+    beyond: list[str]  # ids of findings
+    gravest: str  # what the first of them says
+    declared: list[str]
+    notes: list[str]
 
 
 @dataclass(frozen=True, slots=True)

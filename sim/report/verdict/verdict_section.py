@@ -6,39 +6,14 @@ can leak as declared and have a claim that is refuted.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from protocol.schemes.base import LEVELS
 from sim.audit.claim import HOLDS, REFUTED
 from sim.audit.findings import goes_beyond
 from sim.report.section import Section, render
 from sim.report.sources import Material
-from sim.report.verdict.tiles import tiles
+from sim.report.verdict.tiles import Claim, Sentence, tiles
 
 CLAIM_STYLES = {HOLDS: "good", REFUTED: "weak"}
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """The answer to the first question."""
-
-    style: str
-    status: str  # holds, refuted or not tested
-    claim: str  # "ε = 8 per release"; empty: nothing is claimed
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class Sentence:
-    """The answer to the second question."""
-
-    style: str
-    status: str  # as declared, beyond or not asked
-    headline: str
-    beyond: list[str]  # ids of findings
-    gravest: str  # what the first of them says
-    declared: list[str]
-    notes: list[str]
 
 
 def section(material: Material) -> Section:

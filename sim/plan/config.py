@@ -13,7 +13,7 @@ from protocol.errors import BadInput, did_you_mean
 from protocol.params import require
 from protocol.schemes import Scheme, find_scheme
 from sim.data.rating_table import ON_DUPLICATE, ON_MISSING, Reading
-from sim.folder import untrusted
+from sim.foreign import untrusted
 
 TRANSPORTS = ("tcp", "ipc", "inprocess")
 ON_DEATH = ("restart", "drop")

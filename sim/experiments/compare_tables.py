@@ -2,29 +2,14 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import sys
-from pathlib import Path
 from typing import Any
 
 from rich.markup import escape
 from rich.table import Table
 
-from protocol.errors import BadInput
-from protocol.params import require
 from protocol.schemes.base import LEVELS
 from sim.console import console
-from sim.console.plain_text import csv_cell, json_text
-
-ENDINGS = (".json", ".csv", ".html")
-COLUMNS = (
-    "kind", "name", "title", "test_rmse", "test_rmse_least", "test_rmse_most", "test_mae", "plain_test_rmse",
-    "iterate_test_rmse", "plain_iterate_test_rmse",
-    "claimed_epsilon", "claimed_unit", "accounted_epsilon", "accounted_unit", "accounted_delta", "trust",
-    "recommender_determines", "recommender_sees", "known_weaknesses", "bytes_per_user_up", "bytes_per_user_down",
-    "seconds", "iterations", "note",
-)  # fmt: skip
 
 Document = dict[str, Any]
 Row = dict[str, Any]
@@ -200,63 +185,3 @@ def sentences(document: Document) -> list[str]:
         if row["note"]:
             told.append(f"{row['scheme']}{'' if row['completed'] else ' was not run'}: {row['note']}")
     return told
-
-
-# --- as a file -------------------------------------------------------------------------------------------------------
-
-
-def check_file(path: Path) -> None:
-    """Before hours of runs."""
-    ending = path.suffix.lower()
-    require(ending in ENDINGS, f"--out must end with {' or '.join(ENDINGS)}, not {path.name!r}.")
-    require(path.parent.is_dir(), f"There is no folder {path.parent}: make it, or name another --out.")
-    require(not path.is_dir(), f"{path} is a folder: name a file.")
-
-
-def write(document: Document, path: Path) -> None:
-    try:
-        path.write_text(_as_text(document, path.suffix.lower()), encoding="utf-8")
-    except OSError as error:
-        raise BadInput(f"Cannot write {path}: {error.strerror}.") from error
-
-
-def _as_text(document: Document, ending: str) -> str:
-    if ending == ".html":
-        from sim.report.comparison_page import compared_page  # draws charts, so that it is slow to import
-
-        return compared_page(document)
-    return as_csv(document) if ending == ".csv" else as_json(document) + "\n"
-
-
-def as_json(document: Document) -> str:
-    return json_text(document)
-
-
-def as_csv(document: Document) -> str:
-    """One line for each scheme and floor; no ε without the column of its unit."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    rows = [flat(row) for row in [*document["rows"], *document["floors"]]]
-    writer.writerows({name: csv_cell(value) for name, value in row.items()} for row in rows)
-    return text.getvalue()
-
-
-def flat(row: Row) -> Row:
-    kind = "floor" if "floor" in row else "scheme"
-    found = row.get("accounted") or {}
-    least, most = row["ranges"]["test_rmse"] or (None, None)
-    named = {
-        "kind": kind,
-        "name": row[kind],
-        "test_rmse_least": least,
-        "test_rmse_most": most,
-        "claimed_unit": row.get("unit"),
-        **{f"accounted_{name}": found.get(name) for name in ("epsilon", "unit", "delta")},
-        "recommender_determines": row["determines"],
-        "recommender_sees": "; ".join(row["recommender_sees"]),
-        "known_weaknesses": ", ".join(row.get("known_weaknesses", ())),
-        **{f"bytes_per_user_{way}": row["bytes_per_user"][way] for way in ("up", "down")},
-        "note": row.get("note") or row.get("needs"),
-    }
-    return {name: row.get(name) for name in COLUMNS} | named

@@ -24,12 +24,12 @@ from protocol.party.role import RECOMMENDER, PredictingUser, Role, UserInput, us
 from protocol.party.view import END, Broken
 from protocol.schemes.factorization.static_users import EndingUser, as_sent
 from protocol.wire.messages import Publication
-from sim.audit.exhibits import Exhibits
-from sim.folder import untrusted
 from sim.folder.folder import describe_platform, open_view, read_summary
 from sim.folder.naming import Names, read_sound_names
-from sim.run.plan import Plan, make_plan
+from sim.foreign import untrusted
+from sim.plan.plan import Plan, make_plan
 from sim.views.evidence import Case, at_rest, open_case
+from sim.views.exhibits import Exhibits
 from sim.views.replay import Rerun
 
 TOP = 10

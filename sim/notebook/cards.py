@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
 from sim.audit.claim import REFUTED
 from sim.audit.findings import goes_beyond
-from sim.console import compare_tables, console
-from sim.console.audit_tables import in_short, name_of
+from sim.console import console
+from sim.experiments import compare_tables
 from sim.experiments.compare import with_unit
-from sim.notebook import Audit, Run, View
 from sim.report.section import render
+from sim.tables.audit_tables import in_short, name_of
+
+if TYPE_CHECKING:
+    from sim.notebook.notebook import Audit, Run, View
 
 FIRST_RECORDS = 8
 _LEVELS = {"within-claims": "good", "beyond-claims": "bad"}

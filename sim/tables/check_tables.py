@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
 from sim.console.console import err, out, plain_table
-from sim.folder.untrusted import view_files
+from sim.foreign.untrusted import view_files
 
 MOST_ROWS = 20
 

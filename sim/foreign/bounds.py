@@ -17,7 +17,7 @@ from protocol.params import (
     WIRES,
     Params,
 )
-from sim.folder.untrusted import MOST_NUMBERS
+from sim.foreign.untrusted import MOST_NUMBERS
 
 MOST_PARTIES = 10**6  # their names are listed in memory
 MOST_ITEMS = 10**7

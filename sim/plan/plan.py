@@ -22,11 +22,11 @@ from protocol.party.role import UserInput, role_of, user_index, user_name
 from protocol.party.signing import make_signer
 from protocol.schemes import Scheme, Shape
 from protocol.wire.framing import HANDSHAKE
-from sim.bandwidth.expect import crowd_of, expect
 from sim.data.ratings import Dealt, Ratings, load, split
-from sim.run.churn import ChurnPlan
-from sim.run.config import RunConfig, chosen_views, resolve
-from sim.run.placement import Demand, Layout, lay_out
+from sim.plan.churn import ChurnPlan
+from sim.plan.config import RunConfig, chosen_views, resolve
+from sim.plan.expect import crowd_of, expect
+from sim.plan.placement import Demand, Layout, lay_out
 
 NONCE_BYTES = 32
 STEPS = (1.0, 0.5, 0.25)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from actors.launch import capacity
+from actors import capacity
 from protocol.errors import BadInput
 
 FEWEST_HOSTS, MOST_HOSTS = 2, 8

@@ -18,13 +18,13 @@ import numpy.typing as npt
 from protocol.errors import BadInput
 from protocol.party.view import Broken
 from sim.bandwidth import bandwidth as measuring
-from sim.bandwidth import traffic
-from sim.bandwidth.byte_records import read_iterations
-from sim.console import compare_tables
-from sim.console.plain_text import jsonable
-from sim.folder import untrusted
+from sim.experiments import compare_files
+from sim.folder import traffic
+from sim.folder.byte_records import read_iterations
 from sim.folder.folder import read_run, read_summary, trust_scheme
-from sim.run import recommend as recommending
+from sim.foreign import untrusted
+from sim.foreign.plain_text import jsonable
+from sim.runs import recommend as recommending
 from sim.views import replay as replaying
 from sim.views import verify as verifying
 from sim.views import viewing
@@ -89,7 +89,7 @@ class View:
         return f"<View of {self.party} in {self.folder}: {len(self)} records>"
 
     def _repr_html_(self) -> str:
-        from sim.report.notebook_view import view_card
+        from sim.notebook.cards import view_card
 
         return str(view_card(self))
 
@@ -147,7 +147,7 @@ class Audit(Document):
         return f"<Audit of {self['run']}: {self.verdict} (asked: {', '.join(self['questions'])})>"
 
     def _repr_html_(self) -> str:
-        from sim.report.notebook_view import audit_card
+        from sim.notebook.cards import audit_card
 
         return str(audit_card(jsonable(self)))
 
@@ -157,14 +157,14 @@ class Compared(Document):
 
     def frame(self) -> DataFrame:
         """One row for each scheme and floor; no ε without the column of its unit."""
-        rows = [compare_tables.flat(row) for row in [*self["rows"], *self["floors"]]]
-        return frame(rows, compare_tables.COLUMNS)
+        rows = [compare_files.flat(row) for row in [*self["rows"], *self["floors"]]]
+        return frame(rows, compare_files.COLUMNS)
 
     def __repr__(self) -> str:
         return f"<Comparison of {', '.join(row['scheme'] for row in self['rows'])} on {self['data']}>"
 
     def _repr_html_(self) -> str:
-        from sim.report.notebook_view import compared_card
+        from sim.notebook.cards import compared_card
 
         return str(compared_card(self))
 
@@ -233,8 +233,8 @@ class Run(Document):
 
     def report(self, out: str | Path | None = None, **settings: Any) -> Path:
         """The page of this run, as a file. An audit that asked every question here is not asked for again."""
-        from sim.cli.report_command import page_path, write_page
         from sim.report.page import report_page
+        from sim.report.page_file import page_path, write_page
         from sim.report.sources import gather
 
         path = page_path(self.folder, None if out is None else Path(out))
@@ -258,7 +258,7 @@ class Run(Document):
         return f"<Run in {self.folder}: {self['scheme']} on {self['data']}, {how}>"
 
     def _repr_html_(self) -> str:
-        from sim.report.notebook_view import run_card
+        from sim.notebook.cards import run_card
 
         return str(run_card(self))
 

@@ -12,7 +12,7 @@ from rich.table import Table
 from sim.audit.findings import QUESTIONS
 from sim.console.console import figure, number, out, plain_table, size
 from sim.console.glossary import BASICS, FINDINGS, TERMS, Term
-from sim.run.following import Line, Watched
+from sim.runs.following import Line, Watched
 
 MOST_CELL = 40  # characters of a text in a table that others wrote
 MOST_KINDS = 20  # rows of a table by kind

@@ -21,10 +21,10 @@ from protocol.errors import BadInput
 from protocol.party.role import role_of
 from protocol.party.view import Broken
 from sim.audit.findings import QUESTIONS
-from sim.bandwidth.byte_records import read_ledger
-from sim.bandwidth.traffic import WHEN, by_kind, joined_rows
-from sim.folder import untrusted
+from sim.folder.byte_records import read_ledger
 from sim.folder.folder import read_run, read_summary, take_lock
+from sim.folder.traffic import WHEN, by_kind, joined_rows
+from sim.foreign import untrusted
 from sim.views.evidence import at_rest
 
 AUDIT = "audit.json"

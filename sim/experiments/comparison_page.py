@@ -11,7 +11,8 @@ from typing import Any
 from markupsafe import Markup
 
 from protocol.schemes.base import LEVELS
-from sim.console import compare_tables, console
+from sim.console import console
+from sim.experiments import compare_tables
 from sim.report.charts import scatter
 from sim.report.charts.scatter import Point
 from sim.report.page import page

@@ -18,9 +18,9 @@ from protocol.party.role import role_of
 from protocol.party.view import Broken
 from protocol.wire.framing import Traffic
 from protocol.wire.messages import SETUP
-from sim.folder import untrusted
-from sim.folder.bounds import FIGURE, MOST_WHOLE, check_form
 from sim.folder.folder import FORMAT
+from sim.foreign import untrusted
+from sim.foreign.bounds import FIGURE, MOST_WHOLE, check_form
 
 LINES, TOTALS, SUMMARY = "iterations.jsonl", "bandwidth.json", "summary.json"
 UNDELIVERED = "undelivered"  # frames of the course for which there was no way: they never were on the wire

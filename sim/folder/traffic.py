@@ -15,7 +15,7 @@ from protocol.party.role import role_of, user_index, user_name
 from protocol.schemes import Scheme
 from protocol.wire.framing import HANDSHAKE, Flow, wire_size
 from protocol.wire.messages import SETUP
-from sim.bandwidth.byte_records import Key
+from sim.folder.byte_records import Key
 
 BY = ("iteration", "edge", "kind", "party")
 COLUMNS = ("iteration", "sender", "receiver", "kind", "messages", "payload_bytes", "wire_bytes", "predicted_bytes")

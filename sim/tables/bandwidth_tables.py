@@ -9,8 +9,8 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
-from sim.bandwidth.traffic import Row, chosen_rows
 from sim.console.console import length, out, plain_table, size
+from sim.folder.traffic import Row, chosen_rows
 
 Cells = dict[str, dict[str, float]]  # sender, receiver
 

@@ -12,12 +12,12 @@ from protocol.party.view import Broken
 from protocol.schemes import Scheme
 from protocol.schemes.composition import basic_composition
 from protocol.wire.messages import SETUP
-from sim.bandwidth.byte_records import LINES
-from sim.folder import untrusted
-from sim.folder.bounds import FIGURE, check_form
+from sim.folder.byte_records import LINES
 from sim.folder.folder import read_run, read_summary
-from sim.folder.listing import is_by_hand, is_live
 from sim.folder.unloaded import is_loaded
+from sim.foreign import untrusted
+from sim.foreign.bounds import FIGURE, check_form
+from sim.runs.listing import is_by_hand, is_live
 
 OFTEN = 0.5  # seconds between two looks
 GRACE = 2.0  # seconds that a run without a process is given to show one, and its last lines
