@@ -6,7 +6,7 @@ import os
 
 import pytest
 import zmq
-from support_tamper import copy_of, small_folder
+from support.tamper import copy_of, small_folder
 
 from actors.transport.zeromq import Gate
 from protocol import schemes

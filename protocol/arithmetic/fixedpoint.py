@@ -8,7 +8,7 @@ and each of the 3k roundings adds at most half a unit. It is decoded from [-P/2,
 
     (2 C k + q) 2^f + 3k/2  ≤  2^(bits-1) - 1.
 
-(Without the two small terms a sum that reaches exactly 2^(bits-1) would wrap: `tests/test_fixedpoint.py`.)
+(Without the two small terms a sum that reaches exactly 2^(bits-1) would wrap; `test_fixedpoint.py` shows it.)
 """
 
 from __future__ import annotations
