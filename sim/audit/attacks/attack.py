@@ -12,10 +12,10 @@ from sim.audit.attacks.difference_guesses import attack_difference
 from sim.audit.attacks.inference import attack_inference
 from sim.audit.attacks.isolating import attack_by_users, attack_with_recommender
 from sim.audit.attacks.membership import attack_counts, attack_presence
-from sim.audit.attacks.parts import attack_parts
 from sim.audit.attacks.randomized.perturbed import attack_perturbed
 from sim.audit.attacks.single import attack_single
 from sim.audit.attacks.support import attack_support
+from sim.audit.attacks.unmasked_parts import attack_parts
 from sim.audit.attacks.unmasking import attack_alone, attack_together, attack_totals
 from sim.audit.findings import Finding
 from sim.folder.folder import view_name
