@@ -1,0 +1,112 @@
+"""The author's kit: what a scheme of one's own imports, from this one place.
+
+    from protocol import Leak, Masked, Send
+
+Each name is imported when it is asked for: a user's process holds nothing that its role does not need.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from protocol.arithmetic.fixedpoint import FixedPoint
+    from protocol.arithmetic.ring import Label
+    from protocol.arithmetic.tape import Tape
+    from protocol.errors import BadInput, Reason
+    from protocol.params import Params
+    from protocol.party.role import (
+        RECOMMENDER,
+        THIRD_PARTY,
+        Done,
+        Role,
+        Send,
+        UserInput,
+        expect,
+        require,
+        role_of,
+        user_index,
+        user_name,
+    )
+    from protocol.schemes.base import Leak, Scheme, Setting, Shape
+    from protocol.schemes.factorization.direct import Direct
+    from protocol.schemes.factorization.dynamic import Dynamic
+    from protocol.schemes.factorization.masked import Masked
+    from protocol.schemes.factorization.plain import Plain
+    from protocol.schemes.factorization.trusted import Trusted
+    from protocol.wire.framing import HELLO_FRAME, Flow, Sizes, frame_size
+    from protocol.wire.messages import SETUP, Hello, ItemIds, RingRows
+
+__all__ = [
+    "HELLO_FRAME",
+    "RECOMMENDER",
+    "SETUP",
+    "THIRD_PARTY",
+    "BadInput",
+    "Direct",
+    "Done",
+    "Dynamic",
+    "FixedPoint",
+    "Flow",
+    "Hello",
+    "ItemIds",
+    "Label",
+    "Leak",
+    "Masked",
+    "Params",
+    "Plain",
+    "Reason",
+    "RingRows",
+    "Role",
+    "Scheme",
+    "Send",
+    "Setting",
+    "Shape",
+    "Sizes",
+    "Tape",
+    "Trusted",
+    "UserInput",
+    "expect",
+    "frame_size",
+    "require",
+    "role_of",
+    "user_index",
+    "user_name",
+]
+
+_WHERE = {
+    "arithmetic.fixedpoint": ("FixedPoint",),
+    "arithmetic.ring": ("Label",),
+    "arithmetic.tape": ("Tape",),
+    "errors": ("BadInput", "Reason"),
+    "params": ("Params",),
+    "party.role": (
+        "RECOMMENDER",
+        "THIRD_PARTY",
+        "Done",
+        "Role",
+        "Send",
+        "UserInput",
+        "expect",
+        "require",
+        "role_of",
+        "user_index",
+        "user_name",
+    ),
+    "schemes.base": ("Leak", "Scheme", "Setting", "Shape"),
+    "schemes.factorization.direct": ("Direct",),
+    "schemes.factorization.dynamic": ("Dynamic",),
+    "schemes.factorization.masked": ("Masked",),
+    "schemes.factorization.plain": ("Plain",),
+    "schemes.factorization.trusted": ("Trusted",),
+    "wire.framing": ("HELLO_FRAME", "Flow", "Sizes", "frame_size"),
+    "wire.messages": ("SETUP", "Hello", "ItemIds", "RingRows"),
+}
+_MODULES = {name: module for module, names in _WHERE.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return getattr(importlib.import_module(f"protocol.{_MODULES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -13,11 +13,11 @@ from protocol.schemes import SCHEMES
 
 _SCHEME = '''"""A scheme of my own. Run it with: keyhole run --scheme {module}:{cls}"""
 
-from protocol.schemes.factorization.masked import Masked
+from protocol import Masked
 
-# Masked is one choice to start from. Others are in protocol.schemes: plain.Plain (nothing is hidden), direct.Direct
-# (users add noise themselves), dynamic.Dynamic (users come and go). A protocol with messages of its own subclasses
-# protocol.schemes.Scheme; README.md, "A scheme of your own", says what that takes.
+# Masked is one choice to start from. Others are in protocol too: Plain (nothing is hidden), Direct (users add noise
+# themselves), Dynamic (users come and go). A protocol with messages of its own subclasses protocol.Scheme;
+# README.md, "A scheme of your own", says what that takes.
 
 
 class {cls}(Masked):
@@ -48,7 +48,7 @@ _TEST = '''"""The test of {module}.py: python -m pytest -c /dev/null test_{modul
 from pathlib import Path
 
 from {module} import {cls}
-from sim.api import audit, bandwidth, run
+from keyhole import audit, bandwidth, run
 
 NAME = "{module}:{cls}"
 

@@ -15,13 +15,29 @@ from typing import ClassVar
 
 import numpy as np
 
-from protocol.arithmetic.fixedpoint import FixedPoint
-from protocol.arithmetic.ring import Label
-from protocol.errors import Reason
-from protocol.party.role import RECOMMENDER, THIRD_PARTY, Done, Role, Send, expect, require, user_index
-from protocol.schemes import Leak, Scheme
-from protocol.wire.framing import HELLO_FRAME, Flow, Sizes, frame_size
-from protocol.wire.messages import SETUP, Hello, ItemIds, RingRows
+from protocol import (
+    HELLO_FRAME,
+    RECOMMENDER,
+    SETUP,
+    THIRD_PARTY,
+    Done,
+    FixedPoint,
+    Flow,
+    Hello,
+    ItemIds,
+    Label,
+    Leak,
+    Reason,
+    RingRows,
+    Role,
+    Scheme,
+    Send,
+    Sizes,
+    expect,
+    frame_size,
+    require,
+    user_index,
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
