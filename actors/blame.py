@@ -11,9 +11,13 @@ import sys
 import sysconfig
 import traceback
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from protocol.errors import During, SchemeFailed
-from protocol.schemes import SCHEMES, Scheme, find_scheme, own_schemes
+from protocol.schemes import find_scheme, is_ours, own_schemes
+
+if TYPE_CHECKING:
+    from protocol.schemes import Scheme
 
 _MOST_WORDS, _MOST_FRAMES, _LAST_FRAMES = 400, 20, 4
 _SECRET = re.compile(r"""\bb(['"]).*?(?<!\\)\1|(?<![0-9A-Za-z])[0-9a-fA-F]{32,}""", re.S)  # bytes
@@ -24,7 +28,7 @@ _INSTALLED = tuple(f"{sysconfig.get_paths()[name]}/" for name in ("stdlib", "pla
 
 def is_own(scheme: Scheme) -> bool:
     """Whether it is none of Keyhole's."""
-    return type(scheme) not in SCHEMES.values()
+    return not is_ours(scheme)
 
 
 def scheme_failed(error: BaseException, scheme: Scheme | None = None) -> SchemeFailed | None:

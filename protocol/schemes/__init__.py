@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from protocol.errors import BadInput, did_you_mean
@@ -16,21 +17,81 @@ if TYPE_CHECKING:
     from protocol.schemes.base import Leak, Scheme, Setting, Shape
 
 __all__ = [
-    "SCHEMES", "Leak", "Scheme", "Setting", "Shape", "UntrustedScheme", "add_scheme", "find_scheme",
+    "LISTED",
+    "SCHEMES",
+    "Leak",
+    "Listed",
+    "Scheme",
+    "Setting",
+    "Shape",
+    "UntrustedScheme",
+    "add_scheme",
+    "find_scheme",
+    "is_ours",
     "own_schemes",
 ]
 
-_WHERE = {
-    "plain": ("factorization.plain", "Plain"),
-    "trusted": ("factorization.trusted", "Trusted"),
-    "direct": ("factorization.direct", "Direct"),
-    "masked": ("factorization.masked", "Masked"),
-    "dynamic": ("factorization.dynamic", "Dynamic"),
-    "covariance": ("covariance.covariance", "Covariance"),
-    "covariance-masked": ("covariance.covariance_masked", "CovarianceMasked"),
-    "hybrid": ("covariance.hybrid", "Hybrid"),
-    "laplace-ratings": ("collection.laplace_ratings", "LaplaceRatings"),
-    "randomized-response": ("collection.randomized_response", "RandomizedResponseRatings"),
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A scheme of Keyhole's as a list shows it, and where its class is."""
+
+    module: str  # below protocol.schemes
+    class_: str
+    title: str
+    parties: tuple[str, ...]
+
+
+LISTED = {
+    "plain": Listed("factorization.plain", "Plain", "Unprotected matrix factorization", ("user", "recommender")),
+    "trusted": Listed(
+        "factorization.trusted",
+        "Trusted",
+        "A trusted recommender publishes noisy item factors",
+        ("user", "recommender"),
+    ),
+    "direct": Listed(
+        "factorization.direct", "Direct", "Noisy gradients straight to the recommender", ("user", "recommender")
+    ),
+    "masked": Listed(
+        "factorization.masked",
+        "Masked",
+        "Masked gradient sums with a semi-honest third party",
+        ("user", "recommender", "third_party"),
+    ),
+    "dynamic": Listed(
+        "factorization.dynamic",
+        "Dynamic",
+        "Masked sums with pre-committed noise, for users who come and go",
+        ("user", "recommender", "third_party"),
+    ),
+    "covariance": Listed(
+        "covariance.covariance",
+        "Covariance",
+        "A trusted recommender publishes noisy averages and covariances",
+        ("user", "recommender"),
+    ),
+    "covariance-masked": Listed(
+        "covariance.covariance_masked",
+        "CovarianceMasked",
+        "Noisy averages and covariances through a masked sum",
+        ("user", "third_party", "recommender"),
+    ),
+    "hybrid": Listed(
+        "covariance.hybrid", "Hybrid", "Perturbed ratings, then noisy covariances of them", ("user", "recommender")
+    ),
+    "laplace-ratings": Listed(
+        "collection.laplace_ratings",
+        "LaplaceRatings",
+        "Users add Laplace noise to ratings, and drop and invent some",
+        ("user", "recommender"),
+    ),
+    "randomized-response": Listed(
+        "collection.randomized_response",
+        "RandomizedResponseRatings",
+        "Users answer each entry of their rating vector by randomized response",
+        ("user", "recommender"),
+    ),
 }
 
 
@@ -38,18 +99,18 @@ class _Schemes(Mapping[str, "type[Scheme]"]):
     """Keyhole's own schemes by name, each imported on first use."""
 
     def __getitem__(self, name: str) -> type[Scheme]:
-        module, class_ = _WHERE[name]
-        found: type[Scheme] = getattr(importlib.import_module(f"protocol.schemes.{module}"), class_)
+        where = LISTED[name]
+        found: type[Scheme] = getattr(importlib.import_module(f"protocol.schemes.{where.module}"), where.class_)
         return found
 
     def __contains__(self, name: object) -> bool:
-        return name in _WHERE
+        return name in LISTED
 
     def __iter__(self) -> Iterator[str]:
-        return iter(_WHERE)
+        return iter(LISTED)
 
     def __len__(self) -> int:
-        return len(_WHERE)
+        return len(LISTED)
 
 
 SCHEMES: Mapping[str, type[Scheme]] = _Schemes()
@@ -67,6 +128,11 @@ _OWN: dict[str, type[Scheme]] = {}  # by module:Class, as the person named it
 
 class UntrustedScheme(BadInput):
     """A file names a scheme of somebody's own, and the person has not allowed to load it."""
+
+
+def is_ours(scheme: Scheme) -> bool:
+    """Tell a scheme of Keyhole's from one of somebody's own, whatever that calls itself."""
+    return scheme.name in LISTED and type(scheme) is SCHEMES[scheme.name]
 
 
 def find_scheme(name: str) -> Scheme:

@@ -13,7 +13,7 @@ from actors.blame import in_brief
 from protocol.errors import BadInput, Rejected
 from protocol.party.role import THIRD_PARTY
 from protocol.party.view import Broken
-from protocol.schemes import SCHEMES
+from protocol.schemes import is_ours
 from protocol.schemes.collection.collecting import CollectingParams
 from protocol.wire.messages import MaskedPart
 from sim.audit import coalitions as choosing
@@ -114,7 +114,7 @@ def audit(
     with at_rest(folder):
         _check_views(case, wanted)
         key = {} if part else key_of(case, colluders, repetitions)
-        ours = type(case.card.scheme) in SCHEMES.values()  # else its code may be another by now
+        ours = is_ours(case.card.scheme)  # else its code may be another by now
         kept = load(case, key) if ours and not fresh and not part else Kept()
         known = {one.members for one in kept.solved} or set(_default(case))
         new = [members for members in dict.fromkeys(extra) if members not in known and members not in kept.extra]
@@ -148,7 +148,7 @@ def _ask(docket: Docket, wanted: Sequence[str], on_question: OnQuestion) -> list
 
 def _answer(docket: Docket, question: str) -> Any:
     """A scheme of one's own may do what a question cannot follow: that is said, and the other questions are asked."""
-    if type(docket.case.card.scheme) in SCHEMES.values():
+    if is_ours(docket.case.card.scheme):
         try:
             return _ASK[question](docket)
         except Rejected as refusal:  # views that were forged so that each fits its chain

@@ -1,4 +1,4 @@
-"""The commands about runs as things, words and schemes: ls, diff, watch, explain, schemes, new."""
+"""The commands that list and explain: ls, diff, watch, explain, schemes, new, datasets, fetch."""
 
 from __future__ import annotations
 
@@ -6,26 +6,22 @@ import difflib
 import shlex
 import sys
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
-from rich.live import Live
 
-from actors.own_scheme import load_scheme
 from protocol.errors import BadInput
-from protocol.schemes import SCHEMES, find_scheme
-from sim import api
+from protocol.schemes import LISTED, find_scheme
+from sim.cli.flags import AsJson, RunFolder
 from sim.console import console
 from sim.console.glossary import find_term
 from sim.foreign.plain_text import json_text, visible
-from sim.runs.following import Watched, follow
-from sim.runs.listing import diff_runs, list_runs
-from sim.runs.scaffold import make_scaffold
 from sim.tables import run_tables
 
+if TYPE_CHECKING:
+    from sim.runs.following import Watched
+
 ABORTED = 5  # the exit code of a run that was
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else there.")]
-RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")]
 
 
 def ls(
@@ -33,6 +29,8 @@ def ls(
     json_: AsJson = False,
 ) -> None:
     """List runs, newest first: scheme, data, ε, RMSE on held-out ratings, verdict, age."""
+    from sim.runs.listing import list_runs
+
     rows = list_runs(folder)
     print(json_text(rows)) if json_ else run_tables.show_list(rows, str(folder))
 
@@ -43,6 +41,8 @@ def diff(
     json_: AsJson = False,
 ) -> None:
     """Put two runs side by side: configuration, accuracy, ε, bytes by edge and kind, who learns what."""
+    from sim.runs.listing import diff_runs
+
     document = diff_runs(first, second)
     print(json_text(document)) if json_ else run_tables.show_diff(document)
 
@@ -70,6 +70,10 @@ def _end_with(sentence: str) -> NoReturn:
 
 
 def _on_terminal(run: Path) -> Watched:
+    from rich.live import Live
+
+    from sim.runs.following import follow
+
     with Live(console=console.out, auto_refresh=False) as live:
         for watched, _ in follow(run):
             live.update(run_tables.watch_table(watched), refresh=True)
@@ -77,6 +81,8 @@ def _on_terminal(run: Path) -> Watched:
 
 
 def _in_lines(run: Path) -> Watched:
+    from sim.runs.following import follow
+
     told = False
     for watched, lines in follow(run):
         if not (told or lines or watched.done):
@@ -106,8 +112,14 @@ def schemes(
 ) -> None:
     """List the schemes, or show one with its claims, weaknesses and options."""
     if name is None:
-        rows = api.schemes()
-        print(json_text(rows)) if json_ else run_tables.show_schemes(rows)
+        if json_:
+            from sim import api
+
+            print(json_text(api.schemes()))
+        else:
+            run_tables.show_schemes(
+                {"name": name, "title": one.title, "parties": one.parties} for name, one in LISTED.items()
+            )
         return
     row = one_scheme(name)
     print(json_text(row)) if json_ else run_tables.show_scheme({**row, "run_as": name})
@@ -115,9 +127,12 @@ def schemes(
 
 def one_scheme(name: str) -> dict[str, Any]:
     """Describe one scheme; `BadInput` proposes the nearest name."""
-    if ":" not in name and name not in SCHEMES:
-        near = difflib.get_close_matches(name.lower(), SCHEMES, 1, 0.5)
-        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(SCHEMES)}, or module:Class."
+    from actors.own_scheme import load_scheme
+    from sim import api
+
+    if ":" not in name and name not in LISTED:
+        near = difflib.get_close_matches(name.lower(), LISTED, 1, 0.5)
+        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(LISTED)}, or module:Class."
         raise BadInput(f"There is no scheme {name!r}: {hint}")
     load_scheme(name)
     return api.describe_scheme(find_scheme(name))
@@ -128,6 +143,8 @@ def new(
     out: Annotated[Path, typer.Option(metavar="DIR", help="The folder for both files.")] = Path(),
 ) -> None:
     """Write a scheme of your own that runs, and its test: two files to change."""
+    from sim.runs.scaffold import make_scaffold
+
     scheme, test = make_scaffold(name, out)
     print(scheme)
     print(test)
@@ -136,3 +153,22 @@ def new(
     print(f"Run it:  {where}keyhole run --scheme {name}:{cls[6:].partition('(')[0]}", file=sys.stderr)
     alone = "-c /dev/null"  # without the settings of a repository around it, which may need plugins
     print(f"Test it: {where}python -m pytest {alone} {test.name}  (needs: pip install pytest)", file=sys.stderr)
+
+
+def datasets(json_: AsJson = False) -> None:
+    """List the data sets that --data knows by name; it also takes any path."""
+    from sim import api
+
+    rows = api.datasets()
+    if json_:
+        print(json_text(rows))
+        return
+    console.show_datasets(rows)
+
+
+def fetch(dataset: Annotated[str, typer.Argument(metavar="DATASET")]) -> None:
+    """Download a data set into the cache folder."""
+    from sim.data.fetch import fetch as fetch_data
+
+    folder = fetch_data(dataset, report=lambda sentence: print(sentence, file=sys.stderr))
+    print(folder)

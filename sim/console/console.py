@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderHook, RenderResult
 from rich.markup import escape
@@ -13,8 +13,11 @@ from rich.segment import Segment
 from rich.table import Table
 
 from protocol.errors import Reason
-from protocol.schemes import SCHEMES, Scheme
+from protocol.schemes import is_ours
 from sim.foreign.plain_text import visible
+
+if TYPE_CHECKING:
+    from protocol.schemes import Scheme
 
 RECORDS_OF_A_PAGE = 50
 
@@ -97,7 +100,7 @@ def show_summary(summary: dict[str, Any], scheme: Scheme) -> None:
     _show_parties(scheme)
     _show_privacy(summary["privacy"])
     out.print(f"item factors  {summary['item_factors_sha256']}", markup=False)
-    trust = "" if type(scheme) in SCHEMES.values() else " --trust-scheme"
+    trust = "" if is_ours(scheme) else " --trust-scheme"
     out.print(f"Bytes:        keyhole bandwidth {summary['run']}{trust}", soft_wrap=True, markup=False)
     if summary["views"]:
         last = max(summary["views"])

@@ -9,9 +9,8 @@ from __future__ import annotations
 import json
 import math
 import re
+import sys
 from typing import Any
-
-import numpy as np
 
 # controls (but for newline and tab), line separators, surrogates, and what has no width or turns the direction
 _UNSEEN = re.compile(
@@ -29,7 +28,7 @@ def jsonable(value: Any) -> Any:
         return [jsonable(entry) for entry in value]
     if isinstance(value, bytes):
         return value.hex()
-    if isinstance(value, np.generic):
+    if (numpy := sys.modules.get("numpy")) and isinstance(value, numpy.generic):  # else there is no number of its kind
         value = value.item()
     if isinstance(value, float) and not math.isfinite(value):
         return None if math.isnan(value) else "inf" if value > 0 else "-inf"

@@ -10,7 +10,7 @@ from importlib import metadata, resources
 from markupsafe import Markup
 
 from actors.blame import in_brief
-from protocol.schemes import SCHEMES
+from protocol.schemes import is_ours
 from sim.console.console import length
 from sim.report.epsilon import epsilon_section
 from sim.report.explorer import explorer_section
@@ -61,7 +61,7 @@ def _date(material: Material) -> str:
 
 def _made(section: Callable[[Material], Section | None], material: Material) -> Section | None:
     """A scheme of one's own may do what a section cannot follow: that is said, and the others are made."""
-    if type(material.scheme) in SCHEMES.values():
+    if is_ours(material.scheme):
         return section(material)
     try:
         return section(material)

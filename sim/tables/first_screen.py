@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from protocol.party.role import RECOMMENDER, THIRD_PARTY, user_index
-from protocol.schemes import SCHEMES, Scheme
+from protocol.schemes import Scheme, is_ours
 from protocol.schemes.base import LEVELS
 from sim.audit.findings import SUPPORT
 from sim.console.console import disturbances, figure, length, number, out, size
@@ -26,7 +26,7 @@ _WEIGHT = {level: place for place, level in enumerate(LEVELS)}
 def show_screen(summary: Document, scheme: Scheme, audited: Document | str, bytes_: Document | None) -> None:
     """`audited`: the quick audit, or the sentence that says why there is none; `bytes_`: what `bandwidth` says."""
     run = shlex.quote(summary["run"])
-    trust = "" if type(scheme) in SCHEMES.values() else " --trust-scheme"
+    trust = "" if is_ours(scheme) else " --trust-scheme"
     out.print(_headline(summary, scheme))
     seed = [f"Seed {summary['seed']} was given: not private."] if summary["simulation"] else []
     if notes := [*summary["notes"], *disturbances(summary), *seed]:

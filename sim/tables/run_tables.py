@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
 from rich import box
 from rich.markup import escape
@@ -12,7 +13,9 @@ from rich.table import Table
 from sim.audit.findings import QUESTIONS
 from sim.console.console import figure, number, out, plain_table, size
 from sim.console.glossary import BASICS, FINDINGS, TERMS, Term
-from sim.runs.following import Line, Watched
+
+if TYPE_CHECKING:
+    from sim.runs.following import Line, Watched
 
 MOST_CELL = 40  # characters of a text in a table that others wrote
 MOST_KINDS = 20  # rows of a table by kind
@@ -235,7 +238,7 @@ def show_term(term: Term) -> None:
     out.print(f"See it: {term.command}", markup=False)
 
 
-def show_schemes(rows: list[dict[str, Any]]) -> None:
+def show_schemes(rows: Iterable[dict[str, Any]]) -> None:
     table = _open("Schemes", "name", "what it is", "parties")
     table.columns[0].no_wrap = True
     for row in rows:

@@ -299,7 +299,7 @@ def test_what_is_left_is_a_sentence(monkeypatch, capsys):
     import typer
 
     from protocol import schemes
-    from sim.cli.app import guarded
+    from sim.cli.endings import guarded
 
     monkeypatch.setattr(schemes, "_OWN", {})  # with a scheme of one's own at work, the frames of this file are its own
     for error in (MemoryError, RecursionError):

@@ -21,7 +21,7 @@ from protocol.schemes import SCHEMES, find_scheme
 from sim.api import run
 from sim.audit import truth
 from sim.audit.audit import audit
-from sim.cli.app import takes_configuration
+from sim.cli.flags import takes_configuration
 from sim.console.console import size
 from sim.data.ratings import load
 from sim.folder.folder import read_summary

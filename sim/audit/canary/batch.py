@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from protocol.arithmetic.ring import Ring
 from protocol.party.role import UserInput
-from protocol.schemes import SCHEMES
+from protocol.schemes import is_ours
 from protocol.schemes.base import Setting
 from protocol.schemes.factorization.static_users import JoiningUser
 from sim.audit.canary.canary import CANARY, WITNESS, Play, Problem, Stage
@@ -29,7 +29,7 @@ Columns = dict[str, npt.NDArray[np.float64]]
 def can_batch(problem: Problem) -> bool:
     """Whether items are repetitions."""
     params = problem.params
-    return type(problem.scheme) in SCHEMES.values() and (params.iterations == 1 or params.learning_rate <= STILL)
+    return is_ours(problem.scheme) and (params.iterations == 1 or params.learning_rate <= STILL)
 
 
 class Batch(Stage):

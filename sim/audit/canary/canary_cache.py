@@ -12,7 +12,7 @@ import json
 import math
 from typing import Any
 
-from protocol.schemes import SCHEMES
+from protocol.schemes import is_ours
 from sim.audit.canary import empirical
 from sim.audit.canary.canary import CannotBeMeasured
 from sim.audit.findings import Finding
@@ -52,7 +52,7 @@ def cached_canary(case: Case, repetitions: int, fresh: bool, tell: Tell) -> tupl
 def key_of(case: Case, repetitions: int) -> dict[str, Any] | None:
     """All that the canary of this run depends on; None: it is not cached."""
     scheme, params = case.card.scheme, case.card.params
-    if type(scheme) not in SCHEMES.values() or math.isinf(params.epsilon) or "epsilon" not in scheme.flags:
+    if not is_ours(scheme) or math.isinf(params.epsilon) or "epsilon" not in scheme.flags:
         return None
     settings: Any = dataclasses.asdict(params)
     if scheme.factorizes:  # the canary has a size of its own
