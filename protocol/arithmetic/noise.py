@@ -11,7 +11,6 @@ import math
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import log_ndtr
 
 from protocol.arithmetic.tape import Name, Tape
 
@@ -48,5 +47,7 @@ def floor_of(invited: npt.NDArray[np.int64], dropout_allowance: float, min_contr
 def laplace(tape: Tape, scale: float, rows: int, dim: int, *name: Name) -> npt.NDArray[np.float64]:
     """Independent Laplace(0, b): to N(0, 1) with P(N > |n|) = p belongs the Laplace value ±b ln(1/2p)."""
     normal = tape.normal(rows, dim, *name)
+    from scipy.special import log_ndtr  # slow to import
+
     sizes: npt.NDArray[np.float64] = -scale * (log_ndtr(-np.abs(normal)) + np.log(2.0))
     return np.copysign(sizes, normal)

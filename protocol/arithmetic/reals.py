@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csc_matrix
 
 from protocol.arithmetic.ring import Ids, Label, everywhere
 
@@ -44,6 +43,8 @@ class Reals:
 
     def sum_by_item(self, parts: Sequence[tuple[Ids, RealArray]], items: Ids, n_items: int) -> RealArray:
         """For each of `items` the sum of its rows, added in the order of `parts`: float addition is not associative."""
+        from scipy.sparse import csc_matrix  # slow to import, and only servers add
+
         rows = np.concatenate([rows for _, rows in parts])
         ids = np.concatenate([ids for ids, _ in parts])
         which = csc_matrix((np.ones(len(ids)), ids, np.arange(len(ids) + 1)), shape=(n_items, len(ids)))

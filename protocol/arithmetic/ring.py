@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csc_matrix
 
 from protocol.arithmetic.tape import Name, keystream
 from protocol.errors import Bug
@@ -82,6 +81,8 @@ class Ring:
         """
         if not parts or not len(items):
             return self.zeros(len(items), dim)
+        from scipy.sparse import csc_matrix  # slow to import, and only servers add
+
         ids = np.concatenate([ids for ids, _ in parts])
         rows = np.concatenate([rows for _, rows in parts])
         place_of = np.zeros(int(items[-1]) + 1, np.int32)  # looked up, not searched for: parts name these items only

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 import msgpack
 import numpy as np
 import numpy.typing as npt
-from scipy.special import ndtri
 
 SEED_BYTES = KEY_BYTES = 32
 
@@ -52,6 +51,8 @@ class Tape:
         """Independent N(0, 1), by inversion of the distribution function."""
         words = np.frombuffer(keystream(self._seed, 8 * rows * dim, "normal", *name), "<u8")
         cells = _unit_interval(words)
+        from scipy.special import ndtri  # slow to import
+
         return ndtri(cells, out=cells).reshape(rows, dim)
 
     def start(self, rows: int, dim: int, *name: Name) -> npt.NDArray[np.float64]:

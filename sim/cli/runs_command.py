@@ -117,9 +117,7 @@ def schemes(
 
             print(json_text(api.schemes()))
         else:
-            run_tables.show_schemes(
-                {"name": name, "title": one.title, "parties": one.parties} for name, one in LISTED.items()
-            )
+            run_tables.list_schemes()
         return
     row = one_scheme(name)
     print(json_text(row)) if json_ else run_tables.show_scheme({**row, "run_as": name})

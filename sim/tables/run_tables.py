@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from rich import box
 from rich.markup import escape
 from rich.table import Table
 
+from protocol.schemes import LISTED
 from sim.audit.findings import QUESTIONS
 from sim.console.console import figure, number, out, plain_table, size
 from sim.console.glossary import BASICS, FINDINGS, TERMS, Term
@@ -238,11 +238,12 @@ def show_term(term: Term) -> None:
     out.print(f"See it: {term.command}", markup=False)
 
 
-def show_schemes(rows: Iterable[dict[str, Any]]) -> None:
+def list_schemes() -> None:
+    """Print Keyhole's schemes with a line each, without importing any of them."""
     table = _open("Schemes", "name", "what it is", "parties")
     table.columns[0].no_wrap = True
-    for row in rows:
-        table.add_row(escape(row["name"]), escape(row["title"]), ", ".join(row["parties"]))
+    for name, one in LISTED.items():
+        table.add_row(escape(name), escape(one.title), ", ".join(one.parties))
     out.print(table)
     out.print("Claims, weaknesses and options of one: keyhole schemes NAME")
 

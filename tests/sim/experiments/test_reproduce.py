@@ -26,7 +26,7 @@ from protocol.schemes.factorization.trusted import (
     train,
 )
 from sim.cli.app import app
-from sim.cli.reproduce_command import estimate
+from sim.cli.experiments_command import estimate
 from sim.data import ratings
 from sim.drivers.inprocess import InProcess
 from sim.experiments.grid.evaluate import read_lines
