@@ -7,12 +7,9 @@ import functools
 import inspect
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import typer
-
-if TYPE_CHECKING:
-    from sim.plan.config import RunConfig
 
 Command = TypeVar("Command", bound=Callable[..., None])
 
@@ -84,8 +81,8 @@ def configuration(
     views: Annotated[str | None, typer.Option(help="Kept for: full, servers, sample:K, none. (full)")] = None,
     test_fraction: Annotated[float | None, typer.Option(help="Of each user's ratings, held out. (.2)")] = None,
     seed: Annotated[int | None, typer.Option(help="Repeat a run; its masks are then not private. (fresh)")] = None,
-) -> RunConfig:
-    """Flags over the configuration file over the defaults."""
+) -> Any:
+    """Make the `RunConfig`: flags over the configuration file over the defaults."""
     given = {name: value for name, value in locals().items() if value is not None}
     given.pop("config", None)
     from actors.own_scheme import load_scheme
