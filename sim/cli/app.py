@@ -12,7 +12,7 @@ from typing import Annotated, Any
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before numpy: nothing here is faster with more
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 from sim.cli import flags
@@ -35,13 +35,15 @@ def load(name: str) -> Any:
 
 
 class Commands(TyperGroup):
-    """All commands, each imported when it is called; the list of them is printed without importing any."""
+    """Import each command when it is called; list, suggest and complete their names without importing any."""
 
-    def list_commands(self, ctx: Any) -> list[str]:
-        return list(COMMANDS)
+    def __init__(self, **settings: Any) -> None:
+        listed = {name: TyperCommand(name, help=entry.summary) for name, entry in COMMANDS.items()}
+        super().__init__(**{**settings, "commands": listed})
 
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        return load(cmd_name) if cmd_name in COMMANDS else None
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name, listed, rest = super().resolve_command(ctx, args)
+        return name, load(name) if name else listed, rest
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         print_overview()

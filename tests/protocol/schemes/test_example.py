@@ -12,7 +12,7 @@ from sim.plan.plan import make_plan
 
 SIZES = {"data": "demo-small", "dim": 1, "iterations": 1, "test_fraction": 0.0}
 FLAGS = {"scheme": "example_shares:Shares", "seed": 1, **SIZES}
-EXAMPLE = Path(__file__).with_name("example_shares.py")
+EXAMPLE = Path(__file__).parents[2] / "example_shares.py"
 
 
 def test_the_example_runs_and_is_audited(tmp_path):

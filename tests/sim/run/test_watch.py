@@ -90,7 +90,7 @@ def test_the_person_may_leave_and_the_run_goes_on(folder, monkeypatch):
     def interrupted(run):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(runs_command, "follow", interrupted)
+    monkeypatch.setattr(following, "follow", interrupted)
     assert keyhole("watch", folder).exit_code == 0
 
 
