@@ -146,7 +146,7 @@ def audit(
     trust_scheme: bool = False,
     **settings: Any,
 ) -> Audit:
-    """What each party saw, what coalitions can work out, and what is left of the claim: `verdict` and `findings`."""
+    """Say what parties saw, what coalitions can work out, and what is left of the claim: `verdict`, `findings`."""
     trust(Path(run), scheme, trust_scheme)
     return notebook.audit(Path(run), coalitions, only, **settings)
 

@@ -212,7 +212,7 @@ class RatingsHandover:  # user -> recommender, `trusted` only: nothing is hidden
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NoiseKeys:  # recommender -> user, `direct`: all that a share of the objective noise needs
-    floors: Counts  # over how many shares the noise of each item is split
+    floors: Counts  # into how many shares the noise of each item is split
     item_keys: KeyRow  # one per item: the envelope of its objective noise
 
 
@@ -246,7 +246,7 @@ class RandomizedLevels:  # user -> recommender
 class FactorModel:  # recommender -> user, `covariance`: enough to predict by factors
     averages: FloatRows  # one for each item
     covered: ItemIds  # those that have factors
-    factors: FloatRows  # covered item by item, so many for each as the rank says
+    factors: FloatRows  # for each covered item one number per rank
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -302,7 +302,7 @@ class PublishedAverages:  # recommender -> user
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CovarianceFactors:  # recommender -> user: enough to predict by factors, with the averages
-    factors: FloatRows  # covered item by item, so many for each as the rank says
+    factors: FloatRows  # for each covered item one number per rank
 
 
 @dataclass(frozen=True, slots=True, eq=False)

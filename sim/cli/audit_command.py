@@ -94,7 +94,7 @@ def audit(
         bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else there.")
     ] = False,
 ) -> None:
-    """What each party saw, what coalitions can work out from it, and what is left of the claimed ε.
+    """Say what each party saw, what coalitions can work out from it, and what is left of the claimed ε.
 
     Six questions are put to the views: is every received field declared (inventory)?
 

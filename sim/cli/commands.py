@@ -81,7 +81,7 @@ COMMANDS: dict[str, Entry] = {
     ),
     "audit": Entry(
         "audit_command",
-        "What each party saw, what coalitions can work out from it, and what is left of the claimed ε.",
+        "Say what each party saw, what coalitions can work out from it, and what is left of the claimed ε.",
         "audit runs/first --coalition recommender+user:3 --strict=claims",
         "reads_a_run",
         cls="Auditing",
@@ -94,7 +94,7 @@ COMMANDS: dict[str, Entry] = {
     ),
     "report": Entry(
         "report_command",
-        "One HTML file that shows the run: who saw what, who can work out what, what it cost. It needs no network.",
+        "Write one HTML file about the run: who saw what, who can work out what, what it cost. It needs no network.",
         "report runs/first --out first.html",
         "reads_a_run",
     ),
@@ -150,6 +150,16 @@ COMMANDS: dict[str, Entry] = {
     ),
 }
 
+QUESTIONS: dict[str, tuple[str, ...]] = {  # how the list is ordered
+    "Launch a protocol": ("run", "resume", "watch", "prepare", "actor"),
+    "What did each party see?": ("view", "verify", "replay"),
+    "What can be worked out from it?": ("audit", "report", "explain"),
+    "What did it cost?": ("bandwidth", "bench"),
+    "What does a user get?": ("recommend",),
+    "Which scheme?": ("schemes", "compare", "evaluate", "reproduce", "new"),
+    "Which runs and data are there?": ("ls", "diff", "datasets", "fetch"),
+}
+
 
 def overview(path: str, width: int) -> Iterator[str]:
     """List the commands with a sentence each, in lines of at most `width`."""
@@ -163,9 +173,10 @@ def overview(path: str, width: int) -> Iterator[str]:
         ("--show-completion", "Print completion for the current shell, to copy or change it."),
         ("-h, --help", "Show this message and exit."),
     ]
-    for title, table in (("Options", rows), ("Commands", [(name, one.summary) for name, one in COMMANDS.items()])):
-        yield f"{title}:"
-        first = max(len(name) for name, _ in table) + 4
+    tables = {title: [(name, COMMANDS[name].summary) for name in names] for title, names in QUESTIONS.items()}
+    for title, table in {"Options": rows, **tables}.items():
+        yield title
+        first = max(len(name) for name, _ in (rows if table is rows else COMMANDS.items())) + 4
         for name, summary in table:
             begun = f"  {name}".ljust(first)
             yield from textwrap.wrap(summary, width, initial_indent=begun, subsequent_indent=" " * first)

@@ -18,7 +18,7 @@ def report(
     open_: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Say nothing while it asks.")] = False,
 ) -> None:
-    """One HTML file that shows the run: who saw what, who can work out what, what it cost. It needs no network."""
+    """Write one HTML file about the run: who saw what, who can work out what, what it cost. It needs no network."""
     from sim.report.page import report_page
     from sim.report.page_file import page_path, write_page
     from sim.report.sources import gather

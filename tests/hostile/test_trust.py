@@ -18,7 +18,7 @@ from protocol.schemes import UntrustedScheme, find_scheme
 from sim import api
 
 ROOT = Path(__file__).parents[2]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+README = (ROOT / "protocol" / "README.md").read_text(encoding="utf-8")
 MINE = next(block for block in re.findall(r"```python\n(.*?)```", README, re.S) if block.startswith("# mine.py"))
 FLAGS = ("--data", "synthetic:5x6:.5", "--dim", "2", "--iterations", "2", "--seed", "1", "--transport", "inprocess")
 MARKS = "import pathlib\npathlib.Path('marker').write_text('ran')\n"

@@ -14,7 +14,7 @@ import pytest
 from actors.own_scheme import load_scheme
 from protocol.errors import BadInput
 
-README = (Path(__file__).parents[3] / "README.md").read_text(encoding="utf-8")
+README = (Path(__file__).parents[3] / "protocol" / "README.md").read_text(encoding="utf-8")
 MODULE = next(block for block in re.findall(r"```python\n(.*?)```", README, re.S) if block.startswith("# mine.py"))
 
 
