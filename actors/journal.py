@@ -8,6 +8,7 @@ import fcntl
 import itertools
 import os
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import BinaryIO
 
 from protocol.card import Card, Seat, seat_party
@@ -156,3 +157,9 @@ def _opens_with(path: str, opening: bytes) -> bool:
     if begun != opening[: len(begun)]:
         raise Broken(f"{path} was begun with other data, another seed or other parameters than those of this run")
     return len(begun) == len(opening)
+
+
+def write_private(path: Path, text: str) -> None:
+    """A new file that only its owner can read, from its first byte on."""
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+        file.write(text)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import stat
 import struct
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from zmq.utils import z85
 
+from actors.journal import write_private
 from actors.metering.observer import HeldOut
 from actors.own_scheme import load_scheme
 from actors.transport.zeromq import Address, KeyPair
@@ -153,12 +153,6 @@ def _unpack(text: str) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.float64]]
 
 def key_path(folder: Path, party: str) -> Path:
     return folder / (party.replace(":", "-") + ".key")
-
-
-def write_private(path: Path, text: str) -> None:
-    """A new file that only its owner can read, from its first byte on."""
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
-        file.write(text)
 
 
 def write_secret(folder: Path, secret: Secret) -> None:

@@ -61,6 +61,8 @@ def bench(
         console.out.print(result["skipped"], markup=False)
     elif "fits" in result:
         _show_growth(result)
+    elif "commands" in result:
+        _show_commands(result)
     else:
         _show_bench(result)
 
@@ -90,6 +92,13 @@ def _show_bench(result: dict[str, Any]) -> None:
             f"The machine was busy before (load average {config['load_average']:.0f}): the ratio may be too high."
         )
     console.out.print(_ratio(result))
+
+
+def _show_commands(result: dict[str, Any]) -> None:
+    floor = f"floor: {result['config']['floor']}, {_time(result['floor_median'])}"
+    console.out.print(f"{floor} ({result['config']['unit']}, median of {result['config']['rounds']})", markup=False)
+    for name, found in result["commands"].items():
+        console.out.print(f"keyhole {name}: {_time(found['median'])}, ratio {found['ratio']:.2f}", markup=False)
 
 
 def _ratio(result: dict[str, Any]) -> str:

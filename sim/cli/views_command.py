@@ -16,9 +16,6 @@ from sim.cli.flags import AsJson, RunFolder
 from sim.console import console
 from sim.folder.naming import resolve
 from sim.foreign.plain_text import json_text, one_line, visible
-from sim.tables import check_tables
-from sim.views import replay as replaying
-from sim.views import verify as verifying
 from sim.views import viewing
 
 
@@ -89,6 +86,9 @@ def verify(
     json_: AsJson = False,
 ) -> None:
     """Check that views, model and summary are what the parties wrote; findings name file and record."""
+    from sim.tables import check_tables
+    from sim.views import verify as verifying
+
     with check_tables.Reading(run, "verifying", enabled=not json_) as reading:
         found = verifying.verify(run, anchor, reading)
     _print_findings(found, json_, check_tables.show_verification)
@@ -102,6 +102,9 @@ def replay(
     json_: AsJson = False,
 ) -> None:
     """Run every role again from its view: byte for byte the same, or the first difference."""
+    from sim.tables import check_tables
+    from sim.views import replay as replaying
+
     with check_tables.Reading(run, "replaying", enabled=not json_) as reading:
         found = replaying.replay(run, None if party is None else resolve(run, party), reading)
     _print_findings(found, json_, check_tables.show_replay)

@@ -20,8 +20,7 @@ from typing import Any, BinaryIO, TextIO
 import numpy as np
 import tomli_w
 
-from actors.journal import view_path
-from actors.keys import write_private
+from actors.journal import view_path, write_private
 from actors.own_scheme import load_scheme
 from protocol.card import Card
 from protocol.errors import BadInput

@@ -15,7 +15,6 @@ from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import betainc, gammaln
 
 from actors.everyone_online import takes_presence
 from protocol.attendance import Attempt, Course, Numbers, Turn
@@ -123,6 +122,8 @@ def at_least(least: Any, trials: Any, chance: Any) -> Numbers:
     """P(Bin(n, p) ≥ m), the incomplete beta function I_p(m, n − m + 1)."""
     least, trials, chance = np.broadcast_arrays(least, trials, chance)
     possible = (least > 0) & (least <= trials)
+    from scipy.special import betainc  # slow to import
+
     inside = betainc(np.where(possible, least, 1), np.where(possible, trials - least + 1, 1), chance)
     reached: Numbers = np.where(possible, inside, least <= 0).astype(np.float64)
     return reached
@@ -149,6 +150,8 @@ def _choose(n: npt.ArrayLike, k: npt.ArrayLike) -> Numbers:
     """log C(n, k); what is not possible is cut to what is, and must not be used."""
     whole = np.maximum(np.asarray(n, np.float64), 0)
     part = np.clip(np.asarray(k, np.float64), 0, whole)
+    from scipy.special import gammaln  # slow to import
+
     log: Numbers = gammaln(whole + 1) - gammaln(part + 1) - gammaln(whole - part + 1)
     return log
 

@@ -14,8 +14,8 @@ from typing import Any
 from actors import capacity
 from actors.everyone_online import everyone_stays, takes_presence
 from actors.host import Host
-from actors.journal import make_view_folders, view_path
-from actors.keys import Roster, read_roster, read_secret, write_private, write_secret
+from actors.journal import make_view_folders, view_path, write_private
+from actors.keys import Roster, read_roster, read_secret, write_secret
 from actors.own_scheme import load_scheme
 from actors.seats import Place
 from protocol.errors import BadInput

@@ -17,6 +17,7 @@ from sim.drivers.inprocess import InProcess
 from sim.experiments.bench.algebra_bench import bench_algebra
 from sim.experiments.bench.array_loops import bench_masks, bench_sum
 from sim.experiments.bench.audit_bench import bench_audit
+from sim.experiments.bench.command_start import bench_cli
 from sim.experiments.bench.crowd_bench import bench_crowd
 from sim.experiments.bench.growth import bench_growth
 from sim.experiments.bench.metering_cost import bench_metering
@@ -143,4 +144,5 @@ BENCHES: dict[str, Callable[..., dict[str, Any]]] = {
     "growth": bench_growth,
     "crowd": bench_crowd,
     "audit": bench_audit,
+    "cli": bench_cli,
 }

@@ -18,6 +18,7 @@ from sim.cli.app import app
 from sim.experiments.bench import array_loops, benchmark, processes, secagg
 from sim.experiments.bench import bare_frames_bench as floors
 from sim.experiments.bench.bare_frames_bench import compare, frames_of, moved_by, run_floor
+from sim.experiments.bench.benchmark import run_bench
 from sim.experiments.bench.processes import Load, Real, Round, run_real, warm
 from sim.plan.plan import make_plan
 
@@ -295,3 +296,10 @@ def test_beside_flower():
     result = benchmark.run_bench("iteration-secagg", {**TINY, "iterations": 2})
     assert len(result["floor_samples"]) == secagg.FLOWER_TURNS - 1 and result["floor_median"] > 0
     assert result["config"]["shares"] == 3
+
+
+def test_the_start_of_commands_is_measured_beside_a_bare_import():
+    result = run_bench("cli", {"rounds": 1})
+    assert set(result["commands"]) == {"--help", "--version", "schemes", "view"}
+    assert result["ratio"] == max(one["ratio"] for one in result["commands"].values()) > 0
+    assert result["floor_median"] > 0 and result["median"] > 0
