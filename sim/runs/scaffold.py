@@ -1,4 +1,4 @@
-"""`keyhole new`: a scheme of one's own that runs, with its test, to be changed."""
+"""`keyhole new`: a custom scheme that runs, with its test, as a starting point."""
 
 from __future__ import annotations
 
@@ -71,12 +71,12 @@ def test_every_byte_is_what_the_formula_gives(tmp_path):
 def test_nobody_learns_more_than_is_declared(tmp_path):
     small_run(tmp_path / "run")
     found = audit(tmp_path / "run", only=["inventory", "algebra"], scheme=NAME)
-    assert found.verdict == "within-claims", [finding["id"] for finding in found.findings]
+    assert found.verdict == "within-claims", [finding["id"] for finding in found["findings"]]
 '''
 
 
 def make_scaffold(name: str, out: Path) -> tuple[Path, Path]:
-    """Write the scheme and its test into a folder; nothing that is there already is replaced."""
+    """Write the scheme `name` and its test into the folder `out`; an existing file is never replaced."""
     usable = name.isidentifier() and name.isascii() and not keyword.iskeyword(name)
     require(usable, f"{name!r} cannot be the name of a module: use letters, digits and underscores, as in my_scheme.")
     taken = f"Something named {name!r} is installed already and would be found first: take another name."
@@ -99,11 +99,11 @@ def make_scaffold(name: str, out: Path) -> tuple[Path, Path]:
 
 
 def _is_taken(name: str) -> bool:
-    """Tell whether something else would be found by that name: an installed module comes before the current folder."""
+    """Tell whether `name` would find something else: an installed module takes precedence over the current folder."""
     if name in sys.stdlib_module_names or name.replace("_", "-") in SCHEMES:
         return True
     try:
         spec = importlib.util.find_spec(name)
-    except ValueError:  # a module without one, such as __main__
+    except ValueError:  # a module without a spec, such as __main__
         return True
     return spec is not None and spec.origin is not None and Path(spec.origin).parent.resolve() != Path.cwd().resolve()
