@@ -1,11 +1,11 @@
-"""The sections of a report, put together into one HTML file that needs nothing else."""
+"""Assemble the sections of a report into one self-contained HTML file."""
 
 from __future__ import annotations
 
 import dataclasses
 import time
 from collections.abc import Callable, Iterable
-from importlib import metadata, resources
+from importlib import metadata
 
 from markupsafe import Markup
 
@@ -19,7 +19,7 @@ from sim.report.iterations import iterations_section
 from sim.report.parties import parties_section
 from sim.report.recommended import recommended_section
 from sim.report.repeat import repeat_section
-from sim.report.section import Section, render
+from sim.report.section import Section, render, template_folders
 from sim.report.sequence import received_section, sequence_section
 from sim.report.sources import Material
 from sim.report.tooltips import explained, glossary
@@ -55,12 +55,12 @@ def report_page(material: Material) -> str:
 
 
 def _date(material: Material) -> str:
-    """Tell the day on which the run was begun, as the clock of this machine has it."""
+    """Give the day on which the run was started, by the clock of this machine."""
     return time.strftime("%Y-%m-%d", time.localtime((material.folder / "run.toml").stat().st_mtime))
 
 
 def _made(section: Callable[[Material], Section | None], material: Material) -> Section | None:
-    """A scheme of one's own may do what a section cannot follow: that is said, and the others are made."""
+    """Make a section; if a custom scheme does something that it cannot handle, say so in its place."""
     if is_ours(material.scheme):
         return section(material)
     try:
@@ -73,7 +73,7 @@ def _made(section: Callable[[Material], Section | None], material: Material) -> 
 
 
 def page(heading: str, lead: str, sections: Iterable[Section], origin: str = "") -> str:
-    """Style and script of every part that has them, and the sections; `origin`: date and folder of a run."""
+    """Render a page of `sections` with all styles and scripts; `origin` is the date and folder of a run."""
     version = metadata.version("keyhole")
     return str(
         render(
@@ -92,8 +92,7 @@ def page(heading: str, lead: str, sections: Iterable[Section], origin: str = "")
 
 
 def _files(ending: str) -> Markup:
-    """All templates with this ending, ours and so not escaped: `page` first, then the others by name."""
-    folder = resources.files("sim.report").joinpath("templates")
-    found = sorted((file for file in folder.iterdir() if file.name.endswith(ending)), key=lambda file: file.name)
-    found.sort(key=lambda file: not file.name.startswith("page"))
+    """Join all templates with this `ending`, unescaped as they are ours: `page` first, then the others by name."""
+    found = [file for folder in template_folders() for file in folder.glob(f"*{ending}")]
+    found.sort(key=lambda file: (not file.name.startswith("page"), file.name))
     return Markup("\n".join(file.read_text(encoding="utf-8") for file in found))

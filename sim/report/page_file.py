@@ -1,4 +1,4 @@
-"""Where a page goes: refused before the audit if it cannot be written, and then written whole or not at all."""
+"""The file of a page: its path is checked before the audit, and it is then written whole or not at all."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sim.folder.folder import replace_private
 
 
 def page_path(run: Path, out: Path | None) -> Path:
-    """Where the page will be; what cannot be is refused before the audit, and so is a file that is no page."""
+    """Choose where the page goes; refuse, before the audit, a path that cannot be written or that names no page."""
     path = out or run / "report.html"
     if path.is_dir() or not path.parent.is_dir():
         raise BadInput(f"Cannot write {path}: name a file in a folder that exists with --out.")
@@ -21,7 +21,7 @@ def page_path(run: Path, out: Path | None) -> Path:
 
 
 def write_page(path: Path, page: str) -> None:
-    """Mode 0600, also if an earlier page is replaced: it holds what only the auditor may see. All of it, or none."""
+    """Write the page whole or not at all, with mode 0600 even over an earlier page: only the auditor may see it."""
     try:
         replace_private(path, page)
     except OSError as error:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from sim.console import console
@@ -26,10 +27,15 @@ class Section:
     short: str = ""  # in the table of contents, where the title is too long for it
 
 
+def template_folders() -> list[Path]:
+    """Find the folders with templates: that of all pages, and one per section."""
+    return sorted(folder for folder in Path(__file__).parent.iterdir() if folder.is_dir())
+
+
 @functools.cache
 def environment() -> Environment:
     made = Environment(
-        loader=PackageLoader("sim.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
+        loader=FileSystemLoader(template_folders()), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
         lstrip_blocks=True,
     )  # fmt: skip
     made.filters.update(size=console.size, number=console.number, epsilon=console.figure)
@@ -37,18 +43,18 @@ def environment() -> Environment:
 
 
 def render(template: str, **given: Any) -> Markup:
-    return Markup(visible(environment().get_template(template).render(**given)))  # templates escape
+    return Markup(visible(environment().get_template(template).render(**given)))  # the templates escape
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, caption: str = "", numeric: int = 0) -> Markup:
-    """A table that scrolls in itself where it is too wide; its last `numeric` columns are aligned as numbers."""
+    """Render a table that scrolls by itself if it is too wide; its last `numeric` columns are aligned as numbers."""
     return render("table.html", columns=columns, rows=rows, caption=caption, first=len(columns) - numeric)
 
 
 def picture(
     figure: Figure, key: str, title: str, description: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]
 ) -> Markup:
-    """A chart with its title, what it shows in words, and its numbers as a table that can be unfolded."""
+    """Render a chart with its title, its `description` in words, and its numbers as a table that can be unfolded."""
     drawn = chart.inline(figure, key, title, description)
     numbers = table(columns, rows, numeric=len(columns) - 1)
     return render("picture.html", drawn=drawn, key=key, title=title, description=description, numbers=numbers)

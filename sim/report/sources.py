@@ -1,4 +1,4 @@
-"""What the page is made from: a run's own files, and the audit of it."""
+"""The sources of the page: a run's own files, and the audit of it."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ Document = dict[str, Any]
 
 @dataclass(frozen=True)
 class Material:
-    """Infinity is "inf" in all of its documents, as in the JSON that the commands print."""
+    """The material of one page. Infinity is "inf" in all of its documents, as in the JSON that the commands print."""
 
     folder: Path
     summary: Document  # summary.json
     case: Case  # the views, and what run.toml says they must be
     audit: Document  # what `keyhole audit --json` prints; `unanswered` has what this run cannot be asked, and why
 
-    shared: Document = field(init=False, default_factory=dict, compare=False, repr=False)  # by several sections
+    shared: Document = field(init=False, default_factory=dict, compare=False, repr=False)  # between sections
 
     @property
     def scheme(self) -> Scheme:
@@ -46,12 +46,12 @@ class Material:
 
     @functools.cached_property
     def lines(self) -> list[Document]:
-        """iterations.jsonl: one for each iteration, −1 first."""
+        """Read the lines of iterations.jsonl: one for each iteration, −1 first."""
         return read_iterations(self.folder, self.params.n_users)
 
     @functools.cached_property
     def bandwidth(self) -> Document:
-        """What `keyhole bandwidth --json` prints: rows by iteration, sender, receiver and kind."""
+        """Make the document that `keyhole bandwidth --json` prints: rows by iteration, sender, receiver and kind."""
         return dict(jsonable(measuring.bandwidth(self.folder)))
 
 
@@ -62,17 +62,17 @@ def gather(
     on_question: OnQuestion = lambda question: None,
     tell: Tell = lambda done, total: None,
 ) -> Material:
-    """`repetitions` are those of the canary. What an audit has kept in the folder is not asked again."""
+    """Gather the material of a page; `repetitions` are those of the canary. Answers kept in `folder` are reused."""
     summary = read_summary(folder)
     case = open_case(folder)
     if summary is None:
         raise BadInput(f"{folder} has no summary: end the run with keyhole resume {folder}, then report on it.")
-    read_iterations(folder, case.card.params.n_users)  # what is damaged is said before the audit
+    read_iterations(folder, case.card.params.n_users)  # reports damage before the audit starts
     return Material(folder, summary, case, jsonable(_audit(case, repetitions, on_question, tell)))
 
 
 def _audit(case: Case, repetitions: int, on_question: OnQuestion, tell: Tell) -> Document:
-    """As far as the views that were kept allow it."""
+    """Ask every question that the views that were kept can answer."""
     absent = [party for party in case.parties if not case.path(party).is_file()]
     no_server = set(absent) & set(case.card.scheme.servers)
     only = sorted(WITHOUT_USERS) if absent and not no_server else []
@@ -88,13 +88,13 @@ def _audit(case: Case, repetitions: int, on_question: OnQuestion, tell: Tell) ->
 
 
 def _asked_before(case: Case) -> list[str]:
-    """Coalitions that somebody asked the audit about, beyond those that it asks about by itself."""
+    """List the coalitions of the audit kept in the folder, so that those added with --coalition are asked again."""
     before = kept_document(case.folder) or {}
     return ["+".join(row["members"]) for row in before.get("coalitions") or ()]
 
 
 def _not_asked(case: Case, why: str) -> Document:
-    """An audit without an answer, and so without a verdict."""
+    """Make an audit without answers, and so without a verdict."""
     scheme = case.card.scheme
     return {
         **dict.fromkeys((*QUESTIONS, "coalitions", "verdict")),

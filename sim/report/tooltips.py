@@ -9,7 +9,7 @@ from markupsafe import Markup, escape
 from sim.console.glossary import TERMS, Term, find_term
 from sim.report.section import Section, render
 
-_IN = {"p", "li", "dd"}  # text that is read as such
+_IN = {"p", "li", "dd"}  # running text
 _NOT_IN = {"a", "svg", "code", "pre", "button", "summary", "label", "strong", "figcaption", "form"}
 _VOID = {"br", "input", "img", "hr"}
 _NAMES = sorted((name for term in TERMS.values() for name in (term.name, *term.aliases)), key=len, reverse=True)
@@ -18,7 +18,7 @@ _TAG = re.compile(r"(<[^>]*>)")
 
 
 def explained(html: Markup) -> Markup:
-    """Put a link at the first mention of each term: its tooltip says what it means, its target more."""
+    """Link the first mention of each term: its tooltip gives the meaning, its target more."""
     seen: set[str] = set()
     inside: list[str] = []
     parts = _TAG.split(str(html))

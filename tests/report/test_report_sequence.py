@@ -370,5 +370,5 @@ def test_the_audits_test_of_uniformity_is_quoted(make, monkeypatch):
 
 
 def test_the_script_does_nothing_where_its_section_is_absent():
-    script = (Path(sequence_section.__file__).parents[1] / "templates" / "sequence.js").read_text(encoding="utf-8")
+    script = (Path(sequence_section.__file__).with_name("sequence.js")).read_text(encoding="utf-8")
     assert "if (!root) { return; }" in script and "innerHTML" not in script

@@ -1,7 +1,7 @@
-"""Charts by matplotlib: as files for people, and as SVG inside a page, where colours follow the page's light or dark.
+"""Charts by matplotlib: as files, and as SVG inside a page, where the colours follow its light or dark mode.
 
-A chart is drawn in the light colours. Each of them is a name of the page's style sheet too (`LIGHT`), so inside a page
-the colour is replaced by that name.
+A chart is drawn in the light colours. Each of them also has a name in the page's style sheet (`LIGHT`), which replaces
+the colour inside a page.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ Margins = tuple[float, float, float, float]  # left, bottom, right and top edge 
 
 INK, MUTED, GRID = "#1c2430", "#5a6473", "#dde2ea"
 SERIES = ("#2f6db5", "#d9822b", "#2f9e77", "#b5447a", "#7a5cc7", "#8a7a22", "#c2453d", "#4aa3c7")
-# on the page of a run a hue has one meaning: who sends, the truth that only the auditor has, or the run as a whole
+# on the page of a run a hue has one meaning: the sender, the truth that only the auditor has, or the run as a whole
 HUES = {"user": 0, "recommender": 1, "third_party": 3}
 TRUTH, RUN = 2, 4
-PARTS = (1.0, 0.72, 0.5, 0.33, 0.2)  # of a hue in its shades, which tell apart what has the same sender
+PARTS = (1.0, 0.72, 0.5, 0.33, 0.2)  # of the hue in each shade; shades tell apart what has the same sender
 
 
 def _mixed(colour_: str, part: float) -> str:
-    """Mix a colour with white."""
+    """Mix `colour_`, of which `part` remains, with white."""
     return "#" + "".join(f"{round(255 - part * (255 - int(colour_[at : at + 2], 16))):02x}" for at in (1, 3, 5))
 
 
@@ -50,19 +50,19 @@ def colour(number: int) -> str:
 
 
 def shade(role: str, number: int) -> str:
-    """Give the colour of what this role sends; of several, the first is the darkest."""
+    """Give the colour of what `role` sends; of several, `number` 0 is the darkest."""
     return SHADES[role][number % len(PARTS)] if role in SHADES else MUTED
 
 
 def name(text: str) -> str:
-    """A name from a file, as a label: without this a dollar would begin a formula."""
+    """Make a label of a name from a file: without this a dollar sign would begin a formula."""
     return visible(text).replace("$", r"\$")
 
 
 def new_figure(
     x: str, y: str, *, width: float = WIDE, height: float = HIGH, margins: Margins | None = None
 ) -> tuple[Figure, Axes]:
-    """One pair of axes with a name and a unit on each. With `margins` it need not be laid out, which takes as long."""
+    """Make axes with a name and a unit on each; `margins` replace the automatic layout, which is slow."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure  # slow to import
 
@@ -79,7 +79,7 @@ def new_figure(
 
 
 def new_panels(labels: Sequence[tuple[str, str, str]], *, columns: int = 2) -> tuple[Figure, list[Axes]]:
-    """Several pairs of axes, row by row; of each its title and what stands on x and y."""
+    """Make several pairs of axes, row by row; `labels` has the title of each and the names of x and y."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure  # slow to import
 
@@ -99,14 +99,14 @@ def new_panels(labels: Sequence[tuple[str, str, str]], *, columns: int = 2) -> t
 
 
 def add_legend(axes: Axes, **where: Any) -> None:
-    """Only where there is more than one thing to tell apart."""
+    """Add a legend, if there is more than one thing to tell apart."""
     handles, labels = axes.get_legend_handles_labels()
     if len(labels) > 1:
         axes.legend(handles, labels, frameon=False, fontsize=9, labelcolor=INK, **where)
 
 
 def inline(figure: Figure, key: str, title: str, description: str) -> Markup:
-    """The figure as SVG for a page: `title` and `description` are read aloud in its place. `key` is unique there."""
+    """Render `figure` as SVG for a page, on which `key` is unique; `title` and `description` are for screen readers."""
     from matplotlib import rc_context
 
     text = io.StringIO()
@@ -123,11 +123,11 @@ def inline(figure: Figure, key: str, title: str, description: str) -> Markup:
     opening = re.sub(r'\s(?:width|height)="[^"]*"', "", svg[: svg.index(">")])
     spoken = f'<title id="{key}-t">{escape(title)}</title><desc id="{key}-d">{escape(description)}</desc>'
     labelled = f' class="chart" role="img" aria-labelledby="{key}-t {key}-d">'
-    return Markup(opening + labelled + spoken + svg[svg.index(">") + 1 :])  # we drew it
+    return Markup(opening + labelled + spoken + svg[svg.index(">") + 1 :])  # our own drawing, so not escaped
 
 
 def _smaller(svg: str) -> str:
-    """Looks the same with two decimals, one name of a font, and no space between elements."""
+    """Shrink `svg` to two decimals, one font name and no space between elements, which looks the same."""
     svg = re.sub(r' d="[^"]*"', lambda path: re.sub(r"(\.\d\d)\d+", r"\1", " " + " ".join(path[0].split())), svg)
     svg = re.sub(r"font-family: [^;\"]*", "font-family: sans-serif", svg)
     svg = re.sub(r' transform="rotate\(-0 [^"]*"', "", svg)
@@ -135,7 +135,7 @@ def _smaller(svg: str) -> str:
 
 
 def save(figure: Figure, paths: Sequence[Path]) -> None:
-    """As files, by their endings: .png, .svg. The same data gives the same bytes."""
+    """Save `figure` to `paths`, in the formats of their endings (.png, .svg). The same data gives the same bytes."""
     from matplotlib import rc_context
 
     with rc_context({**STYLE, "svg.hashsalt": "keyhole"}):

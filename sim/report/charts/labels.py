@@ -20,9 +20,10 @@ Box = tuple[float, float, float, float]  # left, bottom, right, top
 
 
 def add_labels(axes: Axes, points: Sequence[tuple[float, float, str]], lines: Sequence[Box]) -> None:
-    """When limits and scales of the axes are final. `lines`: what is drawn besides points, in data coordinates.
+    """Add the names of `points`, once limits and scales of the axes are final.
 
-    A name that had to move far has a thin line to its point.
+    `lines` is what is drawn besides points, in data coordinates. A name that had to move far has a thin line to its
+    point.
     """
     axes.figure.draw_without_rendering()  # type: ignore[union-attr]  # lays out, so that places are known
     per_point = axes.figure.dpi / 72.0
@@ -44,13 +45,16 @@ def add_labels(axes: Axes, points: Sequence[tuple[float, float, str]], lines: Se
             va="center",
             fontsize=SIZE,
             color=INK,
-            parse_math=False,  # a name is a name
+            parse_math=False,  # a name is no formula
             arrowprops={"arrowstyle": "-", "color": MUTED, "linewidth": 0.6} if abs(dy) > _HIGH else None,
         )
 
 
 def _place(x: float, y: float, width: float, edges: Box, *avoid: Sequence[Box]) -> tuple[float, float, Box]:
-    """The nearest place inside the axes that is free of the first boxes, or else of the next; or else the first one."""
+    """Find the nearest place inside the axes that is free of the first boxes in `avoid`, or else of the next.
+
+    If there is no such place, take the first that was tried.
+    """
     tried: list[tuple[float, float, Box]] = []
     for taken, dy, side in itertools.product(avoid, _STEPS, (1, -1)):
         left = x + _ASIDE if side > 0 else x - _ASIDE - width

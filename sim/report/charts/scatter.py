@@ -1,4 +1,4 @@
-"""Schemes as points: the test error against something that grows by factors, with floors as lines across."""
+"""Charts of schemes as points: the test error against a quantity on a logarithmic axis, with floors as lines across."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _HEIGHT = 4.0  # inches: names need room above each other
 
 Ends = tuple[float, float]
 Row = dict[str, Any]
-Names = tuple[str, str]  # of the lower axis and of the other, with their units
+Names = tuple[str, str]  # of the x and the y axis, with their units
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Point:
     name: str
     x: float
     y: float
-    across: Ends  # least and most of the seeds
+    across: Ends  # least and greatest over the seeds
     along: Ends
     hollow: bool = False
 
@@ -41,7 +41,7 @@ def limits(values: Sequence[float]) -> Ends:
 def draw(
     points: Sequence[Point], floors: Sequence[Row], names: Names, written: Callable[[Any], str], *, scale: float = 1.0
 ) -> Figure:
-    """`written`: how a value on the lower axis is, which is logarithmic."""
+    """Draw the chart; `written` formats a value on the lower axis, which is logarithmic."""
     figure, axes = chart.new_figure(*names, width=chart.WIDE * scale, height=_HEIGHT * scale)
     axes.set_xscale("log")
     ends = [end for point in points for end in point.across]
@@ -54,7 +54,7 @@ def draw(
 
 
 def draw_apart(points: Sequence[Point], reasons: Sequence[str], floors: Sequence[Row], names: Names) -> Figure:
-    """`x` of a point is the number of its reason."""
+    """Draw points that have no value on the lower axis; `x` of a point is the place of its reason in `reasons`."""
     figure, axes = chart.new_figure(*names, height=_HEIGHT)
     axes.set_xlim(-0.7, len(reasons) - 0.3)
     axes.set_xticks(range(len(reasons)), list(reasons))
@@ -87,7 +87,7 @@ def _draw_all(figure: Figure, axes: Axes, points: Sequence[Point], floors: Seque
 
 
 def _lines(axes: Axes, points: Sequence[Point], floors: Iterable[float]) -> list[Box]:
-    """What names should not cover: floors and ranges."""
+    """List the lines that names should not cover: floors and ranges."""
     left, right = axes.get_xlim()
     found = [(left, error, right, error) for error in floors]
     for point in points:
@@ -97,8 +97,10 @@ def _lines(axes: Axes, points: Sequence[Point], floors: Iterable[float]) -> list
 
 
 def _draw_mark(axes: Axes, point: Point) -> None:
-    """With lines from the least to the most of the seeds, where they differ. A hollow one is wider, and above: it can
-    be seen around another."""
+    """Draw a point, with lines from the least to the greatest of the seeds where they differ.
+
+    A hollow point is wider and drawn above the others, so that it can be seen around another.
+    """
     if point.along[0] < point.along[1]:
         axes.plot([point.x, point.x], point.along, color=chart.colour(0), linewidth=1.1)
     if point.across[0] < point.across[1]:

@@ -1,4 +1,4 @@
-"""What charts over the iterations have in common: steps that keep a long run small, units, colours, legends below."""
+"""Common parts of charts over the iterations: steps that keep a long run small, units, colours, legends below."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Steps:
 
     @property
     def edges(self) -> list[float]:
-        """Iteration t reaches from t − ½ to t + ½."""
+        """List the edges of the steps; iteration t reaches from t − ½ to t + ½."""
         return [start - 0.5 for start in (*self.starts, self.n)]
 
     @property
@@ -44,7 +44,7 @@ class Steps:
         return "" if self.width == 1 else f"Each step is the mean of {self.width} iterations."
 
     def mean(self, values: Values) -> list[float | None]:
-        """Over those of a step that are known; None where none is."""
+        """Average the known `values` of each step; None for a step without any."""
         parts = ([v for v in values[at : at + self.width] if v is not None] for at in self.starts)
         return [sum(part) / len(part) if part else None for part in parts]
 
@@ -58,7 +58,7 @@ def steps_of(n: int, most: int = MOST_STEPS) -> Steps:
 
 
 def numbers(steps: Steps, columns: Sequence[Sequence[Any]]) -> tuple[list[list[Any]], str]:
-    """(the rows of a table: step and columns, how many of them were left out in words)."""
+    """Make the rows of a table, each a step and its cells of `columns`, and say in words which were left out."""
     rows = [[steps.label(start), *cells] for start, *cells in zip(steps.starts, *columns, strict=True)]
     every = math.ceil(len(rows) / MOST_ROWS) if rows else 1
     if every == 1:
@@ -68,17 +68,17 @@ def numbers(steps: Steps, columns: Sequence[Sequence[Any]]) -> tuple[list[list[A
 
 
 def said(*parts: str) -> str:
-    """Sentences, one after the other; empty ones are none."""
+    """Join sentences, without the empty ones."""
     return " ".join(part for part in parts if part)
 
 
 def unit_of(largest: float) -> tuple[float, str]:
-    """(how many bytes one unit is, its name), so that the largest number is short."""
+    """Choose (bytes of a unit, its name) so that the number `largest` is short."""
     return next(((scale, name) for scale, name in UNITS if largest >= scale), UNITS[-1])
 
 
 def leading(amounts: Mapping[str, Sequence[float]]) -> dict[str, list[float]]:
-    """As many as there are colours: of more, the largest in their order, and the rest added up as `other`."""
+    """Keep as many names as there are colours: of more, the largest in their order, and the rest summed as `other`."""
     most = len(chart.SERIES)
     if len(amounts) <= most:
         return {name: list(values) for name, values in amounts.items()}
@@ -89,7 +89,7 @@ def leading(amounts: Mapping[str, Sequence[float]]) -> dict[str, list[float]]:
 
 
 def colours(senders: Mapping[str, str]) -> dict[str, str]:
-    """For each name the hue of its sender, in shades where it has several; `other` has the muted one."""
+    """Choose for each name the hue of its sender, in shades if a sender has several; `other` is muted."""
     found: dict[str, str] = {}
     for name, sender in senders.items():
         before = sum(senders[other] == sender for other in found if other != OTHER)
@@ -100,12 +100,12 @@ def colours(senders: Mapping[str, str]) -> dict[str, str]:
 def draw_stack(
     axes: Axes, steps: Steps, stack: Mapping[str, Sequence[float]], scale: float, painted: Mapping[str, str]
 ) -> list[float]:
-    """Layers of `leading` amounts by iteration, the first at the bottom. The heights of the whole stack, in bytes."""
+    """Draw `leading` amounts by iteration as layers, the first at the bottom; return the stack's heights in bytes."""
     tops, top = [], np.zeros(len(steps.starts))
     for name, values in stack.items():
         top = top + np.array(steps.mean(values), float)
         tops.append((name, top))
-    for name, height in reversed(tops):  # each hides the lower part of the one above it: half the points of areas
+    for name, height in reversed(tops):  # each covers the lower part of the one above it: half the points of areas
         axes.stairs(
             height / scale, steps.edges, fill=True, color=painted.get(name, chart.MUTED), linewidth=0,
             label=chart.name(name),
@@ -115,14 +115,14 @@ def draw_stack(
 
 
 def whole_numbers(axes: Axes) -> None:
-    """Along the iterations."""
+    """Put only whole numbers on the axis of the iterations."""
     from matplotlib.ticker import MaxNLocator  # slow to import
 
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
 
 
 def legend_below(made: Figure, axes: Axes, columns: int = 2) -> None:
-    """Outside of the axes, where it hides nothing and can be read on a narrow screen."""
+    """Put the legend outside the axes, where it hides nothing and can be read on a narrow screen."""
     handles, labels = axes.get_legend_handles_labels()
     if len(labels) > 1:
         made.legend(

@@ -1,6 +1,6 @@
-"""ε after t iterations, for a few t: to a party without the envelopes, and to the recommender, who knows them.
+"""ε after t iterations, for a few t: to a party without the envelopes, and to the recommender, which knows them.
 
-Computed with what the audit and the summary use, so that the last point is their figure.
+It is computed with the functions of the audit and the summary, so that the last point is their figure.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ UPLOADS = "uploads"
 @dataclass(frozen=True, slots=True)
 class Point:
     iterations: int  # that have ended
-    releases: int  # that the rating in the most sums was in
+    releases: int  # sums that hold the rating that is in the most sums
     basic: float
     advanced: float
     tight: float
@@ -55,7 +55,7 @@ class Curve:
 
 
 def curve_of(material: Material) -> Curve | str:
-    """Or why there is none: then nothing is released again and again, or nothing bounds it."""
+    """Compute the curve, or say why there is no curve: nothing is released repeatedly, or nothing bounds it."""
     composed = (material.audit.get("accounting") or {}).get("composed") or {}
     accounted = material.summary["privacy"]["accounted"]
     if isinstance(composed.get("tight"), float) and "basic" in composed:
@@ -70,27 +70,27 @@ def curve_of(material: Material) -> Curve | str:
 
 
 def chosen(iterations: int, most: int = POINTS) -> list[int]:
-    """1 … T, evenly by their logarithms; all of them if they are few."""
+    """Choose at most `most` of 1 … T = `iterations`, evenly by their logarithms; all of them if they are few."""
     if iterations <= most:
         return list(range(1, iterations + 1))
     return sorted({round(float(t)) for t in np.geomspace(1, iterations, most)})
 
 
 def _of_uploads(material: Material, releases: int) -> Curve:
-    """The recommender itself does not know the noise of an upload."""
+    """Compute the curve to the recommender, which does not know the noise of an upload."""
     params = material.params
     return Curve([_without(params.epsilon, params.dim, t, t) for t in chosen(releases)], UPLOADS)
 
 
 def _without(claim: float, dim: int, iterations: int, releases: int, **known: float | None) -> Point:
-    """To a party without the envelopes."""
+    """Compute a point to a party without the envelopes; `known` are the figures to the recommender."""
     basic, advanced = basic_composition(claim, releases), advanced_composition(claim, releases, DELTA)
     tight = tight_laplace(claim, dim, releases, DELTA) if releases else 0.0
     return Point(iterations, releases, basic, advanced, tight, **known)
 
 
 def _from_view(case: Case) -> Curve:
-    """The sums that were released, with the contributors that they had."""
+    """Compute the curve from the sums that were released, with the contributors that they had."""
     reading, params = Reading(case), case.card.params
     role, wanted = reading.role, set(chosen(params.iterations))
     assert isinstance(role, MaskedRecommender)
@@ -117,7 +117,7 @@ def _ledger_point(ledger: Ledger, ended: int) -> Point:
 
 
 def _expected(case: Case) -> Curve | str:
-    """No view was kept: the envelopes follow from the seed, and every item counts as released in all iterations."""
+    """Compute the curve without a view: envelopes follow from the seed, every item counts as released each time."""
     params = case.card.params
     try:
         plan = make_plan(case.config, case.nonce, case.card.simulation)

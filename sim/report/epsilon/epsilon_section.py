@@ -1,4 +1,4 @@
-"""The claimed ε beside what all releases together leave of it: as a curve over the iterations, or as figures."""
+"""The claimed ε beside the ε of all releases together: as a curve over the iterations, or as figures."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def section(material: Material) -> Section:
     if isinstance(made, Curve):
         drawn, notes = _draw(made, claimed, privacy["accounted"]["delta"]), _notes(made, material)
     html = render(
-        "accounting.html",
+        "epsilon.html",
         claim=_claim(material, claimed),
         drawn=drawn,
         notes=notes,
@@ -77,7 +77,7 @@ def section(material: Material) -> Section:
 
 
 def _claim(material: Material, claimed: Any) -> str:
-    """In the scheme's own measure: θ is no ε."""
+    """State the claim in the scheme's own measure: θ is no ε."""
     if claimed is None:
         return "Nothing is claimed."
     if claimed == "inf":
@@ -107,7 +107,7 @@ def _draw(made: Curve, claimed: float, delta: float) -> Markup:
     }  # fmt: skip
     for label, (values, colour, style) in lines.items():
         if any(value is not None for value in values):
-            heights = [value if value else math.nan for value in values]  # 0 has no place on this axis
+            heights = [value if value else math.nan for value in values]  # a logarithmic axis has no 0
             axes.plot(
                 at, heights, color=colour, linestyle=style, linewidth=1.8, marker="o", markersize=3.2,
                 label=label,
@@ -198,7 +198,7 @@ def _not_drawn(material: Material, claimed: Any, why: str) -> str:
 
 
 def _figures(material: Material) -> Markup | None:
-    """What the audit makes of it, else what the summary says; with the unit that each ε is of."""
+    """Tabulate the figures of the audit, or else of the summary, with the unit of each ε."""
     found, privacy = material.audit.get("accounting") or {}, material.summary["privacy"]
     composed = dict(found.get("composed") or {})
     source = "audit" if composed else "summary"

@@ -1,4 +1,4 @@
-"""The part of the explorer in which a reader chooses a user: the knowledge of each coalition about that one."""
+"""The part of the explorer in which the reader chooses a user: what each coalition knows of that user."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sim.folder.naming import Names, read_names
 from sim.foreign.plain_text import one_line
 from sim.tables.audit_tables import name_of
 
-MOST_USERS = 2000  # that can be chosen; of any other the command tells
+MOST_USERS = 2000  # that can be chosen; the command answers for any other
 _WEIGHT = {NOTHING: 0, MEMBER: 0, SUMS: 1, NOISY: 2, EXACT: 3}
 _STYLES = {EXACT: "bad", NOISY: "weak", SUMS: "good", NOTHING: "good"}
 
@@ -24,15 +24,15 @@ Told = tuple[str, str]  # style, words
 
 @dataclass(frozen=True, slots=True)
 class About:
-    first: str  # the user who is shown before anybody chooses: the one of whom most is known
-    rows: list[tuple[str, Told]]  # who, what it knows of that user
-    command: str  # to which a user is added
-    data: Markup  # the same of everybody, for the script
-    left_out: int  # users who cannot be chosen
+    first: str  # the user that is shown before the reader chooses: the best known user
+    rows: list[tuple[str, Told]]  # coalition, what it knows of that user
+    command: str  # to which the name of a user is appended
+    data: Markup  # the same of all users, for the script
+    left_out: int  # users that cannot be chosen
 
 
 def known_of_each(folder: Path, document: dict[str, Any], n_users: int) -> About | None:
-    """None where the algebra was not asked about single users."""
+    """Collect what each coalition knows of each user; None if the algebra was not asked about single users."""
     coalitions = document["coalitions"]
     if not coalitions or "victims" not in coalitions[0]:
         return None
@@ -46,7 +46,7 @@ def known_of_each(folder: Path, document: dict[str, Any], n_users: int) -> About
 
 
 def _known(rows: list[dict[str, Any]]) -> tuple[int, int, int]:
-    """Weigh what is known: the gravest of all coalitions, how many have that, and of how many items."""
+    """Rank what coalitions know of a user: the gravest level, how many reach it, and the number of items."""
     weights = [_WEIGHT[row["knows"]] for row in rows]
     return max(weights), weights.count(max(weights)), sum(len(row["items"]) for row in rows)
 
@@ -57,11 +57,11 @@ def _told(row: dict[str, Any]) -> Told:
 
 
 def _data(found: dict[str, list[dict[str, Any]]], whole: list[str], names: Names) -> Markup:
-    """Write it as JSON in which the same words stand once; no text of it can end its element."""
+    """Encode `found` as JSON in which equal texts stand once, and no text can end the HTML element around it."""
     places: dict[Told, int] = {}
     users = []
     for user, rows in found.items():
         known = [places.setdefault(_told(row), len(places)) for row in rows]
         users.append([user, names.user(user), known])
     text = one_line({"who": whole, "told": list(places), "users": users})
-    return Markup(text.replace("<", "\\u003c"))  # JSON is no HTML: nothing else ends or begins anything here
+    return Markup(text.replace("<", "\\u003c"))  # inside a script element only "<" has a meaning in HTML

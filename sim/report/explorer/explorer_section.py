@@ -1,4 +1,4 @@
-"""The coalition explorer: tick parties, and read what that set can work out and what attacks by it got."""
+"""The coalition explorer: tick parties, and read what that set can work out and what its attacks achieved."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def show(material: Material, explored: Explored) -> Section:
 
 
 def _missing(document: Document) -> str:
-    """Why there is nothing to explore; empty: there is."""
+    """Say why there is nothing to explore; empty if there is something."""
     if document.get("coalitions"):
         return ""
     for reasons in ("unanswered", "nothing_to_ask"):
@@ -85,7 +85,7 @@ def _row(one: Answered, explored: Explored, document: Document) -> dict[str, Any
 
 
 def tone(row: Document) -> str:
-    """How near it comes to one user; whether that was claimed is said beside it."""
+    """Colour `row` by how close its knowledge is to a single user; the text beside it says if that was claimed."""
     if row["determines"] in ("noisy-individual", "exact-individual"):
         return "weak" if row["determines"] == "noisy-individual" else "bad"
     bare = row["sums"] > 0 and not row["noise_left"]
@@ -102,7 +102,7 @@ def facts(row: Document) -> str:
 
 
 def kept(row: Document) -> tuple[str, str]:
-    """(tone, words) on the claim about a party alone; of several, none is made but that they do not collude."""
+    """Give (tone, words) on the claim about a party; about a coalition, only its not colluding is claimed."""
     if row["permitted"] is None:
         return "", ""
     if LEVELS.index(row["determines"]) <= LEVELS.index(row["permitted"]):
@@ -111,7 +111,7 @@ def kept(row: Document) -> tuple[str, str]:
 
 
 def together(members: Coalition, sets: dict[Coalition, Answered]) -> str:
-    """Do they learn more than each of them alone?"""
+    """Say whether `members` learn more together than each of them alone."""
     if len(members) == 1:
         return "One party alone."
     if sets[members].least:
@@ -135,7 +135,7 @@ def together(members: Coalition, sets: dict[Coalition, Answered]) -> str:
 
 
 def _gain(row: Document, peers: list[Document]) -> str:
-    """In what a set goes beyond every one of its members who come to the same level alone."""
+    """Name what a set gains over all of `peers`, its members that reach the same level alone."""
     if row["individuals"] > max(peer["individuals"] for peer in peers):
         return "more users"
     groups = [peer["smallest_group"] for peer in peers if peer["smallest_group"]]

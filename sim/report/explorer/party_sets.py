@@ -1,7 +1,7 @@
-"""Which sets of parties the page can answer for, and what each of them can work out.
+"""The sets of parties that the page can answer for, and what each of them can work out.
 
-The page is static, so every answer is there before anybody asks. Parties are the servers and a few users; users are
-added one by one, each with all sets that it makes possible, as long as the time allows.
+The page is static, so every answer is computed in advance. The parties are the servers and a few users; users are added
+one by one, each with all sets that it makes possible, as long as the time allows.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from sim.views.evidence import Case
 
 MOST_USERS = 4
 SECONDS = 2.0  # of computing, for what the audit has not answered yet
-MOST_TURNS = 2000  # users times iterations: of a larger run nothing is added to what the audit answered
+MOST_TURNS = 2000  # users times iterations: for a larger run nothing is added to the answers of the audit
 
 Document = dict[str, Any]
 
@@ -46,10 +46,10 @@ class Choice:
 
 @dataclass(slots=True)
 class Answered:
-    """`row` has what the audit says of a set under `coalitions` and under `parties`."""
+    """The answer for one set; `row` has what the audit says of it under `coalitions` and under `parties`."""
 
     row: Document
-    least: Coalition = ()  # it was not computed: `row` is that of this part of it, which it knows at least
+    least: Coalition = ()  # of a set that was not computed: the part of it that `row` is about, a lower bound
     attacks: list[Finding] | None = None  # by this very set; None: `unattacked` says why
     unattacked: str = ""
 
@@ -68,7 +68,10 @@ class Explored:
 
 
 def explore(case: Case, document: Document, *, seconds: float = SECONDS) -> Explored:
-    """`document`: the audit of this run, whose answers stand; `BadInput` where a view is missing."""
+    """Answer for every set, in about `seconds`; the answers of `document`, the audit of this run, are kept.
+
+    Raise `BadInput` if a view is missing.
+    """
     servers = case.card.scheme.servers
     known = {tuple(one["members"]): {**one, **party} for one, party in _pairs(document)}
     if case.card.params.n_users * case.card.params.iterations > MOST_TURNS:
@@ -91,7 +94,7 @@ def explore(case: Case, document: Document, *, seconds: float = SECONDS) -> Expl
 
 
 def _fill(case: Case, explored: Explored, known: dict[Coalition, Document]) -> None:
-    """Answer every other set that can be ticked by the most that a part of it knows: knowledge only grows."""
+    """Answer every other set that can be ticked by what its most knowing part knows, as knowledge only grows."""
     parties, answered = [choice.party for choice in explored.choices], list(explored.sets.values())
     anyone = _any_user(case, known)
     for number in range(1, len(parties) + 1):
@@ -106,7 +109,7 @@ def _fill(case: Case, explored: Explored, known: dict[Coalition, Document]) -> N
 
 
 def _any_user(case: Case, known: dict[Coalition, Document]) -> Document | None:
-    """Find what every user alone knows: the least of the audit's rows that stand for all of them."""
+    """Find what every user alone knows at least: the lowest of the audit's rows that stand for all users."""
     alone = [one for members, one in known.items() if len(members) == 1 and user_index(members[0]) >= 0]
     if sum(one["stands_for"] for one in alone) < case.card.params.n_users:
         return None
@@ -114,7 +117,7 @@ def _any_user(case: Case, known: dict[Coalition, Document]) -> Document | None:
 
 
 def weight(row: Document) -> tuple[int, int, int]:
-    """Make the knowledge of a set comparable."""
+    """Rank `row` by the knowledge of its set."""
     return LEVELS.index(row["determines"]), row["individuals"], row["sums"]
 
 
@@ -123,7 +126,7 @@ def _pairs(document: Document) -> Iterator[tuple[Document, Document]]:
 
 
 def _users_asked_about(known: dict[Coalition, Document]) -> list[str]:
-    """List the users of the audit's coalitions; those whom somebody asked about besides come last."""
+    """List the users of the audit's coalitions; those added with --coalition come last."""
     together = [name for members in known if len(members) > 1 for name in members if user_index(name) >= 0]
     return list(dict.fromkeys(together))
 
@@ -172,7 +175,7 @@ def _answered(case: Case, library: Library, members: Coalition) -> Answered:
 
 
 def choose_users(case: Case, library: Library) -> tuple[list[str], dict[str, str]]:
-    """The users of the audit's default coalitions and one more; and why, for the one more."""
+    """Choose the users of the audit's default coalitions and a further user; the second value says why that user."""
     users = list(worst_users(case, library, COLLUDERS))
     alone = Counter(
         library.contributors_of(release)[0] for release in np.flatnonzero(library.contributors == 1).tolist()
@@ -188,7 +191,7 @@ def choose_users(case: Case, library: Library) -> tuple[list[str], dict[str, str
 
 
 def _sent(library: Library) -> Counter[str]:
-    """How many numbers of each party the algebra follows."""
+    """Count the numbers of each party that the algebra follows."""
     owners = library.forms.owner[library.forms.kind == VALUE]
     return Counter({name: int((owners == at).sum()) for at, name in enumerate(library.forms.owners)})
 
@@ -204,7 +207,7 @@ def _why(chosen: list[str], why: dict[str, str]) -> str:
 
 
 def _choices(case: Case, document: Document, parties: list[str], library: Library | None) -> list[Choice]:
-    """In the order in which a coalition is named."""
+    """List the choices in the order in which a coalition names its members."""
     return [Choice(name, _hint(case, document, name, library)) for name in ordered(case, parties)]
 
 

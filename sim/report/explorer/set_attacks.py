@@ -1,4 +1,4 @@
-"""The attacks of the explorer's sets, on the real bytes of their views, as far as the time allows."""
+"""The attacks of the explorer's sets on the real bytes of their views, within a limit of time."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ SERVERS_DO = "The known attacks of all servers together use no user's view: thei
 def add_attacks(
     case: Case, document: dict[str, Any], sets: dict[Coalition, Answered], *, seconds: float = SECONDS
 ) -> None:
-    """The audit's own sets have its findings; then small ones. What a part of a set does alone is left to that part."""
+    """Add attacks to `sets`: the audit's own sets have its findings; others are attacked, small ones first.
+
+    Attacks that a member can make alone are left to that member. New attacks start within `seconds` of computing.
+    """
     why = document["unanswered"].get("attacks") or document["nothing_to_ask"].get("attacks")
     if why or "attacks" not in document["questions"]:
         for one in sets.values():
@@ -48,7 +51,7 @@ def add_attacks(
 
 
 def _found(document: dict[str, Any], members: Coalition) -> list[Finding]:
-    """What the attacks of the audit found by this very set."""
+    """List the findings of the audit's attacks by exactly this set."""
     names = [one.name for one in fields(Finding)]
     return [
         Finding(**{name: row[name] for name in names} | {"coalition": members})

@@ -1,4 +1,4 @@
-"""What stands behind the findings, as tables that can be unfolded: canary, accounting, statistics, inventory."""
+"""The evidence behind the findings, as tables that can be unfolded: canary, accounting, statistics, inventory."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Behind:
 
 
 def behind(audit: Document) -> list[Behind]:
-    """What was not asked is said by the verdict, and has no table here."""
+    """Make the tables; a question that was not asked has no table here, as the verdict names it."""
     parts = [
         _canary(audit["empirical"]),
         _accounting(audit["accounting"]),

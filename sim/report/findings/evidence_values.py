@@ -9,12 +9,12 @@ from markupsafe import Markup, escape
 from sim.report.section import render
 
 NOTHING = "none stated"
-_INTERVAL = 2  # numbers that are the ends of one
+_INTERVAL = 2  # a list of this length, if of numbers, is an interval
 
 
 def value_html(value: Any) -> Markup:
     if value is None:
-        return Markup(f'<span class="small">{NOTHING}</span>')  # ours
+        return Markup(f'<span class="small">{NOTHING}</span>')  # a constant, so not escaped
     if isinstance(value, dict) and value:
         plain = {key: entry for key, entry in value.items() if not isinstance(entry, dict)}
         nested = {key: entry for key, entry in value.items() if isinstance(entry, dict)}
@@ -23,7 +23,7 @@ def value_html(value: Any) -> Markup:
 
 
 def text(value: Any) -> str:
-    """Four digits are enough: the audit's JSON has all of them."""
+    """Format `value` with four digits, which are enough: the audit's JSON has all of them."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):
@@ -47,7 +47,7 @@ def _pairs(entries: dict[str, Any]) -> Markup:
 
 
 def _tables(nested: dict[str, dict[str, Any]]) -> list[Markup]:
-    """Those with the same keys are rows of one table; others have a list of pairs each."""
+    """Make a table for each set of keys; entries with the same keys are rows of one table."""
     by_keys: dict[tuple[str, ...], dict[str, dict[str, Any]]] = {}
     for key, entry in nested.items():
         by_keys.setdefault(tuple(entry), {})[key] = entry

@@ -83,7 +83,7 @@ def shown(finding: dict[str, Any], known: Iterable[str]) -> Shown:
 
 
 def groups(grave: list[Shown]) -> list[Group]:
-    """The audit has sorted them: what is gravest comes first."""
+    """Group findings by id; the audit has sorted them, so that the gravest of each group comes first."""
     by_id: dict[str, list[Shown]] = {}
     for one in grave:
         by_id.setdefault(one.id, []).append(one)
@@ -91,7 +91,7 @@ def groups(grave: list[Shown]) -> list[Group]:
 
 
 def _asked(audit: dict[str, Any]) -> str:
-    """Which questions were put, and how long each took."""
+    """List the questions that were asked, and how long each took."""
     idle = {**audit["unanswered"], **audit["nothing_to_ask"]}
     times = [f"{name} ({seconds:.1f} s)" for name, seconds in audit["questions"].items() if name not in idle]
     return ", ".join(times) or "nothing"

@@ -1,4 +1,4 @@
-"""Iteration by iteration: how long it took, how large the error was, who was there."""
+"""The run iteration by iteration: the time it took, the size of the error, and the users present."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MEANING = {
 def section(material: Material) -> Section:
     lines = [line for line in material.lines if line["iteration"] > SETUP]
     html = render(
-        "course.html",
+        "iterations.html",
         why=_why_none(material) if not lines else "",
         startup=material.summary["seconds"]["startup"],
         meaning=MEANING.get(material.summary["transport"], ""),
@@ -54,12 +54,12 @@ def _why_none(material: Material) -> str:
 
 
 def _parts(material: Material, lines: Sequence[Document]) -> list[Markup]:
-    """Charts, or a sentence in the place of one that cannot be drawn."""
+    """Draw the charts, with a sentence in place of a chart that cannot be drawn."""
     return [_error(material, lines), _test_error(material), _seconds(lines), _turnout(lines)]
 
 
 def column(lines: Sequence[Document], name: str) -> list[float | None]:
-    """By iteration number; None where nothing is known."""
+    """List the figure `name` by iteration number; None where it is not known."""
     found: list[float | None] = [None] * (1 + max(line["iteration"] for line in lines))
     for line in lines:
         found[line["iteration"]] = line[name]
@@ -75,7 +75,7 @@ def _missing(title: str, words: str) -> Markup:
 
 
 def _drawn(steps: Steps, values: Values) -> tuple[list[float], list[float]]:
-    """(x, y) of a line: each step at its middle; a step that is not known is a gap."""
+    """Compute (x, y) of a line: each step at its middle, with a gap where a step is not known."""
     middles = [(left + right) / 2 for left, right in zip(steps.edges, steps.edges[1:], strict=False)]
     return middles, [float("nan") if value is None else value for value in steps.mean(values)]
 
@@ -139,7 +139,7 @@ def _error(material: Material, lines: Sequence[Document]) -> Markup:
 
 
 def _test_error(material: Material) -> Markup:
-    """Draw the final model beside the same without protection and guesses in which nothing leaves the device."""
+    """Draw the final model beside that without protection and beside guesses in which nothing leaves the device."""
     title, found = "Error on held-out ratings", material.summary["accuracy"]
     mine = found["test_rmse"]
     if mine is None:

@@ -1,4 +1,4 @@
-"""Who learns what: one sentence about each adversary, and the table of all that were asked about, folded."""
+"""The section "Who learns what": one sentence about each adversary, and a folded table of all that were asked about."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Adversary:
-    """One line about a party or a coalition: who, what it learns, and how that stands to the claim."""
+    """One line about a party or a coalition: its name, what it learns, and how that compares with the claim."""
 
     who: str
     verb: str
@@ -62,7 +62,7 @@ def section(material: Material) -> Section:
 
 
 def adversaries(material: Material) -> list[Adversary]:
-    """Take those of the terminal's first screen, in its words; without the algebra, every party that was there."""
+    """List the adversaries of the terminal's first screen, in its words; without the algebra, every kind of party."""
     rows = material.audit["parties"]
     if not rows:
         unsolved = [" + ".join(row["members"]) for row in _unsolved(material)]
@@ -76,7 +76,7 @@ def adversaries(material: Material) -> list[Adversary]:
 
 
 def _who(name: str) -> str:
-    """Begin with a capital letter; users have their names."""
+    """Begin `name` with a capital letter, unless it is the name of a user."""
     if user_index(name.partition(" + ")[0]) >= 0:
         return name
     return {"both servers": "Both servers together", "a user alone": "A user alone"}.get(name, f"The {name}").replace(
@@ -85,7 +85,7 @@ def _who(name: str) -> str:
 
 
 def style_of(row: Mapping[str, Any]) -> str:
-    """Colour by how near it comes to one user."""
+    """Colour `row` by how close its knowledge is to a single user."""
     level = row["determines"]
     told = row["items"] or (row.get("support") and len(row["members"]) == 1)
     return "weak" if told and EXPOSED[level] == "good" else EXPOSED[level]
@@ -103,7 +103,7 @@ def _stands(row: Mapping[str, Any]) -> str:
 
 
 def table_rows(material: Material) -> list[Row]:
-    """One for each row of the audit, and one for whoever sees the releases alone, if anything is known of that."""
+    """Make one row for each row of the audit, and one for an observer of the releases alone, if it has a figure."""
     audit = material.audit
     rows = [_row(material, row) for row in audit["parties"] or _unsolved(material)]
     cells = [accounted(audit, material.case, OUTSIDER), measured(audit, OUTSIDER, None)]
@@ -143,7 +143,7 @@ def _standing(row: dict[str, Any]) -> str:
 
 
 def _unsolved(material: Material) -> list[dict[str, Any]]:
-    """Without the algebra: every server, and one user for all, with what they saw where that is known."""
+    """Make rows without the algebra: every server, and one user for all, with what they saw if that is known."""
     case, inventory = material.case, material.audit["inventory"]
     users = case.card.params.n_users
     rows = []
@@ -163,7 +163,7 @@ def _unsolved(material: Material) -> list[dict[str, Any]]:
 
 
 def how_to_read(material: Material) -> list[tuple[str, str]]:
-    """Explain each of the columns with an ε in a sentence."""
+    """Explain each column of ε in a sentence."""
     empirical, accounting = material.audit["empirical"], material.audit["accounting"] or {}
     words = [("Claimed", f"is what the scheme says of itself, not a measurement: “{material.scheme.claims}”")]
     if claimed_unit(material.case):

@@ -1,4 +1,4 @@
-"""What one user would be shown, beside what it rated itself."""
+"""The section with the recommendations of one user, beside its own ratings."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TITLE = "Recommendations"
 
 
 def section(material: Material) -> Section:
-    """Show the user with the median number of ratings: neither the best known nor the least."""
+    """Show the user with the median number of ratings, neither the best known nor the least known."""
     try:
         user, among = median_user(material.folder)
         document = recommend(material.folder, user, ROWS)

@@ -26,7 +26,7 @@ def section(material: Material) -> Section:
         ("run id", material.case.card.run_id.hex()),
     ]
     html = render(
-        "again.html",
+        "repeat.html",
         folder=str(material.folder),
         commands=commands(material),
         simulation=material.case.card.simulation,
@@ -44,7 +44,7 @@ def section(material: Material) -> Section:
 
 
 def commands(material: Material) -> list[tuple[str, str]]:
-    """(what for, the command); those that need views are left out where there are none."""
+    """List (purpose, command); commands that need views are left out if there are none."""
     run, scheme = shlex.quote(str(material.folder)), material.scheme
     toml = shlex.quote(str(material.folder / "run.toml"))
     again = "runs/again"
@@ -75,7 +75,7 @@ def commands(material: Material) -> list[tuple[str, str]]:
 
 
 def option_rows(material: Material) -> list[list[str]]:
-    """Every flag of `run`: as run.toml has it, defaults filled in, and what it came to where that left it open."""
+    """List every flag of `run`: as run.toml has it, with defaults filled in, and the value that this run used."""
     config, params = material.case.config, material.params
     rows = []
     for entry in dataclasses.fields(RunConfig):
@@ -92,7 +92,7 @@ def option_rows(material: Material) -> list[list[str]]:
 
 
 def _resolved(material: Material, name: str, value: Any) -> str:
-    """What a flag that was left open came to, where no parameter has its name."""
+    """Format the value that this run used for the flag `name`; some flags have no parameter of their name."""
     shown = {
         "rating_range": (material.params.rating_min, material.params.rating_max),
         "users": material.params.n_users,
@@ -104,7 +104,7 @@ def _resolved(material: Material, name: str, value: Any) -> str:
 
 
 def derived_rows(material: Material) -> list[list[str]]:
-    """Parameters that stand in no flag: they follow from the data, the scheme and the options."""
+    """List the parameters that no flag sets: they follow from the data, the scheme and the options."""
     flags = {entry.name for entry in dataclasses.fields(RunConfig)} | set(material.scheme.options)
     own = dataclasses.asdict(material.params)
     return [[name, _words(value)] for name, value in own.items() if name not in flags]
@@ -121,7 +121,7 @@ def _words(value: Any) -> str:
 
 
 def _software() -> list[tuple[str, str]]:
-    """That made this page; the run's own is in its run.toml."""
+    """List the software that made this page; that of the run is in its run.toml."""
     found = []
     for name in _PACKAGES:
         try:

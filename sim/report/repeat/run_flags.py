@@ -1,4 +1,4 @@
-"""The flags of `keyhole run` that give a configuration, as few as will do."""
+"""The shortest list of flags of `keyhole run` that gives a configuration."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ from typing import Any
 
 from sim.plan.config import RunConfig, resolve
 
-_ALWAYS = ("scheme", "data", "seed")  # said even where they are the default
+_ALWAYS = ("scheme", "data", "seed")  # given even if they are the default
 
 
 def flags_of(config: RunConfig) -> str:
-    """`config` is resolved, as a run.toml has it; users_per_process decides how a run is laid out, and no result."""
+    """List the flags that give `config`, which is resolved, as in a run.toml.
+
+    `users_per_process` counts as 1 by default: it decides how a run is laid out, and no result.
+    """
     bare = RunConfig(**{name: getattr(config, name) for name in _ALWAYS})
     default, _, _ = resolve(bare)
     default = dataclasses.replace(default, users_per_process=1)
@@ -36,5 +39,5 @@ def _flag(name: str, value: Any) -> list[str]:
 
 
 def _text(value: Any) -> str:
-    """Every digit of a number."""
+    """Format `value` with every digit of a number."""
     return str(value).lower() if isinstance(value, bool) else value if isinstance(value, str) else repr(value)

@@ -26,11 +26,11 @@ _NAMES = ("iteration", "sender", "receiver", "kind", *_COUNTS)
 
 @dataclass(frozen=True, slots=True)
 class Arrow:
-    """One row of bytes; or, of a connection, the rows of both directions."""
+    """One row of bytes or, for a connection, the rows of both directions."""
 
     key: str  # of its panel on the page
     rows: tuple[Row, ...]
-    tells_round: bool = False  # the drawing has more than one
+    tells_round: bool = False  # the drawing has more than one round
 
     @property
     def first(self) -> Row:
@@ -69,7 +69,7 @@ class Arrow:
 
     @property
     def spoken(self) -> str:
-        """For whoever cannot see the drawing."""
+        """Describe the arrow to a reader who cannot see the drawing."""
         way = "and" if self.connects else "to"
         return f"{self.name}, {self.first['sender']} {way} {self.first['receiver']}, {self.amount}"
 
@@ -91,10 +91,10 @@ def edge_of(row: Row) -> Edge:
 
 
 def rows_of(material: Material) -> tuple[list[Row], str]:
-    """(the rows of bytes, a sentence where they are not those of a completed run)."""
+    """List (the rows of bytes, a sentence if they are not those of a completed run)."""
     try:
         found, words = material.bandwidth["rows"], ""
-    except BadInput:  # it did not come to its end: what was written on the way
+    except BadInput:  # the run did not complete: take what was written until then
         sums: dict[Edge, list[int]] = defaultdict(lambda: [0, 0, 0])
         for line in material.lines if (material.folder / LINES).is_file() else []:
             for *edge, messages, payload, wire in line["rows"]:
@@ -106,7 +106,7 @@ def rows_of(material: Material) -> tuple[list[Row], str]:
 
 
 def typical_iteration(material: Material, rows: Iterable[Row]) -> int | None:
-    """The middle one of those in which somebody contributed; None: there is none."""
+    """Choose the middle one of the iterations in which users contributed; None if there is no such iteration."""
     counted_ = {row["iteration"] for row in rows}
     lines = (line for line in material.lines if line["iteration"] in counted_ - {SETUP} and line["contributors"])
     found = sorted(line["iteration"] for line in lines)
@@ -114,13 +114,13 @@ def typical_iteration(material: Material, rows: Iterable[Row]) -> int | None:
 
 
 def is_one_round(material: Material, rows: Iterable[Row]) -> bool:
-    """Nothing is repeated: the whole run fits into one drawing."""
+    """Tell whether nothing is repeated, so that the whole run fits into one drawing."""
     ended, turns = material.summary["completed"], range(material.params.iterations)
     return not material.scheme.factorizes or (ended and all(row["iteration"] not in turns for row in rows))
 
 
 def connections(rows: Sequence[Row], lifelines: Sequence[str]) -> list[tuple[Row, ...]]:
-    """Handshakes and Hellos, by the pair of roles that they connect."""
+    """Group handshakes and Hellos by the pair of roles that they connect."""
     pairs: dict[tuple[str, ...], list[Row]] = defaultdict(list)
     for row in rows:
         if row["kind"] in CONNECTING:
@@ -130,10 +130,10 @@ def connections(rows: Sequence[Row], lifelines: Sequence[str]) -> list[tuple[Row
 
 
 def in_order(edges: Iterable[Edge], seen: Iterable[Sequence[Edge]], scheme: Scheme) -> list[Edge]:
-    """Everybody sends after what it has received and sent before; what that leaves open, as the scheme lists it.
+    """Order `edges`: a party sends after what it has received and sent before; ties follow the list of the scheme.
 
-    `seen`: for each view the edges by their first record. Which of two senders' messages came first to a receiver
-    is a race, and says nothing. Where two views contradict each other (two messages that crossed on their way) the
+    `seen` has for each view its edges by their first record. Which of two senders' messages reached a receiver first
+    is a race, and says nothing. Where two views contradict each other (two messages that crossed on their way), the
     earlier view of the list is followed.
     """
     ranks = {kind.__name__: at for at, kind in enumerate(scheme.messages)}
@@ -154,7 +154,7 @@ def in_order(edges: Iterable[Edge], seen: Iterable[Sequence[Edge]], scheme: Sche
 
 
 def _leads(before: Mapping[Edge, set[Edge]], start: Edge, end: Edge) -> bool:
-    """Is `start` already known to come before `end`?"""
+    """Tell whether `start` is already known to come before `end`."""
     waiting, met = [end], set[Edge]()
     while waiting:
         edge = waiting.pop()
@@ -168,7 +168,7 @@ def _leads(before: Mapping[Edge, set[Edge]], start: Edge, end: Edge) -> bool:
 def make_diagram(
     key: str, title: str, words: str, rows: Sequence[Row], seen: Iterable[Sequence[Edge]], scheme: Scheme
 ) -> Diagram:
-    """Connections first, whenever they were made; then every kind where it first came."""
+    """Make a diagram: connections first, whenever they were made, then every kind where it first came."""
     by_edge = {edge_of(row): row for row in rows if row["kind"] not in CONNECTING}
     ordered = [(by_edge[edge],) for edge in in_order(by_edge, seen, scheme)]
     groups = [*connections(rows, scheme.parties()), *ordered]

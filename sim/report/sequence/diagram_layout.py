@@ -1,4 +1,4 @@
-"""Where everything of a sequence diagram stands. The drawing is narrow, so that its text can be read on a phone."""
+"""The layout of a sequence diagram. The drawing is narrow, so that its text can be read on a phone."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Layout:
 
 
 def lay_out(diagram: Diagram, roles: Sequence[str], names: Sequence[str]) -> Layout:
-    """`names`: of the lifelines, from left to right."""
+    """Place everything in `diagram`; `names` are those of the lifelines, from left to right."""
     margin = _MARGIN.get(len(roles), 54)
     gap = (WIDTH - 2 * margin) / max(1, len(roles) - 1)
     at = {role: margin + gap * place for place, role in enumerate(roles)}

@@ -1,4 +1,4 @@
-"""What the views say of some iterations: in which order kinds came, and one record of each as its receiver has it."""
+"""Scan the views for some iterations: the order of the kinds, and one record of each as its receiver has it."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ MOST_EXAMPLES = 50  # views of users that are opened to find one record
 
 @dataclass(slots=True)
 class Scan:
-    """Of the wanted iterations alone."""
+    """The results of a scan, for the wanted iterations alone."""
 
-    orders: list[list[Edge]] = field(default_factory=list)  # for each view that was read, by the first record
+    orders: list[list[Edge]] = field(default_factory=list)  # edges of each view that was read, by first record
     received: dict[Edge, list[Seen]] = field(default_factory=dict)  # by servers
-    told: dict[Edge, dict[str, None]] = field(default_factory=dict)  # the users to whom servers sent it
+    told: dict[Edge, dict[str, None]] = field(default_factory=dict)  # the users that servers sent it to
     examples: dict[Edge, dict[str, Any]] = field(default_factory=dict)  # a record as `keyhole view --json` has it
 
 
 def scan(case: Case, iterations: Collection[int]) -> Scan:
-    """The servers' views, then those of as many users as are needed to see one record of everything."""
+    """Read the servers' views, then those of as many users as are needed to see one record of everything."""
     found = Scan()
     for server in case.card.scheme.servers:
         if server in case.kept:
@@ -37,7 +37,7 @@ def scan(case: Case, iterations: Collection[int]) -> Scan:
 
 
 def _records(case: Case, party: str) -> Iterator[Record]:
-    """A view that was cut off says what it says until there."""
+    """Yield the records of a view, up to where it was cut off."""
     try:
         yield from Exhibits(case, (party,)).records(party)
     except CutOff:
@@ -45,7 +45,7 @@ def _records(case: Case, party: str) -> Iterator[Record]:
 
 
 def _read(case: Case, party: str, iterations: Collection[int], found: Scan) -> None:
-    """One view, up to the last wanted iteration."""
+    """Read one view, up to the last wanted iteration."""
     order: dict[Edge, None] = {}
     for record in _records(case, party):
         if record.type == SENT:
@@ -63,7 +63,7 @@ def _read(case: Case, party: str, iterations: Collection[int], found: Scan) -> N
                     found.received.setdefault(edge, []).append(seen)
         else:
             continue
-        if edge[0] > max(iterations) + 1:  # who comes and goes says so of the next one ahead of time
+        if edge[0] > max(iterations) + 1:  # users announce coming and going one iteration ahead
             break
         if edge[0] in iterations:
             order.setdefault(edge)

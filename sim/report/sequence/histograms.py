@@ -1,4 +1,4 @@
-"""Histograms of what a server received, each beside that of the truth, in one style and with words for everybody."""
+"""Histograms of what a server received, each beside that of the truth, in one style and described in words."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NEGLIGIBLE = 1e-12
 
 
 class Series(NamedTuple):
-    """Numbers to be counted."""
+    """The numbers of one histogram."""
 
     title: str
     values: Floats
@@ -32,7 +32,7 @@ class Series(NamedTuple):
 
 
 def draw(key: str, series: Sequence[Series]) -> list[Markup]:
-    """One picture each; those with the same axis have the same bins, so that they can be compared."""
+    """Draw one picture for each of `series`; those with the same axis have the same bins, for comparison."""
     made = []
     for number, one in enumerate(series):
         alike = [other.values for other in series if other.axis == one.axis]
@@ -42,7 +42,7 @@ def draw(key: str, series: Sequence[Series]) -> list[Markup]:
 
 
 def _edges(values: Floats, span: tuple[float, float] | None) -> Floats:
-    """`BINS` of the same width; or one around every value where there are few, on a grid."""
+    """Make `BINS` bins of the same width, or one around every value if the values are few and on a grid."""
     if span is not None:
         return _even(*span, BINS)
     distinct = np.unique(np.round(values, 9))

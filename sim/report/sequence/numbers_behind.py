@@ -1,7 +1,7 @@
-"""The truth behind what a server received: each user's role run again from its view, with somebody listening.
+"""The truth behind what a server received: each user's role is run again from its view, and its numbers are recorded.
 
-A role names every number that it hands to its ring or its reals (`Label`): its own data, or a share of noise. No party
-of the run hears this; only the auditor, who has all views, can.
+A role labels every number that it hands to its ring or its reals (`Label`): its own data, or a share of noise. No party
+of the run sees the labels; only the auditor, who has all views, can.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ class Marked(NamedTuple):
 
 
 class Upload(NamedTuple):
-    """What a user sent, and what it was made of."""
+    """A message that a user sent, and the numbers that it was made of."""
 
     to: str
     message: Message
     marks: tuple[Marked, ...]
 
     def behind(self) -> Marked | None:
-        """The user's own data in it; where there is none, its share of noise. None: it named nothing."""
+        """Find the user's own data in the message, or else its share of noise; None if no labelled numbers fit it."""
         own = [mark for mark in self.marks if mark.label.shares is None]
         found = own or list(self.marks)
         return found[0] if found and found[0].values.shape == values_of(self.message).shape else None
@@ -72,13 +72,13 @@ class _Reals(Reals):
 
 
 def fraction_bits(params: Params, iteration: int) -> int:
-    """They may differ from round to round."""
+    """Look up the fraction bits of `iteration`, which may differ from round to round."""
     of = getattr(params, "fraction_bits_of", None)
     return int(params.fraction_bits if of is None else of(iteration))
 
 
 def uploads_of(case: Case, user: str, last: int) -> list[Upload]:
-    """What this user sent up to iteration `last`; as far as its view goes."""
+    """Run the role of `user` again to find what it sent up to iteration `last`, or to the end of its view."""
     exhibits, heard, found = Exhibits(case, (user,)), list[Marked](), list[Upload]()
     brought, card = exhibits.brought(user), case.card
     setting = dataclasses.replace(card.setting, ring=_Ring(card.params, heard), reals=_Reals(heard))
@@ -113,7 +113,7 @@ def ratings_of(case: Case, user: str) -> UserInput:
 
 
 def value_field(cls: type) -> tuple[str, str] | None:
-    """(name, how it travels) of the numbers in this message; None: it has none."""
+    """Find (name, form on the wire) of the numbers in the message `cls`; None if it has no numbers."""
     return next(((name, how) for name, how in field_kinds(cls) if how in VALUE_KINDS), None)
 
 
@@ -125,12 +125,12 @@ def values_of(message: Message) -> npt.NDArray[Any]:
 
 
 def stamp(message: Message) -> tuple[int, Any]:
-    """What a sum and its parts have in common."""
+    """Give what a sum and its parts have in common: (iteration, attempt)."""
     return iteration_of(message), getattr(message, "attempt", None)
 
 
 class Truth:
-    """Roles that were run again, each once for an iteration."""
+    """The uploads of roles that were run again, each role once per last iteration."""
 
     def __init__(self, case: Case) -> None:
         self.case = case
@@ -145,7 +145,7 @@ class Truth:
         return self._uploads[user, last]
 
     def upload(self, seen: Seen, receiver: str) -> Upload | None:
-        """The same message from the role of its sender; None: it sent something else, or its view is not kept."""
+        """Find the message `seen` in the rerun of its sender; None if that sent something else or kept no view."""
         if not self.knows(seen.sender):
             return None
         for upload in self.uploads(seen.sender, seen.iteration):
@@ -155,7 +155,7 @@ class Truth:
         return None
 
     def total(self, parts: list[Seen], holder: str, ids: Ids) -> Floats | None:
-        """Σ of what is behind these messages to `holder`, for each of `ids`; None: of some it is not known."""
+        """Sum what is behind the messages `parts` to `holder`, for each of `ids`; None if some of it is not known."""
         marks = []
         for seen in parts:
             upload = self.upload(seen, holder)

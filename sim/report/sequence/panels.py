@@ -1,4 +1,4 @@
-"""What is shown of an arrow or a party that is chosen: fields as their receiver saw them, and what was declared."""
+"""The panel of an arrow or a party that is chosen: fields as their receiver saw them, and what was declared."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from sim.report.sources import Material
 
 MOST_TEXT = 40
 _UNDECLARED = Markup('<span class="bad">not declared</span>')
-_DIGEST = "32-byte digest"  # of all fields of 32 bytes the only one that is no secret
+_DIGEST = "32-byte digest"  # the only field of 32 bytes that is not secret
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Panel:
     tables: Sequence[Markup] = ()
     command: str = ""
     pictures: Sequence[Markup] = ()
-    about: Sequence[str] = field(default_factory=list)  # the pictures
+    about: Sequence[str] = field(default_factory=list)  # sentences on the pictures
 
 
 def spoken(role: str) -> str:
@@ -120,7 +120,7 @@ def _declared_only(material: Material, arrow: Arrow) -> Markup:
 
 
 def _declared(material: Material, receiver: str, kind: str, name: str) -> str | Markup:
-    """The audit's row on this field; without an audit the scheme's own word."""
+    """Quote the audit's row on this field, or without an audit the scheme's own words."""
     for row in material.audit.get("inventory") or []:
         if (row["party"], row["kind"], row["field"]) == (receiver, kind, name):
             return _row_words(row)
@@ -129,7 +129,7 @@ def _declared(material: Material, receiver: str, kind: str, name: str) -> str | 
 
 
 def shown(value: Any, unit: str) -> str:
-    """As `keyhole view` prints it, but no byte of a key."""
+    """Format `value` as `keyhole view` prints it, but without any byte of a key."""
     if isinstance(value, dict) and "shape" in value:
         first = ", ".join(f"{one:.4g}" if isinstance(one, float) else str(one) for one in value["first"])
         shape = " × ".join(map(str, value["shape"]))
@@ -154,7 +154,7 @@ def _many(shape: Sequence[int]) -> int:
 
 
 def party_panel(material: Material, role: str, back: str) -> Panel:
-    """Of a server, or of all users together."""
+    """Make the panel of a server, or of all users together."""
     key, rows = party_key(role), _inventory(material, role)
     columns = ("kind", "field", "declared as", "times")
     received = [table(columns, rows, caption="Everything it received in the whole run", numeric=1)] if rows else []

@@ -1,4 +1,4 @@
-"""What hides in a message: the numbers that a server received, beside those that they were made of."""
+"""Draw the numbers that a server received in a message, beside those that they were made of."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MOST_STEPS = 3000  # of users' roles that are run again for one sum
 
 _ONLY_HERE = "Only the auditor, who has the users' views, can draw this."
 _RATING = "rating (scale of the data)"
-_BEHIND = {  # what roles call their numbers -> in words, with their unit
+_BEHIND = {  # label that a role gives -> (words, axis with its unit)
     "gradient": ("gradients", "gradient (units of a rating)"),
     "part": ("parts of the sums", "part of the sum (weighted rating)"),
     "rating": ("ratings", _RATING),
@@ -50,7 +50,7 @@ class Pictures(NamedTuple):
 
 
 def pictures_of(material: Material, arrow: Arrow, scan: Scan, truth: Truth) -> Pictures:
-    """None of a message without numbers, or of one that no server's view has."""
+    """Draw the messages of `arrow`; nothing if they have no numbers, or are in no server's view."""
     seen = scan.received.get(arrow.edge, [])
     if arrow.connects or not seen or value_field(type(seen[0].message)) is None:
         return Pictures([], [])
@@ -87,7 +87,7 @@ def _of_users(material: Material, arrow: Arrow, seen: list[Seen], truth: Truth) 
 
 
 def _few(seen: list[Seen]) -> list[Seen]:
-    """The first messages, until there are enough values."""
+    """Take the first messages, until there are enough values."""
     chosen: list[Seen] = []
     for one in seen:
         if chosen and sum(values_of(other.message).size for other in chosen) >= MOST_VALUES:
@@ -107,7 +107,7 @@ def _is_ring(message: Message) -> bool:
 
 
 def _received(material: Material, message: Message) -> Floats:
-    """As shares of half the ring, or in the unit of the message; grades as the ratings that they mean."""
+    """Convert ring elements to shares of half the ring, and grades to ratings; others keep their unit."""
     values, params = values_of(message), material.params
     if _is_ring(message):
         return _share(material.case.card.setting.ring, values)
@@ -117,13 +117,13 @@ def _received(material: Material, message: Message) -> Floats:
 
 
 def _share(ring: Ring, words: npt.NDArray[Any]) -> Floats:
-    """A residue in [−P/2, P/2) as a share of P/2."""
+    """Convert residues in [−P/2, P/2) to shares of P/2."""
     shares: Floats = ring.to_signed(words) / 2.0 ** (ring.bits - 1)
     return shares
 
 
 def _behind(material: Material, receiver: str, seen: Seen, truth: Truth) -> tuple[tuple[str, str], Floats] | None:
-    """((what they are, with their unit), the true numbers) of one message."""
+    """Find ((what the true numbers are, axis with unit), the numbers) behind one message; None if not known."""
     name = type(seen.message).__name__
     if name in _OPEN_RATINGS:
         words, of = _OPEN_RATINGS[name]
@@ -145,7 +145,7 @@ def _levels(material: Material, own: UserInput) -> Floats:
 
 
 _Of = Callable[[Material, UserInput], Floats]
-_OPEN_RATINGS: dict[str, tuple[tuple[str, str], _Of]] = {  # messages whose numbers no ring and no mark describes
+_OPEN_RATINGS: dict[str, tuple[tuple[str, str], _Of]] = {  # messages whose numbers have no label
     "GradedRatings": (("ratings", _RATING), lambda material, own: own.ratings),
     "RatingsHandover": (("ratings", _RATING), lambda material, own: own.ratings),
     "RandomizedLevels": (("levels", "level of the scale (0: not rated)"), _levels),
@@ -196,7 +196,7 @@ def _true_sums(
 
 
 def _parts(message: Message, holder: str, scan: Scan) -> list[Seen]:
-    """What users sent to this server for this sum."""
+    """Find the messages that users sent to `holder` for this sum."""
     found = []
     for edge, seen in scan.received.items():
         if edge[1] == "user" and edge[2] == holder and _is_ring(seen[0].message):
@@ -205,14 +205,14 @@ def _parts(message: Message, holder: str, scan: Scan) -> list[Seen]:
 
 
 def _ids(message: Message) -> Ids:
-    """Which item, or place, each row is about."""
+    """Find the item, or place, that each row of `message` is about."""
     items = getattr(message, "items", None)
     rows = len(values_of(message))
     return items if items is not None and len(items) == rows else np.arange(rows, dtype=np.uint32)
 
 
 def _unmasked(material: Material, edge: Edge, seen: list[Seen]) -> Floats | None:
-    """What the recommender makes of a MaskedTotal: the noisy sums, from its role run again."""
+    """Run the recommender's role again to get the noisy sums that it makes of a MaskedTotal."""
     iteration, _, receiver, kind = edge
     if kind != "MaskedTotal" or receiver != RECOMMENDER or not isinstance(material.scheme, Masked):
         return None
@@ -227,7 +227,7 @@ def _unmasked(material: Material, edge: Edge, seen: list[Seen]) -> Floats | None
 
 def _first_series(material: Material, arrow: Arrow, received: Floats, ring: bool, axis: str) -> Series:
     title = f"What the {arrow.edge[2].replace('_', ' ')} received"
-    hue = chart.HUES.get(arrow.edge[1], 0)  # who sent them
+    hue = chart.HUES.get(arrow.edge[1], 0)  # of the sender
     if not ring:
         return Series(title, received, axis or _RATING, hue)
     bits = material.params.ring_bits
@@ -236,7 +236,7 @@ def _first_series(material: Material, arrow: Arrow, received: Floats, ring: bool
 
 
 def _how_hidden(material: Material, iteration: int, true: Floats) -> str:
-    """How little of the ring the true numbers would fill."""
+    """Say how small a part of the ring the true numbers would fill."""
     params = material.params
     reach = float(np.abs(true).max()) * 2.0 ** (fraction_bits(params, iteration) - params.ring_bits + 1)
     if not reach:
@@ -245,7 +245,7 @@ def _how_hidden(material: Material, iteration: int, true: Floats) -> str:
 
 
 def _how_far(received: Floats, true: Floats) -> str:
-    """Of numbers in the same unit."""
+    """Say how far `received` numbers are from the `true` ones, in the same unit."""
     if received.shape != true.shape:
         return ""
     apart = np.abs(received - true)
@@ -257,7 +257,7 @@ def _how_far(received: Floats, true: Floats) -> str:
 
 
 def _uniformity(material: Material, arrow: Arrow) -> list[str]:
-    """The audit's own test, of the whole run."""
+    """Quote the audit's own test of uniformity, on the whole run."""
     _, _, receiver, kind = arrow.edge
     leaks = [leak for leak in material.scheme.leakage if (leak.receiver, leak.kind) == (receiver, kind)]
     if not any(leak.uniform for leak in leaks):

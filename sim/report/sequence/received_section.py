@@ -22,7 +22,7 @@ def section(material: Material) -> Section:
         arrow.edge[1:3] for diagram in told.diagrams for arrow in diagram.arrows if arrow.key == panel.key
     )
     whose = spoken(receiver)
-    pictures = [drawn.replace(f"{panel.key}-h", f"{ID}-h") for drawn in panel.pictures]  # an id is there once
+    pictures = [drawn.replace(f"{panel.key}-h", f"{ID}-h") for drawn in panel.pictures]  # ids on a page are unique
     html = render(
         "received.html", lead=_lead(len(pictures), spoken(sender), whose), pictures=pictures,
         about=panel.about, link=panel.key,

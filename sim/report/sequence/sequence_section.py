@@ -1,4 +1,4 @@
-"""Who sends what: the set-up and one iteration as sequence diagrams, from the run's own records."""
+"""The section "Who sends what": the set-up and one iteration as sequence diagrams, from the run's own records."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def section(material: Material) -> Section:
 
 
 def tell(material: Material) -> Told | None:
-    """Draw and say it; made once, as the top of the page shows the most telling part of it too."""
+    """Make the diagrams and panels, once: the top of the page shows the most telling panel too."""
     if ID not in material.shared:
         material.shared[ID] = _tell(material)
     found: Told | None = material.shared[ID]
@@ -76,7 +76,7 @@ def make_diagrams(material: Material, rows: Sequence[Row], found: Scan, chosen: 
 
 
 def _elsewhere(material: Material, rows: Sequence[Row], own: Sequence[Row]) -> str:
-    """Kinds that other iterations have and this one has not; and how the run ends."""
+    """List the kinds that this iteration lacks and other iterations, or the end of the run, have."""
     drawn = {(row["sender"], row["receiver"], row["kind"]) for row in own}
     others: dict[tuple[str, str, str], list[int]] = {}
     for row in rows:
@@ -100,7 +100,7 @@ def make_panels(material: Material, diagrams: Sequence[Diagram], found: Scan) ->
 
 
 def _most_telling(diagrams: Sequence[Diagram], panels: Sequence[Panel]) -> str:
-    """The panel that is open at first: with a picture, and of the last drawing if that has one."""
+    """Choose the panel that is open at first: one with a picture, of the last drawing if that has one."""
     last = {arrow.key for arrow in diagrams[-1].arrows}
     with_pictures = [panel.key for panel in panels if panel.pictures]
     return next((key for key in with_pictures if key in last), [*with_pictures, panels[0].key][0])

@@ -21,7 +21,10 @@ BAR_HEIGHT = 0.21  # inches
 
 
 def draw_bars(key: str, title: str, sums: Sequence[Row], painted: Mapping[str, str], word: str) -> Markup | None:
-    """`sums` by sender, receiver, kind and when; colours by edge; `word`: measured or counted. None: nothing."""
+    """Draw `sums` by sender, receiver, kind and when; None if there are none.
+
+    `painted` has a colour for each edge; `word` is "measured" or "counted".
+    """
     if not sums:
         return None
     ordered = sorted(sums, key=lambda row: -row["wire_bytes"])

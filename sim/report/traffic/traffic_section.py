@@ -36,11 +36,11 @@ MOST_DIFFERENCES = 10
 
 @dataclass(frozen=True)
 class Counted:
-    rows: list[Row]  # as of `keyhole bandwidth --json`; `predicted_bytes` is None where nothing is predicted
+    rows: list[Row]  # as in `keyhole bandwidth --json`; `predicted_bytes` is None where nothing is predicted
     n: int  # iterations that took place; 0: the scheme has none
     document: Document | None  # of `keyhole bandwidth --json`
-    why: str = ""  # there is none
-    word: str = "measured"  # "counted" in one process: no wire was there to measure
+    why: str = ""  # why there is no document
+    word: str = "measured"  # "counted" in one process, where there was no wire to measure
 
 
 def section(material: Material) -> Section:
@@ -64,7 +64,7 @@ def section(material: Material) -> Section:
 
 
 def count(material: Material) -> Counted:
-    """Of a run that did not complete: what its iterations told, and nothing that is predicted."""
+    """Collect the bytes; of a run that did not complete, what its iterations reported, without a prediction."""
     n = sum(line["iteration"] > SETUP for line in material.lines)
     word = "counted" if material.summary["transport"] == "inprocess" else "measured"
     try:
@@ -79,7 +79,7 @@ def count(material: Material) -> Counted:
 
 
 def edges_of(rows: Sequence[Row]) -> list[str]:
-    """In the same order for every run of a scheme, so that an edge has one colour."""
+    """List the edges in the same order for every run of a scheme, so that an edge keeps its colour."""
     return sorted({edge_of(row) for row in rows})
 
 
@@ -88,7 +88,7 @@ def _kind_of(row: Row) -> str:
 
 
 def _senders(rows: Sequence[Row], name: Callable[[Row], str]) -> dict[str, str]:
-    """For each name the role that sends most of it; the largest name first, so that it gets the darkest shade."""
+    """Find for each name the role that sends most of it; the largest comes first and so gets the darkest shade."""
     sums: dict[str, dict[str, int]] = {}
     for row in rows:
         own = sums.setdefault(name(row), {})
@@ -98,13 +98,13 @@ def _senders(rows: Sequence[Row], name: Callable[[Row], str]) -> dict[str, str]:
 
 
 def kind_order(scheme: Scheme, kind: str) -> int:
-    """As the protocol lists its messages; what is no message comes last."""
+    """Rank `kind` as the protocol lists its messages; what is no message comes last."""
     names = [message.__name__ for message in scheme.messages]
     return names.index(kind) if kind in names else len(names)
 
 
 def by_iteration(rows: Sequence[Row], name: Callable[[Row], str], n: int, figure: str) -> dict[str, list[float]]:
-    """For each name the sum of this figure in every iteration, without the set-up and the end."""
+    """Sum `figure` for each name in every iteration, without the set-up and the end."""
     found: dict[str, list[float]] = {}
     for row in rows:
         if 0 <= row["iteration"] < n:
@@ -119,7 +119,7 @@ def _stack(
     order: Callable[[str], Any],
     painted: Mapping[str, str],
 ) -> Markup:
-    """`painted`: a colour for each name."""
+    """Draw the bytes of every iteration as a stack of names; `painted` has a colour for each name."""
     found = by_iteration(counted.rows, name, counted.n, "wire_bytes")
     stack = leading({label: found[label] for label in sorted(found, key=order)})
     steps = steps_of(counted.n)
@@ -187,7 +187,7 @@ def _words(material: Material, counted: Counted) -> dict[str, Any]:
 
 
 def _compared(counted: Counted) -> list[str]:
-    """Predicted, measured and the kernel's own count, side by side."""
+    """Compare the predicted bytes, the measured bytes and the kernel's own count in words."""
     if counted.document is None:
         return [f"Nothing is predicted beside what was counted. {counted.why}"]
     total, document = counted.document["total"], counted.document
@@ -216,7 +216,7 @@ def _places(differences: Sequence[str]) -> str:
 
 
 def _apart(document: Document) -> list[str]:
-    """What the charts leave out, or have though it never left."""
+    """List the bytes that the charts leave out, or include although they never left."""
     total, note = document["total"], document["apart_note"] or ""
     found = []
     if total["apart_bytes"]:

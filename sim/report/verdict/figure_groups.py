@@ -20,7 +20,7 @@ class Card:
     columns: list[str]
     rows: list[list[str]]
     notes: list[str] = field(default_factory=list)
-    folded: list[str] = field(default_factory=list)  # the reasons, for who asks
+    folded: list[str] = field(default_factory=list)  # the reasons, shown on request
 
 
 def section(material: Material) -> Section:
@@ -32,7 +32,7 @@ def section(material: Material) -> Section:
 
 
 def accuracy(material: Material) -> Card:
-    """Test RMSE beside the same without protection, and beside what needs no protocol at all."""
+    """Compare the test RMSE with that of the run without protection, and of guesses that need no protocol at all."""
     found, name = material.summary["accuracy"], material.scheme.name
     mine, beside = found["test_rmse"], "plain" if material.scheme.factorizes else "the same without protection"
     rows = [["this run", _figure(mine), ""]]
@@ -62,7 +62,7 @@ def _figure(value: float | None) -> str:
 
 
 def _against(mine: float | None, other: float | None) -> str:
-    """How this run compares with another figure."""
+    """Say how this run compares with another figure."""
     if mine is None or other is None:
         return "not compared"
     gap = other - mine
@@ -87,7 +87,7 @@ def _listed(titles: list[str]) -> str:
 
 
 def traffic(material: Material) -> tuple[Card, Card | None]:
-    """(of this run, at its size; of the paper, at the paper's)."""
+    """Make two cards of bytes: of this run at its size, and of the paper at the paper's size."""
     return _own_bytes(material), _paper_bytes(material)
 
 
@@ -134,7 +134,7 @@ def _paper_bytes(material: Material) -> Card | None:
 
 
 def _comparison(material: Material) -> dict[str, Any] | None:
-    """None also for a scheme of one's own that sends nothing in an iteration: there is nothing to compare."""
+    """Compare with the paper; None also for a custom scheme that sends nothing in an iteration."""
     found = paper_bytes.comparison(material.scheme, material.params)
     sent = found is not None and any(row["wire_compact"] for row in found["rows"])
     return found if sent else None
@@ -148,7 +148,7 @@ def _edge(edge: str) -> str:
 
 
 def facts(material: Material) -> list[tuple[str, str]]:
-    """(what, words), each from the summary."""
+    """List facts from the summary as (what, words)."""
     summary = material.summary
     processes = ", ".join(f"{role}: {count}" for role, count in summary["processes"].items())
     if summary["transport"] == "inprocess":
@@ -171,7 +171,7 @@ def facts(material: Material) -> list[tuple[str, str]]:
 
 
 def _steps(material: Material) -> str:
-    """Those that came to an end."""
+    """Count the iterations, or rounds, that ended."""
     done = sum(line["iteration"] >= 0 for line in material.lines)
     what = "iteration" if material.scheme.factorizes else "round"
     return f" in {done} {what}{'s' if done != 1 else ''}" if done else ""

@@ -1,6 +1,6 @@
 """The three ε of a row of the verdict: claimed by the scheme, accounted by calculation, measured by a canary.
 
-They are in different units, so that each has a column of its own and says what it is of.
+Their units differ, so each has its own column, which names its unit.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from sim.console.console import figure
 from sim.views.evidence import Case
 
 Document = dict[str, Any]
-OUTSIDER: tuple[str, ...] = ()  # the coalition of whoever sees what is released, and nothing else
+OUTSIDER: tuple[str, ...] = ()  # an observer that sees what is released, and nothing else
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """`why` is said in place of a figure, or beside it."""
+    """A cell of the table; `why` stands in place of a figure, or beside it."""
 
     figure: str = "–"
     why: str = ""
@@ -49,12 +49,12 @@ def claimed(case: Case, members: Sequence[str]) -> Cell:
 
 
 def claimed_unit(case: Case) -> str:
-    """Of the column: the same for every party of a run."""
+    """Give the unit of the column, the same for every party of a run."""
     return _split(case)[1]
 
 
 def _split(case: Case) -> tuple[str, str]:
-    """("ε = 8", "per release")."""
+    """Split the claim into figure and unit: ("ε = 8", "per release")."""
     name, _, words = promised(case).partition(" = ")
     value, _, unit = words.partition(" ")
     return f"{name}\u00a0=\u00a0{value}", unit
@@ -64,7 +64,7 @@ def _split(case: Case) -> tuple[str, str]:
 
 
 def accounted_unit(document: Document) -> str:
-    """Of the column: of what, and at which δ."""
+    """Give the unit of the column: what ε is per, and at which δ."""
     accounting = document["accounting"] or {}
     if "composed" not in accounting:
         return ""
@@ -89,7 +89,7 @@ def accounted(document: Document, case: Case, members: Sequence[str]) -> Cell:
 
 
 def _by_envelopes(accounting: Document, members: Sequence[str]) -> Cell:
-    """`masked` and `dynamic`: who knows the envelopes, who knows shares besides, and who knows neither."""
+    """Account for `masked` and `dynamic`: with the envelopes known, with noise shares known too, or with neither."""
     composed, users = accounting["composed"], _users_beside_the_recommender(members)
     if members == OUTSIDER:
         return Cell(epsilon(composed["tight"]), f"a rating in all {composed['releases']} releases, no envelope known")
@@ -109,7 +109,7 @@ def _by_envelopes(accounting: Document, members: Sequence[str]) -> Cell:
 
 
 def _by_budget(accounting: Document, case: Case, members: Sequence[str]) -> Cell:
-    """`covariance` and its kin: all that is published, and shares of its noise where users know some."""
+    """Account for `covariance` and similar schemes: all that is published, given the noise shares that users know."""
     tight, shares = accounting["composed"]["tight"], accounting.get("colluders", {})
     if RECOMMENDER in members and THIRD_PARTY not in case.card.scheme.servers:
         return Cell("not bounded", "it receives a number for every rating")
@@ -127,7 +127,7 @@ def _by_budget(accounting: Document, case: Case, members: Sequence[str]) -> Cell
 
 
 def _by_uploads(accounting: Document, members: Sequence[str]) -> Cell:
-    """`direct` and collections: what users upload to the recommender; `trusted` has no figure at all."""
+    """Account for `direct` and collections: what users upload to the recommender; `trusted` has no figure at all."""
     composed = accounting["composed"]
     if composed.get("tight") is None:
         return Cell(why="no figure: see Findings")
@@ -142,7 +142,7 @@ def _by_uploads(accounting: Document, members: Sequence[str]) -> Cell:
 
 
 def _users_beside_the_recommender(members: Sequence[str]) -> int | None:
-    """None: the recommender is not among them, or the third party is."""
+    """Count the users that collude with the recommender; None without the recommender, or with the third party."""
     if RECOMMENDER not in members or THIRD_PARTY in members:
         return None
     return len(members) - 1
@@ -152,7 +152,7 @@ def _users_beside_the_recommender(members: Sequence[str]) -> int | None:
 
 
 def measured(document: Document, members: Sequence[str], determines: str | None) -> Cell:
-    """The canary's bound that exceeds its claim most, or comes nearest to it."""
+    """Choose the canary's bound that exceeds its claim most, or comes nearest to it."""
     empirical = document["empirical"]
     if empirical is None:
         return Cell(why="not asked")
@@ -175,7 +175,7 @@ def measured(document: Document, members: Sequence[str], determines: str | None)
 
 
 def _style(document: Document, row: Document) -> str:
-    """Above a claim is weak, and a break where the audit says so."""
+    """Style a bound above its claim as weak, or as bad where the audit says that it goes beyond the claims."""
     if not row["exceeds"]:
         return ""
     of_row = [
@@ -187,6 +187,6 @@ def _style(document: Document, row: Document) -> str:
 
 
 def _excess(row: Document) -> tuple[bool, float]:
-    """As a ratio, because the claims differ; a row without a claim says nothing about one."""
+    """Rank `row` by bound over claim, as claims differ; a row without a claim ranks below those with one."""
     claim, bound = row["claimed"], float(row["lower_bound"])
     return claim is not None, bound / claim if claim else bound

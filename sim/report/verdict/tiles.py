@@ -24,7 +24,7 @@ _LEARNS = {
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The answer to the first question."""
+    """The answer to the first question: does the published claim hold?"""
 
     style: str
     status: str  # holds, refuted or not tested
@@ -34,7 +34,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """The answer to the second question."""
+    """The answer to the second question: did this run leak beyond what its scheme declares?"""
 
     style: str
     status: str  # as declared, beyond or not asked
@@ -126,13 +126,13 @@ def _adversaries(material: Material, told: Sentence) -> Tile:
 
 
 def _learns(row: Mapping[str, Any]) -> str:
-    """Say it in three words; whoever is told which items each user rated has learned that at least."""
+    """Say in a few words what was learned; a party that is told which items each user rated learns at least that."""
     told = row.get("support") and len(row["members"]) == 1
     return SUPPORT if told and row["determines"] == "nothing" else _LEARNS[row["determines"]]
 
 
 def _of(row: Mapping[str, Any]) -> str:
-    """Say how many users it is about."""
+    """Say how many users the knowledge is about."""
     if row["determines"] == "aggregate":
         return f"of {row['smallest_group']} users or more" if row["smallest_group"] else "only what is published"
     return f"of {row['individuals']} user{'s' if row['individuals'] != 1 else ''}" if row["individuals"] else ""

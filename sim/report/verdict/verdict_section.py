@@ -1,7 +1,7 @@
-"""The top of the page: four tiles, and the two questions that are never one.
+"""The top of the page: four tiles, and two questions that are kept apart.
 
 Does the published claim hold? And did this run leak beyond what its scheme declares? A scheme that declares a weakness
-can leak as declared and have a claim that is refuted.
+can leak only as declared while its claim is refuted.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def section(material: Material) -> Section:
 
 
 def published(material: Material) -> Claim:
-    """Amber where it is refuted: the scheme may still do what it declares."""
+    """Give the status of the published claim: amber if refuted, as the scheme may still do what it declares."""
     found = material.audit["published_claim"]
     status = str(found["status"])
     return Claim(CLAIM_STYLES.get(status, ""), status.replace("-", " "), str(found["claim"]), str(found["why"]))
@@ -39,7 +39,7 @@ def sentence(material: Material) -> Sentence:
     style, status = "weak" if weak or refuted else "good", "as declared"
     headline = f"{name} leaked nothing beyond what it declares"
     if exposed := [role for role, level in material.scheme.permits.items() if level == LEVELS[-1]]:
-        whom = " and the ".join(exposed)  # nobody is to take this for protection
+        whom = " and the ".join(exposed)  # or the headline would read as protection
         style, headline = "weak", f"{headline}, which lets the {whom} see exact numbers of single users"
     if audit["verdict"] is None:
         style, status, headline = "weak", "not asked", "There is no verdict"
@@ -56,7 +56,7 @@ def sentence(material: Material) -> Sentence:
 
 
 def _notes(material: Material) -> list[str]:
-    """What limits the verdict: an end before time, and questions that were not asked."""
+    """List what limits the verdict: an early end, and questions that were not asked."""
     abort, audit = material.summary["abort"], material.audit
     notes = []
     if abort is not None:
