@@ -62,10 +62,10 @@ __all__ = [
 
 
 def run(*, out: str | Path | None = None, force: bool = False, **flags: Any) -> Run:
-    """`keyhole run` with its flags as keywords (`users_per_process=4`, `options={"clip": 4.0}`): the summary.
+    """Run what `keyhole run` runs, with its `flags` as keywords (`users_per_process=4`, `options={"clip": 4.0}`).
 
-    It is a dictionary that also has the folder, the views, the audit and more of this run:
-    see `Run` in `sim/notebook/notebook.py`.
+    The result is the summary: a dictionary that also gives access to the run's folder, views, audit and more
+    (see `Run` in `sim/notebook/notebook.py`). `out` is the run folder; `force` as on the command line.
     """
     config = RunConfig(**flags)
     load_scheme(config.scheme)
@@ -73,17 +73,17 @@ def run(*, out: str | Path | None = None, force: bool = False, **flags: Any) -> 
     return Run(Path(summary["run"]), summary)
 
 
-# A scheme of somebody's own is loaded if `scheme` names it or `trust_scheme` says so; what was loaded once is known for
-# as long as this Python runs.
+# The functions below load a custom scheme if `scheme` names it or `trust_scheme` is set. Once loaded, it stays known
+# until this Python process ends.
 
 
 def load(run: str | Path, *, scheme: str | None = None, trust_scheme: bool = False) -> Run:
-    """The same of a run that was made before, also of one that was aborted."""
+    """Load an earlier run from the folder `run`, completed or aborted, as the result that `run()` gives."""
     return notebook.load(Path(run), scheme, trust_scheme)
 
 
 def resume(run: str | Path, *, scheme: str | None = None, trust_scheme: bool = False) -> Run:
-    """Go on with a run that was stopped: the same."""
+    """Resume the stopped run in the folder `run`, and give the same result as `run()`."""
     trust(Path(run), scheme, trust_scheme)
     return Run(Path(run), running.resume(Path(run)))
 
@@ -98,7 +98,7 @@ def view(
     scheme: str | None = None,
     trust_scheme: bool = False,
 ) -> Iterator[dict[str, Any]]:
-    """The records of a party's view, one at a time; `full` gives arrays and keys with all their values."""
+    """Iterate over the records of the view of `party`; `full` gives arrays and keys with all their values."""
     trust(Path(run), scheme, trust_scheme)
     return viewing.select(viewing.read_view(Path(run), resolve(Path(run), party), full), iteration, kind, None)
 
@@ -106,7 +106,10 @@ def view(
 def verify(
     run: str | Path, *, anchor: str | None = None, scheme: str | None = None, trust_scheme: bool = False
 ) -> dict[str, Any]:
-    """Is the run folder what the parties wrote? `verified` says so, `findings` name file and record."""
+    """Check that the folder `run` holds what the parties wrote: `verified`, and `findings` with file and record.
+
+    `anchor` is the digest that the run printed; with it, even a consistent rewrite of all views is detected.
+    """
     trust(Path(run), scheme, trust_scheme)
     return verifying.verify(Path(run), anchor)
 
@@ -114,7 +117,7 @@ def verify(
 def replay(
     run: str | Path, *, party: str | None = None, scheme: str | None = None, trust_scheme: bool = False
 ) -> dict[str, Any]:
-    """Every role (or one) again from its view: `identical`, or the first difference of each."""
+    """Replay the role of every party (or of `party`) from its view: `identical`, or the first difference of each."""
     trust(Path(run), scheme, trust_scheme)
     return replaying.replay(Path(run), None if party is None else resolve(Path(run), party))
 
@@ -129,9 +132,10 @@ def bandwidth(
     scheme: str | None = None,
     trust_scheme: bool = False,
 ) -> dict[str, Any]:
-    """What every iteration of a run cost: rows with counted and predicted bytes, and whether all of them match.
+    """Count the bytes of every iteration of a run: rows with counted and predicted bytes, and whether they match.
 
-    `wire`: the same run in the other form, by formula. `user`: the rows of one. `top`: only so many, the largest.
+    `wire` predicts the same run in the other wire form, `user` gives the rows of one user, and `top` limits the rows
+    to that number of largest ones.
     """
     trust(Path(run), scheme, trust_scheme)
     return measuring.bandwidth(Path(run), by, wire=wire, user=user, top=top)
@@ -146,7 +150,10 @@ def audit(
     trust_scheme: bool = False,
     **settings: Any,
 ) -> Audit:
-    """Say what parties saw, what coalitions can work out, and what is left of the claim: `verdict`, `findings`."""
+    """Audit a run: what parties saw, what `coalitions` can work out, what is left of the claim.
+
+    The result has the properties `verdict` and `findings`; `only` limits the questions that are asked.
+    """
     trust(Path(run), scheme, trust_scheme)
     return notebook.audit(Path(run), coalitions, only, **settings)
 
@@ -159,7 +166,7 @@ def recommend(
     scheme: str | None = None,
     trust_scheme: bool = False,
 ) -> dict[str, Any]:
-    """What a user (`user:17`, or as the data calls it) would be shown: `recommendations`, beside what it `rated`."""
+    """List what `user` (`user:17`, or its name in the data) would be shown: `recommendations`, beside its `rated`."""
     trust(Path(run), scheme, trust_scheme)
     return recommending.recommend(Path(run), user, top)
 
@@ -172,14 +179,14 @@ def report(
     trust_scheme: bool = False,
     **settings: Any,
 ) -> Path:
-    """`keyhole report`: the page, as a file (`report.html` in the run folder, unless `out` names another)."""
+    """Write the page of `keyhole report` to `out` (by default `report.html` in the run folder); return its path."""
     return load(run, scheme=scheme, trust_scheme=trust_scheme).report(out, **settings)
 
 
 def predict_bandwidth(
     *, by: str | None = None, iteration_seconds: float = 5.0, links: Iterable[str] = (), **flags: Any
 ) -> dict[str, Any]:
-    """The same for a run that is not made, with the flags of `run` as keywords; `basis` says whether it is exact."""
+    """Predict the bytes of a run without making it, with the `flags` of `run`; `basis` says whether it is exact."""
     config = RunConfig(**flags)
     load_scheme(config.scheme)
     return prediction.predict(config, by, iteration_seconds, links)
@@ -203,28 +210,28 @@ def describe_scheme(scheme: Scheme) -> dict[str, Any]:
 
 
 def ls(folder: str | Path = "runs") -> list[dict[str, Any]]:
-    """List the runs in a folder, newest first; no scheme of theirs is loaded."""
+    """List the runs in `folder`, newest first, without loading any scheme."""
     return list_runs(Path(folder))
 
 
 def diff(first: str | Path, second: str | Path) -> dict[str, Any]:
-    """Put two runs side by side: configuration, accuracy, ε, bytes, who learns what."""
+    """Compare two runs side by side: configuration, accuracy, ε, bytes, and what each party learns."""
     return diff_runs(Path(first), Path(second))
 
 
 def watch(run: str | Path) -> Iterator[dict[str, Any]]:
-    """Give the figures of each iteration as it ends, until the run has ended or nobody works at it."""
+    """Yield the figures of each iteration as it ends, until the run has ended or no process works on it."""
     for _, lines in watching.follow(Path(run)):
         yield from lines
 
 
 def explain(term: str) -> dict[str, Any]:
-    """Look up a word of the glossary: `meaning`, `for_you`, and the `command` that shows it."""
+    """Look up `term` in the glossary: `meaning`, `for_you`, and the `command` that shows it."""
     return dataclasses.asdict(find_term(term))
 
 
 def new(name: str, out: str | Path = ".") -> tuple[Path, Path]:
-    """Write a scheme of one's own that runs, and its test."""
+    """Write a custom scheme named `name`, ready to run, and its test into the folder `out`."""
     return make_scaffold(name, Path(out))
 
 
@@ -237,20 +244,23 @@ def fetch(dataset: str) -> Path:
 
 
 def bench(name: str, **options: int) -> dict[str, Any]:
-    """`options` as on the command line: users, dim, items, iterations, rounds, hosts."""
+    """Run the benchmark `name`; `options` as on the command line: users, dim, items, iterations, rounds, hosts."""
     return run_bench(name, options)
 
 
 def evaluate(out: str | Path, *, jobs: int | None = None, **axes: Any) -> list[dict[str, Any]]:
-    """Run a grid of cells (see `sim.experiments.grid.evaluate.grid`), one dict each; a second call runs the missing."""
+    """Run the grid of cells that `axes` span (see `sim.experiments.grid.evaluate.grid`), one dict for each cell.
+
+    Cells that `out` already holds are not run again.
+    """
     return run_grid(grid(**axes), Path(out), jobs, quiet=True)
 
 
 def compare(*, schemes: Iterable[str] = (), out: str | Path | None = None, **asked: Any) -> Compared:
-    """All schemes (or these) on the same ratings, beside what needs no protocol: `rows` and `floors`.
+    """Compare `schemes` (by default all) on the same ratings, beside guesses without a protocol: `rows`, `floors`.
 
-    Keywords of `sim.experiments.compare.Comparison`: data, epsilon, iterations, dim, users, rating_range, seed, seeds,
-    `options={"masked": {"clip": 4.0}}`. `out` is a .json, .csv or .html file.
+    `asked` are keywords of `sim.experiments.compare.Comparison`: data, epsilon, iterations, dim, users, rating_range,
+    seed, seeds, `options={"masked": {"clip": 4.0}}`. `out` is a .json, .csv or .html file.
     """
     path = None if out is None else Path(out)
     if path is not None:
@@ -264,7 +274,7 @@ def compare(*, schemes: Iterable[str] = (), out: str | Path | None = None, **ask
 def reproduce(
     figure: str = "all", *, out: str | Path = "reproduced", quick: bool = False, jobs: int | None = None
 ) -> dict[str, Any]:
-    """The paper's figures (or one of them) as files in `out`: claims, measured figures and why they differ."""
+    """Reproduce the paper's figures (or only `figure`) as files in `out`: claims, measurements, and why they differ."""
     from sim.experiments.reproduce.reproduce import reproduce as make  # slow to import
 
     return make(figure, Path(out), quick=quick, jobs=jobs)

@@ -1,4 +1,4 @@
-"""`keyhole audit`: five questions to the views of a run, and one verdict."""
+"""`keyhole audit`: ask six questions about the views of a run and reach one verdict."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ from sim.folder.unloaded import is_loaded
 from sim.views.evidence import Case, at_rest, open_case
 from sim.views.exhibits import Exhibits
 
-OF_COALITIONS = ("algebra", "attacks")  # what a further coalition is asked
+OF_COALITIONS = ("algebra", "attacks")  # questions that are asked again for a further coalition
 WITHOUT_USERS = {"inventory", "accounting", "empirical"}
 REPETITIONS = 8_000
-FLIPS_IN_PASSING = 20  # of users' roles, for their sensitivity
-MOST_NUMBERS = 2_000_000  # in whole vectors that the algebra follows: a minute or two
-# how likely a correct run is called beyond its claims, at most: exact answers never err, each test has a level
+FLIPS_IN_PASSING = 20  # ratings flipped in users' roles by a quick audit, to measure their sensitivity
+MOST_NUMBERS = 2_000_000  # numbers in whole vectors that the algebra follows: a minute or two
+# upper bounds on the probability of calling a correct run beyond its claims; exact answers never err
 FALSE_ALARMS = {
     "attacks": scoring.LEVEL,
-    "accounting": 2 * noise_test.FALSE_ALARM,  # the noise of sums, and what users do to their ratings
+    "accounting": 2 * noise_test.FALSE_ALARM,  # two tests: sums' noise, and users' randomized ratings
     "empirical": 1 - empirical.CONFIDENCE,
     "statistics": uniformity.LEVEL + indistinguishable.LEVEL,
 }
@@ -55,16 +55,16 @@ OnQuestion = Callable[[str], None]
 
 @dataclass(slots=True)
 class Docket:
-    """What is asked, and what has been found out so far."""
+    """The questions of one audit, and the answers found so far."""
 
     case: Case
     extra: list[choosing.Coalition]
     colluders: int
     repetitions: int
     kept: Kept
-    new_coalitions: list[choosing.Coalition]  # of `extra`: those that were not asked about before
+    new_coalitions: list[choosing.Coalition]  # coalitions of `extra` that no earlier audit covered
     fresh: bool = False
-    part: int | None = None  # of a large run in passing: as many iterations; of 1, the servers' views alone
+    part: int | None = None  # quick audit: iterations to read; 1 reads the servers' views alone
     question: str = ""
     tell: Tell = lambda done, total: None
 
@@ -74,7 +74,7 @@ class Docket:
 
     @property
     def default(self) -> set[choosing.Coalition]:
-        """Coalitions that are asked about by themselves."""
+        """Return the coalitions that are asked about without being requested."""
         return {one.members for one in self.solved if not one.extra} or set(_default(self.case))
 
     @property
@@ -95,10 +95,12 @@ def audit(
     on_question: OnQuestion = lambda question: None,
     tell: Tell = lambda done, total: None,
 ) -> dict[str, Any]:
-    """What `keyhole audit --json` prints. `only`: some of the questions; the verdict is then on those.
+    """Return the document that `keyhole audit --json` prints.
 
-    Answers that were kept in the folder are taken from there, unless `fresh`; `about` is a user, by any name. `part`:
-    in a moment, and so of the first iterations alone, and of 1 from the servers' views alone; that is not kept.
+    `only` limits the questions, and the verdict then covers those alone. `coalitions` are asked about in addition to
+    the default ones. `about` is a user, by any of its names. Answers kept in the folder are reused unless `fresh` is
+    set. `part` makes the audit quick: it covers only the first `part` iterations (with 1, the servers' views alone),
+    and nothing is kept.
     """
     unknown = set(only) - set(QUESTIONS)
     if unknown:
@@ -114,7 +116,7 @@ def audit(
     with at_rest(folder):
         _check_views(case, wanted)
         key = {} if part else key_of(case, colluders, repetitions)
-        ours = is_ours(case.card.scheme)  # else its code may be another by now
+        ours = is_ours(case.card.scheme)  # the code of a scheme from elsewhere may have changed since
         kept = load(case, key) if ours and not fresh and not part else Kept()
         known = {one.members for one in kept.solved} or set(_default(case))
         new = [members for members in dict.fromkeys(extra) if members not in known and members not in kept.extra]
@@ -133,7 +135,7 @@ def audit(
 
 
 def _ask(docket: Docket, wanted: Sequence[str], on_question: OnQuestion) -> list[str]:
-    """Every question that has no answer yet, or that new coalitions are to be asked about; which these were."""
+    """Ask every question that is unanswered or that has new coalitions to cover; return the questions asked."""
     kept, asked = docket.kept, []
     for question in wanted:
         if question in kept.seconds and not (question in OF_COALITIONS and docket.new_coalitions):
@@ -147,11 +149,15 @@ def _ask(docket: Docket, wanted: Sequence[str], on_question: OnQuestion) -> list
 
 
 def _answer(docket: Docket, question: str) -> Any:
-    """A scheme of one's own may do what a question cannot follow: that is said, and the other questions are asked."""
+    """Answer `question`.
+
+    A user-written scheme may do what a question cannot follow: the reason is then recorded as unanswered, and the other
+    questions are still asked.
+    """
     if is_ours(docket.case.card.scheme):
         try:
             return _ASK[question](docket)
-        except Rejected as refusal:  # views that were forged so that each fits its chain
+        except Rejected as refusal:  # forged views whose hash chains are intact
             raise Broken(f"a frame that stands in a view as received is refused by its role ({refusal})") from refusal
     try:
         return _ASK[question](docket)
@@ -164,7 +170,7 @@ def _answer(docket: Docket, question: str) -> Any:
 
 
 def _check_views(case: Case, questions: Sequence[str]) -> None:
-    """Some questions can be put to the servers' views alone."""
+    """Raise `BadInput` if a view that `questions` need is missing; some need the servers' views alone."""
     whole = set(questions) - WITHOUT_USERS
     needed = case.parties if whole else case.card.scheme.servers
     missing = [party for party in needed if not case.path(party).is_file()]
@@ -185,7 +191,7 @@ def _check_views(case: Case, questions: Sequence[str]) -> None:
 def _document(
     docket: Docket, questions: Sequence[str], extra: Sequence[choosing.Coalition], names: Names
 ) -> dict[str, Any]:
-    """Of these questions and, beyond the default ones, these coalitions alone, whatever else is known by now."""
+    """Build the document for `questions` and, beyond the default coalitions, for `extra` alone."""
     case, kept = docket.case, docket.kept
     scheme, answers = case.card.scheme, {question: kept.answers[question] for question in questions}
     unanswered = {question: why for question, why in kept.unanswered.items() if question in answers}
@@ -233,7 +239,7 @@ def _document(
 
 
 def _claim(docket: Docket) -> dict[str, Any]:
-    """Judge the published claim by every answer that is known, also of questions that were asked another time."""
+    """Judge the published claim by every known answer, including those of earlier audits."""
     kept = docket.kept
     known = [question for question in QUESTIONS if question in kept.seconds]
     findings = [finding for question in known for finding in kept.findings.get(question, ())]
@@ -244,10 +250,10 @@ def _claim(docket: Docket) -> dict[str, Any]:
 
 
 def _abort_of(folder: Path) -> str | None:
-    """Give the reason for which the run ended before its time; None: it came to its end, or nobody knows."""
+    """Return the reason for which the run aborted; None if it did not, or if the summary is unreadable."""
     try:
         summary = read_summary(folder)
-    except BadInput:  # damaged: verify says so
+    except BadInput:  # damaged: `keyhole verify` reports it
         return None
     return None if summary is None or summary["abort"] is None else str(summary["abort"]["reason"])
 
@@ -256,7 +262,7 @@ def _abort_of(folder: Path) -> str | None:
 
 
 def _describe_part(part: int | None) -> str | None:
-    """Say of which part of a run a quick answer is; None: of all of it."""
+    """Describe the part of a run that a quick audit covered; None means all of it."""
     if part is None:
         return None
     views = "the servers' views alone and " if part == 1 else ""
@@ -284,7 +290,7 @@ def _ask_algebra(docket: Docket) -> list[dict[str, Any]] | None:
         library = algebra.library_of(docket.case)
         new = [algebra.solve_one(docket.case, library, members, extra=True) for members in docket.new_coalitions]
     else:
-        kept.drop("attacks")  # they are by the coalitions that are chosen here
+        kept.drop("attacks")  # the coalitions chosen here decide which attacks are tried
         new = algebra.solve(docket.case, [*kept.extra, *docket.new_coalitions], docket.colluders, docket.tell)
     kept.solved = [*before, *new]
     docket.add((None, algebra.findings(docket.case, new)))
@@ -293,7 +299,7 @@ def _ask_algebra(docket: Docket) -> list[dict[str, Any]] | None:
 
 
 def numbers_of(case: Case) -> int:
-    """That users send in a scheme with whole vectors; in others they send a few for each rating (here 0)."""
+    """Count the numbers that users send in whole vectors; 0 in schemes that send only a few per rating."""
     params, scheme, party = case.card.params, case.card.scheme, THIRD_PARTY
     if isinstance(params, CollectingParams):
         return params.cells
@@ -308,13 +314,13 @@ def _ask_inventory(docket: Docket) -> Any:
 
 
 def _default(case: Case) -> list[choosing.Coalition]:
-    """The coalitions that need no algebra to be chosen."""
+    """List the coalitions that can be chosen without the algebra."""
     servers = case.card.scheme.servers
     return [*((server,) for server in servers), choosing.ordered(case, servers)]
 
 
 def _ask_attacks(docket: Docket) -> Any:
-    """By every coalition of the algebra; without it, by the default ones that need no algebra to be chosen."""
+    """Attack with every coalition of the algebra; without it, with those that need no algebra to be chosen."""
     kept, known = docket.kept, "attacks" in docket.kept.seconds
     default = [*_default(docket.case), *kept.extra]
     everyone = list(dict.fromkeys([*([one.members for one in docket.solved] or default), *docket.new_coalitions]))

@@ -1,4 +1,4 @@
-"""The verdict at the end of a run: what can be said in a moment. `keyhole audit` asks all questions."""
+"""The verdict printed at the end of a run: only what can be answered quickly. `keyhole audit` asks all questions."""
 
 from __future__ import annotations
 
@@ -13,14 +13,17 @@ from sim.audit.verdict import FEW
 from sim.views.evidence import Case, open_case
 
 MOST_NUMBERS = 40_000  # ratings times iterations: a second or two
-MOST_IN_VECTORS = 200_000  # that users send, where they send whole vectors: a few seconds
+MOST_IN_VECTORS = 200_000  # numbers that users send in whole vectors: a few seconds
 QUICK = ("inventory", "algebra", "accounting")
 NOISY = "noisy-individual"
-OF_SERVERS = ("inventory", "accounting")  # what their views alone can answer
+OF_SERVERS = ("inventory", "accounting")  # questions that the servers' views alone can answer
 
 
 def brief(summary: dict[str, Any]) -> dict[str, Any] | str:
-    """The document of the quick questions, of a part of a large run; or a sentence that says why there is none."""
+    """Return the document of the quick questions, or a sentence that says why there is no audit.
+
+    Only the first iterations of a large run are covered.
+    """
     run = Path(summary["run"])
     try:
         case = open_case(run)
@@ -35,7 +38,7 @@ def brief(summary: dict[str, Any]) -> dict[str, Any] | str:
 
 
 def _add_guesses(document: dict[str, Any], case: Case, iterations: int) -> None:
-    """Say beside the servers' noisy gradients what they are worth: the share of ratings that follow from one each."""
+    """Add to the servers' row the share of ratings that can be guessed from one noisy gradient each."""
     for row in document["parties"] or ():
         if row["determines"] == NOISY and set(row["members"]) == set(case.card.scheme.servers):
             for finding in guess_ratings(case, tuple(row["members"]), iterations):
@@ -46,7 +49,7 @@ def _add_guesses(document: dict[str, Any], case: Case, iterations: int) -> None:
 
 
 def part_of(case: Case, summary: dict[str, Any]) -> int | None:
-    """How many iterations can be asked about in a moment; None: all of them."""
+    """Return the number of iterations that can be audited quickly; None means all of them."""
     fitting: int = max(1, MOST_NUMBERS // max(1, summary["ratings"]["train"]))
     if fitting < summary["iterations"]:
         return fitting

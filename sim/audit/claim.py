@@ -1,8 +1,8 @@
-"""Does the published claim hold? That is another question than whether a run leaked beyond what its scheme declares.
+"""Decide whether the published claim holds, as opposed to whether a run leaked more than its scheme declares.
 
-`refuted`: some party that the claim is made for is shown to learn more, exactly by the accounting or, at a stated
-confidence, by the canary. A weakness that a scheme declares does not make its published claim true. `holds`: accounted
-and measured, and nowhere above the claim. Else `not-tested`, and why.
+`refuted`: the accounting (exactly) or the canary (at a stated confidence) shows that some party covered by the claim
+learns more. A weakness that a scheme declares does not make its published claim true. `holds`: accounted and measured,
+and nowhere above the claim. Otherwise `not-tested`, with the reason.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from sim.console.console import figure
 from sim.views.evidence import Case
 
 HOLDS, REFUTED, NOT_TESTED = "holds", "refuted", "not-tested"
-NEEDED = ("accounting", "empirical")  # questions without which nothing can be said to hold
-_HAIR = 1 + 1e-9  # rounding is no refutation
+NEEDED = ("accounting", "empirical")  # a claim can hold only if both of these were answered
+_HAIR = 1 + 1e-9  # tolerance: rounding must not refute a claim
 
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What one source says of the claim."""
+    """The evidence of one source for or against the claim."""
 
     figure: Any  # an ε, or what a finding measured
     claimed: Any
@@ -44,7 +44,9 @@ def published_claim(
     missing: Collection[str] = (),
     silent: Collection[str] = (),
 ) -> dict[str, Any]:
-    """Answer in the words of `audit --json`; `missing`: questions without an answer, `silent`: though they were asked.
+    """Return the entry `published_claim` of `audit --json`.
+
+    `missing` are the questions without an answer; `silent` are those of them that were asked all the same.
     """
     claimed = case.card.params.epsilon
     if "epsilon" not in case.card.scheme.flags or math.isinf(claimed):
@@ -72,12 +74,12 @@ def published_claim(
 
 
 def unknown(why: str) -> dict[str, Any]:
-    """Say that nothing was found out."""
+    """Return the entry of an untested claim, with the reason `why`."""
     return {"status": NOT_TESTED, "claimed": None, "claim": "", "shown": None, "confidence": None, "why": why}
 
 
 def _accounted(accounting: Mapping[str, Any], findings: Sequence[Finding], claimed: float) -> list[Shown]:
-    """One party at a time, as the claim is made: of a release, or of the run where it is made for the run."""
+    """Compare the accounting with the claim, per party: for one release, or for the run if the claim covers it."""
     composed, delta = accounting.get("composed", {}), accounting.get("delta")
     exact, found = f"exact, at δ = {delta:g}" if delta else "exact, at δ = 0", []
     if "one_release" in accounting:
@@ -104,14 +106,14 @@ def _accounted(accounting: Mapping[str, Any], findings: Sequence[Finding], claim
 
 
 def _any_sum(accounting: Mapping[str, Any]) -> str:
-    """Name the worst sum of the whole run, where it is worse than every item's first."""
+    """Name the worst sum of the whole run if it is worse than every item's first sum."""
     one = accounting["one_release"]
     worst = (one.get("any_sum") or {}).get("worst", 0)
     return f" and {figure(worst)} for the worst of all sums" if worst > one["even"]["worst"] * _HAIR else ""
 
 
 def _reacting(moved: Mapping[str, Any], claimed: float) -> list[Shown]:
-    """What the proofs hold fixed moves: a flipped rating then changes more than the noise was made for."""
+    """Report a flipped rating that changes more than the noise covers because state assumed fixed moves with it."""
     for name, words in (("largest_iteration", "all of its gradients of one release"), ("published", "all factors")):
         if name in moved and (largest := moved[name]["largest"]) > 1:
             text = f"One flipped rating moves {words}, which leaves ε = {figure(largest * claimed)}."
@@ -120,7 +122,7 @@ def _reacting(moved: Mapping[str, Any], claimed: float) -> list[Shown]:
 
 
 def _measured(empirical: Mapping[str, Any]) -> list[Shown]:
-    """Of each party that computes alone the row that shows most against its claim."""
+    """Pick, for each party that computes alone, the canary row that most exceeds its claim."""
     level = f"{100 * empirical.get('confidence', 0):g} %"
     worst: dict[tuple[str, ...], Mapping[str, Any]] = {}
     for row in empirical.get("rows", ()):

@@ -1,4 +1,4 @@
-"""Who might put their views together: every party alone, servers, servers with users, users."""
+"""Coalitions of parties that may combine their views: each party alone, servers, servers with users, users."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from sim.audit.algebra.knowledge import Library
 from sim.folder.naming import Names, read_names
 from sim.views.evidence import Case
 
-COLLUDERS = 3  # users in a default coalition, unless another number is asked for
+COLLUDERS = 3  # users in a default coalition, unless the caller gives another number
 
 Coalition = tuple[str, ...]
 
 
 def parse(case: Case, text: str, names: Names | None = None) -> Coalition:
-    """`recommender+user:3+user-a`; `BadInput` for a party that this run does not have."""
+    """Parse `recommender+user:3+user-a`; raise `BadInput` for a party that this run does not have."""
     names = names or read_names(case.folder)
     try:
         members = [names.party(name.strip(), case.party_set, case.folder) for name in text.split("+")]
@@ -28,13 +28,13 @@ def parse(case: Case, text: str, names: Names | None = None) -> Coalition:
 
 
 def ordered(case: Case, members: Iterable[str]) -> Coalition:
-    """Servers first, then users by number, each once."""
+    """Sort `members` without duplicates: servers first, then users by number."""
     servers = case.card.scheme.servers
     return tuple(sorted(set(members), key=lambda name: (name not in servers, user_index(name), name)))
 
 
 def beyond_single(case: Case, library: Library, colluders: int) -> list[Coalition]:
-    """All servers together; one server with users; users. The users are those who can do most harm together."""
+    """List all servers together, each server with users, and the users; `worst_users` chooses the users."""
     servers = case.card.scheme.servers
     users = worst_users(case, library, colluders)
     found: list[Coalition] = [ordered(case, servers)] if len(servers) > 1 else []
@@ -45,7 +45,11 @@ def beyond_single(case: Case, library: Library, colluders: int) -> list[Coalitio
 
 
 def worst_users(case: Case, library: Library, colluders: int) -> Coalition:
-    """All contributors but one of a sum with as many, if there is one: the last one is then isolated."""
+    """Choose the users that can do most harm together.
+
+    Among sums with at most `colluders` + 1 contributors, take the largest and choose all of its contributors but one,
+    which isolates the last.
+    """
     wanted = min(colluders, case.card.params.n_users - 1)
     chosen: Sequence[str] = ()
     counts = library.contributors

@@ -1,4 +1,4 @@
-"""What the audit found, and whether it goes beyond what the scheme claims."""
+"""Findings of the audit, and whether they go beyond what the scheme claims."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Verdict = Literal["within-claims", "beyond-claims"]
 QUESTIONS = ("inventory", "algebra", "attacks", "accounting", "empirical", "statistics")
 SUPPORT = "who rated what"
 
-# stable: people script against them
+# stable: scripts depend on these ids
 IDS = frozenset(
     {
         "undeclared-field",
@@ -42,14 +42,14 @@ class Finding:
     """`info`: looked for and not found, or harmless; `weak`: weaker than claimed; `break`: the claim is false."""
 
     id: str
-    title: str  # one sentence that a person understands without the rest
+    title: str  # one sentence that the reader understands without the rest
     coalition: tuple[str, ...]
     severity: Severity
     claimed: Any = None  # numbers or short texts; null where nothing is claimed
     measured: Any = None
-    chance: Any = None  # what guessing without the view would give, in the unit of `measured`
-    confidence: str | None = None  # of what is measured: an interval, or "exact"
-    evidence: str = ""  # how it was obtained, and from which files
+    chance: Any = None  # result of guessing without the view, in the unit of `measured`
+    confidence: str | None = None  # confidence of `measured`: an interval, or "exact"
+    evidence: str = ""  # the method, and the files it was applied to
 
     def __post_init__(self) -> None:
         if self.id not in IDS:
@@ -57,7 +57,7 @@ class Finding:
 
 
 def beyond(findings: Iterable[Finding], known_weaknesses: Collection[str]) -> list[Finding]:
-    """A break, or a weakness that the scheme does not itself declare."""
+    """Select the breaks, and the weaknesses that `known_weaknesses` does not declare."""
     return [finding for finding in findings if goes_beyond(finding.severity, finding.id, known_weaknesses)]
 
 

@@ -1,9 +1,9 @@
-"""Which fields of which messages did each party receive, and does the scheme's leakage policy declare each of them?
+"""Check every field that each party received against the leakage policy of the scheme.
 
-Read from every view that the run keeps; every received frame is decoded strictly. Three things stand in a view and in
-no leakage policy, and have rows of their own: `Hello` (harmless only if it says what its receiver says too, which is
-checked), notes and events (`Again`, the clock, who comes and goes), and refused frames (of which a view keeps the
-reason and the digest alone; `declared` is null).
+Every view that the run keeps is read, and every received frame is decoded strictly. Three things occur in views but in
+no leakage policy, and have rows of their own: `Hello` (harmless only if it repeats what its receiver says, which is
+checked), notes and events (`Again`, the clock, users coming and going), and refused frames (a view keeps only their
+reason and digest; `declared` is null).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from sim.views.evidence import Case
 from sim.views.exhibits import Exhibits, read_message
 
 USER = "user"  # all users together
-MOST_EXAMPLES = 3  # files and records that a finding names
+MOST_EXAMPLES = 3  # places (file, record) that a finding names
 
 _NOTES = {"Again": ("sender", "received"), "Refused": ("reason", "count")}
 _OUTSIDE = {
@@ -45,7 +45,7 @@ Key = tuple[str, str, str, str]  # plane, party or USER, kind, field
 class _Entry:
     count: int = 0
     parties: set[str] = field(default_factory=set)
-    examples: list[tuple[str, int]] = field(default_factory=list)  # (file, record): the first ones
+    examples: list[tuple[str, int]] = field(default_factory=list)  # the first few, as (file, record)
 
     def add(self, party: str, file: str, record: int) -> None:
         self.count += 1
@@ -55,11 +55,12 @@ class _Entry:
 
 
 def take(case: Case, parties: Collection[str] | None = None) -> tuple[list[dict[str, Any]], list[Finding]]:
-    """A row {"party", "kind", "field", "declared", "count", "plane", "parties", "words"} for each field.
+    """Return a row for each field, and findings.
 
-    Users are one party, "user"; `parties` of a row is how many of them received the field. `plane` is "message",
-    "session", "event" or "rejected". A declared field that never came has count 0, or null where no view of that party
-    is kept. `parties`: whose views are read, if not all.
+    A row is {"party", "kind", "field", "declared", "count", "plane", "parties", "words"}. All users are the one party
+    "user", and "parties" counts those that received the field. "plane" is "message", "session", "event" or "rejected".
+    A declared field that was never received has count 0, or null if no view of that party is kept. Only the views of
+    `parties` are read (None: all).
     """
     found: dict[Key, _Entry] = {}
     odd_hellos: dict[str, _Entry] = {}
@@ -81,7 +82,7 @@ def take(case: Case, parties: Collection[str] | None = None) -> tuple[list[dict[
 
 
 def _said(case: Case, leak: Leak) -> str:
-    """The scheme's own words; with `--publish rated` users are sent less."""
+    """Return the scheme's own words for `leak`; with `--publish rated` users are sent fewer factors."""
     less = leak.kind == Publication.__name__ and case.card.params.publish == "rated"
     return leak.words.replace("of all items", "of its items") if less else leak.words
 
@@ -109,7 +110,7 @@ def _field_names(message: Message) -> tuple[str, ...]:
 
 
 def _outside(record: Record) -> tuple[str, str, tuple[str, ...]]:
-    """(plane, kind, fields) of what is no accepted message."""
+    """Return (plane, kind, fields) of a record that is not an accepted message."""
     if record.type == REJECTED:
         return "rejected", "rejected", (str(record.fields[1]),)
     kind = str(record.fields[0])
@@ -144,7 +145,7 @@ def _row(key: Key, entry: _Entry, words: dict[Key, str]) -> dict[str, Any]:
 
 
 def _missing(views: Collection[str], key: Key, said: str) -> dict[str, Any]:
-    """Declared, and in no view: not received, or no view of that role was read."""
+    """Build the row of a declared field that is in no view: not received, or no view of that role was read."""
     plane, party, kind, name = key
     read = sum((USER if user_index(each) >= 0 else each) == party for each in views)
     return {

@@ -1,8 +1,8 @@
-"""The answers of an audit, kept in the run folder (`audit.json`) and taken from there by whoever asks again.
+"""The answers of an audit, kept in the run folder (`audit.json`) and reused by later audits.
 
-They are taken only if this account wrote them (`sim/folder/sealed.py`), of these very files, with this very code and
-the same settings; else everything is asked anew. `audit.json` is the document of `audit --json` over all that was asked
-so far, and under `kept` what is needed to go on from it.
+They are reused only if this account wrote them (`sim/folder/sealed.py`) for the same files, code and settings;
+otherwise every question is asked again. `audit.json` is the document of `audit --json` over everything asked so far;
+its key `kept` holds what a later audit needs to continue.
 """
 
 from __future__ import annotations
@@ -22,32 +22,33 @@ from sim.foreign import untrusted
 from sim.views.evidence import Case, open_case
 
 FILE, PURPOSE = "audit.json", "audit"
-BESIDE = ("run.toml", "names.json")  # what an answer also depends on
+BESIDE = ("run.toml", "names.json")  # files besides the views that an answer depends on
 FORMAT = 1
 
 
 @dataclass(slots=True)
 class Kept:
-    """What has been found out so far, question by question."""
+    """Answers found so far, by question."""
 
     answers: dict[str, Any] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     findings: dict[str, list[Finding]] = field(default_factory=dict)
-    unanswered: dict[str, str] = field(default_factory=dict)  # question -> why
-    idle: dict[str, str] = field(default_factory=dict)  # question -> why it had nothing to ask about
+    unanswered: dict[str, str] = field(default_factory=dict)  # question -> reason
+    idle: dict[str, str] = field(default_factory=dict)  # question -> reason that it does not apply to this run
     solved: list[Solved] = field(default_factory=list)
     extra: list[tuple[str, ...]] = field(default_factory=list)  # coalitions beyond the default ones
 
     def drop(self, question: str) -> None:
-        """Forget an answer, because it is asked again."""
+        """Forget the answer to `question`, because it is asked again."""
         for held in (self.answers, self.seconds, self.findings, self.unanswered, self.idle):
             held.pop(question, None)
 
 
 def key_of(case: Case, colluders: int, repetitions: int) -> dict[str, Any]:
-    """All that an answer depends on. Whole files are digested: a changed record leaves the head of its view as it is.
+    """Return everything that an answer depends on.
 
-    Raises `OSError` or `ValueError` where a file cannot be read; the audit then says which.
+    Files are digested whole, because a changed record leaves the head of its view unchanged. Raises `OSError` or
+    `ValueError` if a file cannot be read; the audit then says which.
     """
     digest = hashlib.sha256()
     beside = [name for name in BESIDE if (case.folder / name).exists()]
@@ -68,7 +69,7 @@ def key_of(case: Case, colluders: int, repetitions: int) -> dict[str, Any]:
 
 
 def load(case: Case, key: dict[str, Any]) -> Kept:
-    """What was found out before; nothing if the file is not there, not ours, or of something else."""
+    """Load the kept answers; none if the file is missing, not written by this account, or has another `key`."""
     document = sealed.read(case.folder, FILE, PURPOSE)
     if document is None or document["kept"]["key"] != key:
         return Kept()
@@ -85,7 +86,7 @@ def load(case: Case, key: dict[str, Any]) -> Kept:
 
 
 def kept_document(folder: Path) -> dict[str, Any] | None:
-    """The document of the audits of this run so far; None if there was none that this account can vouch for."""
+    """Return the document of the audits so far; None unless this account can vouch for it."""
     document = sealed.read(folder, FILE, PURPOSE)
     if document is None:
         return None

@@ -1,4 +1,4 @@
-"""A party's role once more, from its own view: what it computed is knowledge of whoever holds the view."""
+"""Run a party's role again from its own view: any holder of the view knows what the role computed."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from sim.views.exhibits import Exhibits, Seen, read_message
 
 
 class Turn(NamedTuple):
-    given: Any  # a message or an event; None: the start
+    given: Any  # a message or an event; None at the start
     effects: Effects
-    role: Role  # after it
+    role: Role  # its state after the turn
 
 
 def rerun(exhibits: Exhibits, party: str, prepare: Callable[[Role], None] = lambda role: None) -> Iterator[Turn]:
-    """Every input that the role took, in order, and what it did; `prepare` may listen in on the fresh role."""
+    """Yield every input of the role, in order, with its effects; `prepare` may hook into the fresh role."""
     card, brought = exhibits.case.card, exhibits.brought(party)
     role = card.scheme.make_role(party, card.setting, brought.tape, brought.inputs)
     prepare(role)
@@ -36,7 +36,7 @@ def rerun(exhibits: Exhibits, party: str, prepare: Callable[[Role], None] = lamb
 
 
 def inputs_of(exhibits: Exhibits, party: str) -> Iterator[Seen | Event]:
-    """What its role was given after its start, in order."""
+    """Yield the inputs that the role of `party` was given after its start, in order."""
     for record in exhibits.records(party):
         if record.type == EVENT and record.fields[0] in EVENTS:
             yield read_event(*record.fields)
@@ -47,7 +47,7 @@ def inputs_of(exhibits: Exhibits, party: str) -> Iterator[Seen | Event]:
 
 
 def listen(role: Any, name: str, on_result: Callable[..., None]) -> None:
-    """`on_result(result, arguments…)` after every call of a method; a role without that method stays as it is."""
+    """Call `on_result(result, arguments…)` after every call of the method `name`; ignore a role without it."""
     inner = getattr(role, name, None)
     if inner is None:
         return

@@ -1,4 +1,4 @@
-"""Figures with their uncertainty; the randomness of an audit follows from the run, so that it repeats itself."""
+"""Figures with their uncertainty; random draws are seeded by the run, so that an audit is reproducible."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from scipy import stats
 
 from sim.views.evidence import Case
 
-CONFIDENCE = 0.95  # of the intervals that are shown
-LEVEL = 0.001  # of all attacks on a run together: how likely one calls a correct run broken
-MOST_TRIES = 8  # of one party alone, each of which might by chance
+CONFIDENCE = 0.95  # of the displayed intervals
+LEVEL = 0.001  # probability that any attack on a correct run calls it broken
+MOST_TRIES = 8  # attempts of one party alone, each of which may succeed by chance
 DRAWS = 2000
-FEWEST_GROUPS = 5  # to draw from
+FEWEST_GROUPS = 5  # fewest groups that a bootstrap needs
 
 Floats = npt.NDArray[np.float64]
 
@@ -57,10 +57,10 @@ class Score:
         return self.advantage[0] > 0
 
     def beats(self, rate: float, level: float) -> bool:
-        """More right guesses than Binomial(targets, rate) but for `level`, exactly.
+        """Test whether more guesses are right than Binomial(targets, `rate`) explains, exactly, at `level`.
 
-        If no single guess is right with a probability above `rate` whatever the other ratings are, which is what ε
-        says of it, then the number of right ones is no larger than that, whosever they are.
+        ε bounds the probability that any single guess is right by `rate`, whatever the other ratings are. The number of
+        right guesses is then stochastically no larger than that binomial, whichever ratings they are about.
         """
         right = round(self.accuracy * self.targets)
         return bool(stats.binom.sf(right - 1, self.targets, rate) < level)
@@ -76,7 +76,7 @@ class Score:
 
 
 def score(hits: Sequence[Floats], by_chance: Sequence[Floats], rng: np.random.Generator) -> Score:
-    """One array per group: 1 where the attack, and where the guess without the view, is right."""
+    """Score an attack; each array holds, for one group, 1 where the attack (or the blind guess) is right."""
     counts = np.array([len(group) for group in hits], np.float64)
     right = np.array([group.sum() for group in hits], np.float64)
     lucky = np.array([group.sum() for group in by_chance], np.float64)
@@ -88,7 +88,7 @@ def score(hits: Sequence[Floats], by_chance: Sequence[Floats], rng: np.random.Ge
     low, high = np.quantile(accuracy, tails)
     gain, most = np.quantile(advantage, tails)
     exact_low, exact_high = clopper_pearson(int(right.sum()), int(total))
-    if len(counts) < FEWEST_GROUPS:  # too few groups to draw from: ratings as if independent
+    if len(counts) < FEWEST_GROUPS:  # too few groups for a bootstrap: treat ratings as independent
         base = float(lucky.sum() / total)
         low, high, gain, most = exact_low, exact_high, exact_low - base, exact_high - base
     return Score(

@@ -1,4 +1,4 @@
-"""The truth, for scoring alone: what users brought and what they did. No attack reads this before it has guessed."""
+"""The users' true inputs and contributions, for scoring alone. No attack reads this before it has guessed."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ EVERYTHING = 1 << 62
 
 
 def known_users(case: Case) -> list[str]:
-    """The users whose views were kept: no other can be scored."""
+    """List the users whose views were kept; no others can be scored."""
     return [party for party in case.parties if user_index(party) >= 0 and case.path(party).is_file()]
 
 
 def ratings_of(case: Case, user: str) -> UserInput:
-    """What `user:17` brought."""
+    """Return the ratings that `user` (such as `user:17`) brought."""
     brought = Exhibits(case, (user,)).brought(user)
     assert brought.inputs is not None
     return brought.inputs
 
 
 def story_of(case: Case, user: str, iterations: int = EVERYTHING) -> UserStory:
-    """Its role run again from its view: what it contributed, and the noise that it committed to."""
+    """Run the role of `user` again from its view: what it contributed, and the noise that it committed to."""
     return user_story(Exhibits(case, (user,)), user, iterations)
 
 
@@ -39,12 +39,12 @@ def all_ratings(case: Case) -> dict[str, UserInput]:
 
 
 def most_frequent_rating(ratings: dict[str, UserInput]) -> float:
-    """Of the whole population: the public prior with which guessing costs nothing."""
+    """Return the most frequent rating of the population: the public prior, free for any guesser."""
     values, counts = np.unique(np.concatenate([own.ratings for own in ratings.values()]), return_counts=True)
     return float(values[np.argmax(counts)])
 
 
 def rating_scale(ratings: dict[str, UserInput]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """(the values that ratings take, how probable each is) in the population; also public."""
+    """Return (the values that ratings take, their probabilities) in the population; also public."""
     values, counts = np.unique(np.concatenate([own.ratings for own in ratings.values()]), return_counts=True)
     return values.astype(np.float64), counts / counts.sum()

@@ -1,6 +1,6 @@
-"""The audit of a run whose scheme is not loaded: which frames each party received, by kind and size, and no verdict.
+"""The audit of a run whose scheme is not loaded: the frames that each party received, by kind and size, and no verdict.
 
-Leakage policy, messages and roles are the scheme's own code, so nothing else can be asked.
+Leakage policy, messages and roles are the scheme's own code, so no other question can be asked.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from sim.folder.unloaded import kind_of_frame
 from sim.views.evidence import Case
 from sim.views.exhibits import Exhibits
 
-MOST_KINDS = 10_000  # that are told apart; further ones are counted together
+MOST_KINDS = 10_000  # kinds that have a row of their own; further ones are counted together
 
 Key = tuple[str, str, str]  # plane, role of the receiver, kind
 
@@ -30,7 +30,7 @@ class _Sum:
 
 
 def audit_undecoded(case: Case, questions: Sequence[str]) -> dict[str, Any]:
-    """The same document as that of an audit; `verdict` is null, and what was not asked says why."""
+    """Return a document like that of an audit; `verdict` is null, and each unasked question says why."""
     started = time.perf_counter()
     rows = take(case) if "inventory" in questions else None
     why = f"The scheme {case.config.scheme!r} is not loaded: add --trust-scheme if you trust its code."
@@ -52,8 +52,11 @@ def audit_undecoded(case: Case, questions: Sequence[str]) -> dict[str, Any]:
 
 
 def take(case: Case) -> list[dict[str, Any]]:
-    """Rows as of `inventory.take`, for whole frames: by the number of their kind where they were received (`message`),
-    by its name where their sender's view tells it (`sent`)."""
+    """Return rows like those of `inventory.take`, for whole frames.
+
+    A frame is named by the number of its kind where it was received (`message`), and by the name of its kind where the
+    sender's view tells it (`sent`).
+    """
     found: dict[Key, _Sum] = {}
     for party in case.parties:
         if case.path(party).is_file():

@@ -1,4 +1,4 @@
-"""One row per party and coalition: saw, can work out, claimed, measured."""
+"""One row per party and coalition: what it saw, can work out, was claimed to learn, and was measured to learn."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from sim.audit.findings import SUPPORT, Finding
 from sim.views.evidence import Case
 from sim.views.exhibits import Exhibits
 
-FEW = 10  # ratings from which no figure is made
-MOST_MEASURED = 2  # figures in a row; the findings have all
+FEW = 10  # with fewer ratings than this, no figure is shown
+MOST_MEASURED = 2  # figures in one row; the findings have all of them
 
-_NUMBERS = ("ring", "floats", "factors", "reals", "grades", "digits")  # how fields travel that have values in them
-_TOLD_SUPPORT = "which items each user rated"  # in the schemes' own words
+_NUMBERS = ("ring", "floats", "factors", "reals", "grades", "digits")  # codec kinds of fields that carry values
+_TOLD_SUPPORT = "which items each user rated"  # wording of the schemes' leakage policies
 _WEIGHT = {"break": 0, "weak": 1, "info": 2}
-# what says most about a coalition stands first
+# the most telling findings about a coalition come first
 _ORDER = (
     "difference-attack",
     "unmasking",
@@ -62,13 +62,15 @@ def verdict_rows(
 def saw(
     case: Case, members: Sequence[str], inventory: Sequence[dict[str, Any]] | None, findings: Sequence[Finding] = ()
 ) -> list[str] | None:
-    """Of the fields that reached a party alone those with numbers in them, in the scheme's own words; and the support,
-    if an attack found it."""
+    """List the fields with numbers that reached `members`, in the scheme's own words.
+
+    The support is added if an attack found it.
+    """
     if inventory is None:
         return None
     scheme, roles = case.card.scheme, {role_of(member) for member in members}
     kinds = None
-    if len(members) == 1 and user_index(members[0]) >= 0:  # the inventory has all users together
+    if len(members) == 1 and user_index(members[0]) >= 0:  # the inventory merges all users
         kinds = {type(seen.message).__name__ for seen in Exhibits(case, tuple(members)).received(members[0])}
     telling = {(kind.__name__, name) for kind in scheme.messages for name, how in field_kinds(kind) if how in _NUMBERS}
     words = []
@@ -85,7 +87,7 @@ def saw(
 def knows_support(
     members: Sequence[str], inventory: Sequence[dict[str, Any]] | None, findings: Sequence[Finding] = ()
 ) -> bool:
-    """Whether a member alone knows who rated what: an attack read it off, or every user told it, as is declared."""
+    """Tell whether a member alone knows which users rated which items, by an attack or a declared message."""
     found = {each.coalition for each in findings if each.id == "support" and each.severity != "info"}
     if any((member,) in found for member in members):
         return True
@@ -94,7 +96,7 @@ def knows_support(
 
 
 def permitted(scheme: Scheme, members: Sequence[str]) -> str | None:
-    """Of a party alone; schemes assume that parties do not collude."""
+    """Return the level permitted to a party alone; None for coalitions, which schemes assume not to exist."""
     return scheme.permits.get(role_of(members[0]), LEVELS[0]) if len(members) == 1 else None
 
 
@@ -105,7 +107,7 @@ def claimed(case: Case, members: Sequence[str]) -> str:
 
 
 def promised(case: Case) -> str:
-    """ε, or the budget θ, in the unit that the scheme means."""
+    """Format ε, or the budget θ, in the unit that the scheme uses."""
     params, scheme = case.card.params, case.card.scheme
     if math.isinf(params.epsilon):
         return ""
@@ -116,7 +118,7 @@ def promised(case: Case) -> str:
 
 
 def _is_declared(case: Case, solved: Solved, findings: Sequence[Finding]) -> bool:
-    """More than its role is permitted, and the scheme says so itself."""
+    """Tell whether the party learns more than its role is permitted and the scheme itself says so."""
     level = permitted(case.card.scheme, solved.members)
     if level is None or LEVELS.index(solved.answer.determines) <= LEVELS.index(level):
         return False
@@ -124,7 +126,10 @@ def _is_declared(case: Case, solved: Solved, findings: Sequence[Finding]) -> boo
 
 
 def measured(solved: Solved, findings: Sequence[Finding]) -> list[str]:
-    """The figures that say most; what a canary's user measured is said of users who can work out something."""
+    """Pick the figures that say most.
+
+    Figures that a canary measured for a role are included only for members that can work out something.
+    """
     members = solved.members
     roles = tuple(dict.fromkeys(role_of(member) for member in members))
     known_as = (members,) if solved.answer.determines == "nothing" else (members, roles)
@@ -139,7 +144,7 @@ def _rank(id_: str) -> int:
 
 
 def in_words(finding: Finding) -> str | None:
-    """A short form of what an attack or a canary measured; None: nothing that fits into a table."""
+    """Shorten what an attack or a canary measured; None if nothing fits into a table."""
     found, chance = finding.measured, finding.chance
     if isinstance(found, float) and finding.confidence and "lower bound" in finding.confidence:
         return f"canary at ε = {finding.claimed:g} shows ε ≥ {found:.2g}" if finding.claimed else None

@@ -1,4 +1,4 @@
-"""Whom a coalition learns something of, by name: victims of findings, and what each coalition knows of one user."""
+"""The users about whom a coalition learns something: victims of findings, and what is known of one user."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sim.audit.findings import Finding
 from sim.folder.naming import Names
 
 MEMBER, EXACT, NOISY, SUMS, NOTHING = "member", "exact", "noisy", "sums", "nothing"
-# findings about numbers of single users, which the algebra can name
+# findings about single users' numbers: the algebra can name these users
 OF_NUMBERS = frozenset(
     {"difference-attack", "unmasking", "known-shares", "released-sums", "rating-inference", "missing-noise"}
 )
@@ -20,7 +20,7 @@ Victims = list[dict[str, Any]]  # {"user", "party", "items", "what"}
 
 
 def victims_of(solved: Solved, names: Names) -> Victims:
-    """Everyone of whom the coalition isolates a number: which items, and what of them."""
+    """List the users of whom the coalition isolates a number, with the items and the kind of number."""
     answer = solved.answer
     noisy = "exact" if answer.determines == "exact-individual" else "noisy"
     found = [_victim(user, (), f"{answer.what}s in the clear", names) for user in answer.clear]
@@ -46,13 +46,16 @@ def _by_number(victims: Victims) -> Victims:
 
 
 def known_of_users(solved: Solved, names: Names) -> dict[str, Any]:
-    """Add to a row of `coalitions` the data's names of its members, its victims, and each user's smallest sum."""
+    """Return further keys for a row of `coalitions`: its members' names, its victims, users' smallest sums."""
     named = [names.user(member) for member in solved.members]
     return {"names": named, "victims": victims_of(solved, names), "smallest_sums": solved.answer.groups}
 
 
 def name_victims(finding: Finding, solved: Sequence[Solved], names: Names) -> Victims:
-    """Of whom a finding speaks, where it speaks of single users and the algebra was asked; else nobody is named."""
+    """List the users that `finding` concerns.
+
+    The list is empty unless the finding is about single users and the algebra was asked.
+    """
     if finding.severity == "info":
         return []
     one = next((each for each in solved if each.members == finding.coalition), None)
@@ -63,11 +66,11 @@ def name_victims(finding: Finding, solved: Sequence[Solved], names: Names) -> Vi
     return victims_of(one, names) if finding.id in OF_NUMBERS else []
 
 
-# --- what is known of me? --------------------------------------------------------------------------------------------
+# --- what is known of one user ---------------------------------------------------------------------------------------
 
 
 def about_user(document: dict[str, Any], party: str, names: Names) -> dict[str, Any]:
-    """A row for each coalition of the audit, from its document alone; `rows` is null if the algebra was not asked."""
+    """Build a row for each coalition in `document`; `rows` is null if the algebra was not asked."""
     coalitions = document["coalitions"]
     servers = {tuple(one["coalition"]) for one in document["findings"] if one["id"] == "support"}
     servers = {each for each in servers if len(each) == 1}
@@ -104,7 +107,7 @@ def _row(row: dict[str, Any], party: str, servers: set[tuple[str, ...]]) -> dict
 
 
 def _is_exact(mine: Victims) -> bool:
-    """In the clear, or without noise; a sum without anybody else still has its noise."""
+    """Tell whether a number is in the clear or noiseless; a sole contributor's sum still has its noise."""
     return any(victim["what"].startswith("exact") or victim["what"].endswith("in the clear") for victim in mine)
 
 

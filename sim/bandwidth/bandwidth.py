@@ -1,7 +1,7 @@
 """`keyhole bandwidth RUN`: the bytes of a run as they were counted, beside those that the scheme's formula gives.
 
-The formula needs the parameters and the course of the run: who was there, who was invited, who contributed. Both
-servers said so while it went on; what each user rated follows from the data and the seed, or stands in the views.
+The formula needs the parameters and the course of the run: which users were present, invited and contributed. Both
+servers reported that during the run; what each user rated follows from the data and the seed, or from the views.
 """
 
 from __future__ import annotations
@@ -57,9 +57,10 @@ def bandwidth(
     user: str | None = None,
     top: int | None = None,
 ) -> dict[str, Any]:
-    """Make what `keyhole bandwidth RUN --json` prints.
+    """Make the document that `keyhole bandwidth RUN --json` prints.
 
-    `wire`: the same run in that form, by formula; `user`: rows of that one alone; `top`: the largest rows, so many.
+    `wire` predicts the same run in that wire form, `user` limits the rows to those of one user, and `top` limits them
+    to that number of largest rows.
     """
     check_by(by)
     require(user is None or by in (None, "party"), f"--user gives rows by party: leave --by {by} out.")
@@ -109,7 +110,7 @@ def _completed(folder: Path) -> dict[str, Any]:
 
 
 class Turns:
-    """The iterations of a run as its servers told them; may be gone through more than once."""
+    """The iterations of a run as its servers reported them; can be iterated over more than once."""
 
     def __init__(self, scheme: Scheme, params: Params, rated: Column, ledger: Ledger) -> None:
         self._scheme, self._params, self._facts = scheme, params, ledger.turns
@@ -135,7 +136,7 @@ class Turns:
 
 
 def course_of(scheme: Scheme, params: Params, rated: Column, ledger: Ledger) -> Course:
-    """Every user is a group of its own."""
+    """Rebuild the course of a run from its `ledger`, with every user as a group of its own."""
     n_users = params.n_users
     attempts = _attempts(ledger, n_users)
     finished = members(ledger.end.get("finished", _all(n_users)), n_users)
@@ -145,7 +146,7 @@ def course_of(scheme: Scheme, params: Params, rated: Column, ledger: Ledger) -> 
         greeted = np.maximum(greeted, members(_contributors(facts, n_users), n_users))
     for attempt in attempts:
         greeted = np.maximum(greeted, attempt.answered)
-    # who was invited and is there at the end has answered, if too late
+    # a user that was invited and is present at the end has answered, if only too late
     greeted = np.maximum(greeted, invited * finished)
     return Course(
         supports=rated.counts,
@@ -162,7 +163,7 @@ def course_of(scheme: Scheme, params: Params, rated: Column, ledger: Ledger) -> 
 
 
 def _attempts(ledger: Ledger, n_users: int) -> tuple[Attempt, ...]:
-    """Both servers tell a part: the recommender with the set-up, the third party with its first iteration."""
+    """Rebuild the commitment attempts from the recommender's set-up line and the third party's first iteration."""
     told: Facts = {}
     for facts in (ledger.setup, *ledger.turns[:1]):
         told |= {name: facts[name] for name in ("commitments", "answered") if name in facts}
@@ -181,7 +182,7 @@ def _attempts(ledger: Ledger, n_users: int) -> tuple[Attempt, ...]:
 
 
 def _cells(ledger: Ledger, n_users: int) -> Numbers | None:
-    """How many entries each user uploaded, where the recommender told it."""
+    """Read how many entries each user uploaded, if the recommender reported it."""
     told = next((facts["cells"] for facts in (ledger.setup, *ledger.turns) if "cells" in facts), None)
     if told is None:
         return None
@@ -195,7 +196,7 @@ def _all(n_users: int) -> str:
 
 
 def _invited(facts: Facts, n_users: int) -> Any:
-    """Everyone, where a scheme does not say."""
+    """Name the invited users: all of them, where a scheme does not say."""
     return facts.get("invited", _all(n_users))
 
 
@@ -204,7 +205,7 @@ def _contributors(facts: Facts, n_users: int) -> Any:
 
 
 def members(text: Any, n_users: int) -> Numbers:
-    """1 for every user that the text names."""
+    """Mark every user that `text` names with 1."""
     if type(text) is not str or not _SPANS.fullmatch(text):
         raise Broken(f"{str(text)[:40]!r} in the course of the run names no users")
     if any(int(number) >= n_users for number in re.findall(r"\d+", text)):
@@ -220,7 +221,7 @@ def members(text: Any, n_users: int) -> Numbers:
 def _document(
     case: Case, ledger: Ledger, forecast: Forecast | None, by: str | None, supports: Supports
 ) -> dict[str, Any]:
-    """Without a forecast nothing is predicted, and `match` is about the kernel's count alone."""
+    """Make the document; without a `forecast` nothing is predicted, and `match` covers the kernel's count alone."""
     scheme, params = case.card.scheme, case.card.params
     predicted = None if forecast is None else {key: round(wire) for key, (_, _, wire) in forecast.rows.items()}
     rows = joined_rows(ledger.rows, predicted)
@@ -267,7 +268,7 @@ def _document(
 
 
 def _on_other_wire(case: Case, ledger: Ledger, wire: str, by: str | None) -> dict[str, Any]:
-    """Predict the same course with frames of the other form: nothing was sent so, and all of it is by formula."""
+    """Predict the same course in the other wire form, in which nothing was sent: every figure is by formula."""
     scheme, own = case.card.scheme, case.card.params
     if not is_loaded(case.card):
         raise BadInput(_not_predicted(case.config.scheme))

@@ -1,4 +1,4 @@
-"""What was metered against what the kernel counted: per connection, to the byte."""
+"""Compare the metered bytes with the kernel's counts: per connection, to the byte."""
 
 from __future__ import annotations
 
@@ -20,22 +20,23 @@ class _Counts:
     sent: int = 0
 
     def less_silent(self, connections: int) -> _Counts:
-        """Without connections over which nothing but a handshake went."""
+        """Subtract `connections` over which nothing but a handshake passed."""
         received = self.received - connections * DIALLING_BYTES
         return _Counts(self.connections - connections, received, self.sent - connections * ANSWERING_BYTES)
 
 
 def compare(document: dict[str, Any]) -> tuple[int | None, list[str]]:
-    """(bytes that the kernel counted in all, a sentence for each connection that differs), from `bandwidth.json`.
+    """Compare both counts in `document`, which is `bandwidth.json`.
 
-    None and no sentence where there are no counts of the kernel; `kernel_note` says why.
+    The result is (all bytes that the kernel counted, a sentence for each connection that differs). Without kernel
+    counts it is (None, []), and `kernel_note` says why.
     """
     if document["kernel"] is None:
         return None, []
     kernel, metered = _kernel(document), _metered(document)
     for pair, size in _lost(document, kernel, metered).items():
         metered[pair].sent -= size
-    silent: dict[str, int] = defaultdict(int)  # by server: handshakes after which nobody said anything
+    silent: dict[str, int] = defaultdict(int)  # by server: connections that carried only a handshake
     differences = []
     for pair in sorted(metered.keys() | {(server, party) for server, party in kernel if party}):
         ours, theirs = metered.get(pair, _Counts()), kernel.get(pair, _Counts())
@@ -49,10 +50,10 @@ def compare(document: dict[str, Any]) -> tuple[int | None, list[str]]:
 
 
 def lost(document: dict[str, Any]) -> int:
-    """Bytes that were handed over just when their receiver, whose turn was over, closed: counted, and sent again later.
+    """Count the bytes handed over just as their receiver closed at the end of its turn: metered, and sent again later.
 
-    libzmq takes them and says nothing, so only the kernel knows. What was sent again to a party is the most that it
-    can have lost so.
+    libzmq accepts them silently, so only the kernel's count reveals them. The bytes that were sent again to a party
+    are an upper bound of what it can have lost this way.
     """
     if document["kernel"] is None:
         return 0
@@ -60,7 +61,7 @@ def lost(document: dict[str, Any]) -> int:
 
 
 def _lost(document: dict[str, Any], kernel: Mapping[Pair, _Counts], metered: Mapping[Pair, _Counts]) -> dict[Pair, int]:
-    if "connected" not in document.get("course", {}):  # users stay connected
+    if "connected" not in document.get("course", {}):  # users stay connected, so nothing is lost
         return {}
     resent = {(sender, receiver): wire for what, sender, receiver, _, _, wire in document["apart"] if what == RESEND}
     missing = {pair: metered[pair].sent - kernel[pair].sent for pair in resent if pair in kernel and pair in metered}
@@ -72,10 +73,10 @@ def _kernel(document: dict[str, Any]) -> dict[Pair, _Counts]:
 
 
 def _metered(document: dict[str, Any]) -> dict[Pair, _Counts]:
-    """By connection: everything that was counted, apart or not, except what never left."""
+    """Sum everything metered by connection, apart from the protocol's course or not, except what never left."""
     rows = [(kind, sender, receiver, n, wire) for _, sender, receiver, kind, n, _, wire in document["parties"]]
     rows += [(what, sender, receiver, n, wire) for what, sender, receiver, n, _, wire in document["apart"]]
-    between = (DIALLING_BYTES + ANSWERING_BYTES) / 2  # who connects has more to say
+    between = (DIALLING_BYTES + ANSWERING_BYTES) / 2  # the dialling side of a handshake sends more
     dialled = {
         (receiver, sender)
         for kind, sender, receiver, n, wire in rows

@@ -1,8 +1,8 @@
-"""What bytes depend on of a data set: how many items users rated and how often items were rated, for a prediction.
+"""The properties of a data set that determine bytes, for a prediction: items per user, and raters per item.
 
 A data set that can be loaded or made is counted. A larger synthetic one is described by its shape alone: every user has
 equally many ratings, and the item of popularity rank k is among them with probability min(1, τ / rarity(k)), where τ
-makes these sum to the ratings of a user (`generate.py`: keys U · rarity, the smallest are kept).
+makes these sum to the ratings of a user (`generate.py` keeps the items with the smallest keys U · rarity).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from sim.plan.config import RunConfig, resolve
 from sim.plan.expect import MANY, CountedItems, Crowd, LikelyItems, at_least, crowd_of, presence_of
 from sim.plan.plan import run_seed_of, settings_of, shape_of
 
-_GROUPS = 2000  # of items that are about equally popular
+_GROUPS = 2000  # of items of about equal popularity
 SEEDLESS = (
     "Which ratings are held out depends on the seed, and with them how many items have a rater: "
     "give --seed for the bytes of one run."
@@ -34,19 +34,19 @@ SEEDLESS = (
 
 @dataclass(frozen=True, eq=False)
 class Outline:
-    """What is to be predicted: a run that could be started, or one that is too large for it."""
+    """The run to be predicted, which may be too large to be started."""
 
     config: RunConfig  # resolved
     scheme: Scheme
     params: Params
     crowd: Crowd
     ratings: float  # to train on
-    made: bool  # the data was loaded or made, not only described
+    made: bool  # the data was loaded or generated, not only described
     notes: list[str]
 
 
 def outline(config: RunConfig) -> Outline:
-    """`BadInput` where such a run could not be."""
+    """Work out what `config` asks for; `BadInput` if such a run is impossible."""
     config, scheme, seeded = resolve(config)
     if _too_large(config.data):
         crowd, shape, notes = _described(config)
@@ -61,10 +61,10 @@ def outline(config: RunConfig) -> Outline:
 
 
 def _too_large(source: str) -> bool:
-    """A synthetic set that could be described but not made."""
+    """Tell whether `source` is a synthetic set that can be described but is too large to be made."""
     if not source.startswith("synthetic:"):
         return False
-    generate.parse(source, to_be_made=False)  # says what is wrong with it otherwise
+    generate.parse(source, to_be_made=False)  # refuses a description that is invalid at any size
     try:
         generate.parse(source)
     except BadInput:
@@ -94,7 +94,7 @@ def _counted(config: RunConfig, seeded: bool) -> tuple[Crowd, Shape, list[str]]:
     ratings = data.load(config.data, config.rating_range, config.reading())
     if config.users is not None:
         ratings = ratings.first_users(config.users)
-    seed = config.seed if seeded else 0  # sizes are those of every seed; so is the ring, but for rare chances
+    seed = config.seed if seeded else 0  # no size depends on the seed, and the ring only in rare cases
     assert seed is not None
     shape = shape_of(ratings, data.split(ratings, config.test_fraction, derive(run_seed_of(seed), "split")))
     crowd = crowd_of(shape)
@@ -107,7 +107,7 @@ def _counted(config: RunConfig, seeded: bool) -> tuple[Crowd, Shape, list[str]]:
 
 
 def _likely_census(raters: Any, stay: Numbers) -> CountedItems:
-    """Of each of an item's raters it is left to chance whether the rating is held out: Bin(k, share that stays)."""
+    """Count items by the `raters` expected to remain when ratings are held out: Bin(k, share) with `stay` as share."""
     census = np.zeros(int(raters.max(initial=0)) + 1)
     few = raters <= MANY
     np.add.at(census, np.rint(raters[~few] * stay[~few]).astype(np.int64), 1.0)
@@ -139,7 +139,10 @@ def _described(config: RunConfig) -> tuple[Crowd, Shape, list[str]]:
 
 
 def inclusion(n_items: int, rated: int) -> tuple[Numbers, Numbers]:
-    """(the probability that a user rates an item, how many items have it), by popularity, in groups."""
+    """Compute (probability that a user rates an item, number of items) for groups of items by popularity.
+
+    Each user rates `rated` of `n_items`.
+    """
     edges = np.unique(np.linspace(0, n_items, min(n_items, _GROUPS) + 1).astype(np.int64))
     items = np.diff(edges).astype(np.float64)
     if rated >= n_items:
@@ -147,14 +150,14 @@ def inclusion(n_items: int, rated: int) -> tuple[Numbers, Numbers]:
     # the mean of 1 / (1 + k + share · items) over the ranks k of a group
     offset = 1 + generate.HEAD_SHARE * n_items
     weights = np.diff(digamma(edges + offset)) / items
-    most = 1 / weights[-1]  # with it every item is certain
+    most = 1 / weights[-1]  # at this τ every item is certain
     from scipy.optimize import brentq  # slow to import
     tau = brentq(lambda tau: float(items @ np.minimum(1, tau * weights)) - rated, 0.0, most, xtol=1e-12, rtol=1e-14)
     return np.minimum(1, tau * weights), items
 
 
 def _most_raters(n_users: int, chances: Numbers, items: Numbers) -> int:
-    """The median of the largest number of raters: half an item is expected to have more."""
+    """Estimate the median of the largest number of raters: at most half an item is expected to have more."""
     low, high = 1, n_users
     while low < high:
         middle = (low + high) // 2

@@ -19,7 +19,10 @@ DOWN, UP, FROM_THIRD_PARTY = 12_000, 5_000, 3_000_000  # 12 KB, 5 KB, 3 MB; a KB
 
 
 def comparison(scheme: Scheme, params: Params) -> dict[str, Any] | None:
-    """None for a scheme without a third party, or without factors: the paper gives no figures for one."""
+    """Compare the paper's figures with both wire forms at the paper's size.
+
+    The result is None for a scheme without a third party or without factors: the paper gives no figures for it.
+    """
     if THIRD_PARTY not in scheme.servers or not scheme.factorizes:
         return None
     forms = {wire: _figures(scheme, _sized(params, wire)) for wire in ("paper", "compact")}
@@ -48,7 +51,7 @@ def comparison(scheme: Scheme, params: Params) -> dict[str, Any] | None:
 
 
 def _sized(params: Params, wire: str) -> Params:
-    """These parameters at the paper's size; its form has 32-bit factors only."""
+    """Set `params` to the paper's size; the paper's form has 32-bit factors only."""
     changed: dict[str, Any] = {"n_users": USERS, "n_items": ITEMS, "dim": DIM, "iterations": 1, "wire": wire}
     if wire == "paper":
         changed["factor_bits"] = 32
@@ -56,7 +59,7 @@ def _sized(params: Params, wire: str) -> Params:
 
 
 def _figures(scheme: Scheme, params: Params) -> tuple[int, int, int]:
-    """Wire bytes (to one user, from it, from the third party to the recommender) of an iteration of everyone."""
+    """Compute the wire bytes (to a user, from it, from the third party) of an iteration with all users."""
     users, nobody = np.array([float(USERS)]), np.zeros(1)
     turn = Turn(users, users, nobody, nobody, ITEMS, ITEMS)
     course = Course(np.array([RATED]), users, users, users, users, users, (turn,))

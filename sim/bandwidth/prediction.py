@@ -1,4 +1,4 @@
-"""`keyhole bandwidth --predict`: the bytes of a run that is not made, from its flags; nothing is started or written."""
+"""`keyhole bandwidth --predict`: predict the bytes of a run from its flags; nothing is started or written."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from sim.folder.traffic import COLUMNS, Forecast, Row, by_kind, check_by, descri
 from sim.plan.config import RunConfig
 from sim.plan.expect import CERTAIN, Expected, expect
 
-MOST_ITERATIONS = 20_000  # each has rows of its own
-_WHOLE = 1e-9  # relative: what is left of a whole number when groups of users are added up
+MOST_ITERATIONS = 20_000  # each adds rows to the document
+_WHOLE = 1e-9  # relative rounding error of a whole number that is summed over groups of users
 NO_ITERATIONS = "This scheme exchanges nothing in its iterations: all bytes are of its set-up and its end."
 
 
@@ -32,7 +32,7 @@ def predict(
     iteration_seconds: float = ITERATION_SECONDS,
     links: Iterable[str] = (),
 ) -> dict[str, Any]:
-    """What `keyhole bandwidth --predict --json` prints."""
+    """Make the document that `keyhole bandwidth --predict --json` prints."""
     check_by(by)
     if by == "party":
         raise BadInput("A prediction knows how many users there are, not which: use --by iteration, edge or kind.")
@@ -79,7 +79,7 @@ def predict(
 
 
 class _Last:
-    """Lets flows pass and keeps those of the last iteration: its numbers are the longest."""
+    """A filter that passes all flows on and keeps those of the last iteration, whose number takes the most bytes."""
 
     def __init__(self, iteration: int) -> None:
         self._iteration = iteration
@@ -104,7 +104,7 @@ def _exact(scheme: Scheme, params: Params, expected: Expected) -> bool:
 
 
 def _items_matter(scheme: Scheme, params: Params, course: Course) -> bool:
-    """Does an iteration about one item more cost other bytes?"""
+    """Tell whether one more item changes the bytes of an iteration."""
     (turn, *_), short = course.turns, dataclasses.replace(params, iterations=1)
     costs = set()
     for items in (1.0, 2.0):
@@ -115,7 +115,7 @@ def _items_matter(scheme: Scheme, params: Params, course: Course) -> bool:
 
 
 def rows_of(forecast: Forecast) -> list[Row]:
-    """Nothing is measured, so `wire_bytes` is unknown."""
+    """List the rows of `forecast`; `wire_bytes` is None, as nothing is measured."""
     return [
         dict(zip(COLUMNS, (*key, *forecast.rows[key][:2], None, forecast.rows[key][2]), strict=True))
         for key in sorted(forecast.rows)
@@ -123,7 +123,7 @@ def rows_of(forecast: Forecast) -> list[Row]:
 
 
 def _make_whole(rows: list[Row]) -> bool:
-    """Whole numbers as such; False if one of them is none, and then nothing is changed."""
+    """Turn the figures of `rows` into integers; return False and change nothing if one of them is not whole."""
     figures = ("messages", "payload_bytes", "predicted_bytes")
     amounts = np.array([[row[name] for name in figures] for row in rows])
     whole = np.rint(amounts)

@@ -1,4 +1,4 @@
-"""From predicted bytes to totals per server and day, and to the least time of an iteration on given links.
+"""Project predicted bytes to totals per server and day, and to the least time of an iteration on given links.
 
     least time  =  what the servers must pass for all users (the slowest of sending and receiving, which overlap)
                  + one user's own transfer, down and up
@@ -71,7 +71,7 @@ def parse_link(text: str) -> Link:
 
 
 def links_of(given: Iterable[str]) -> list[Link]:
-    """The defaults, with those that were given in their place or beside them."""
+    """Add the `given` links to the defaults; a given link replaces the default of the same name."""
     links = {link.name: link for link in DEFAULTS}
     for text in given:
         link = parse_link(text)
@@ -91,9 +91,9 @@ class UserBytes:
 
 
 def user_bytes(flows: Iterable[Flow], invited: Any) -> UserBytes:
-    """Of the users who take part in an iteration; `invited` says how many of each group do.
+    """Compute the bytes of a user that takes part in an iteration; `invited` is the number of such users by group.
 
-    What only some of them exchange, because they have just come or gone, is left out.
+    Messages that only some of them exchange, because they have just come or gone, are left out.
     """
     sums = {"down": np.zeros(len(invited)), "up": np.zeros(len(invited))}
     for flow in flows:
@@ -112,7 +112,7 @@ def _median_and_most(sizes: Any, users: Any) -> tuple[float, float]:
     order = np.argsort(sizes[there], kind="stable")
     sizes, ends = sizes[there][order], np.cumsum(users[there][order])
     half = ends[-1] / 2
-    # the mean of both middle ones where the half falls between them
+    # the mean of the two middle sizes where the half falls between them
     middle = [sizes[min(np.searchsorted(ends, half, side), len(sizes) - 1)] for side in ("left", "right")]
     return float(np.mean(middle)), float(sizes[-1])
 
@@ -121,7 +121,7 @@ def _median_and_most(sizes: Any, users: Any) -> tuple[float, float]:
 
 
 def rounds_of(flows: Iterable[Flow]) -> list[list[Flow]]:
-    """Messages in the order of the protocol; what one role sends without waiting for anybody is one round."""
+    """Group `flows`, in protocol order, into rounds: what one role sends without waiting for another."""
     sent = [flow for flow in flows if flow.total()[0] >= 0.5]
     return [list(group) for _, group in itertools.groupby(sent, key=lambda flow: flow.sender)]
 
@@ -131,7 +131,7 @@ def _kinds(flows: list[Flow]) -> str:
 
 
 def least_seconds(rounds: list[list[Flow]], link: Link, servers: Link, down: float, up: float) -> float:
-    """For a user on this link who receives and sends so many bytes."""
+    """Compute the least time of an iteration for a user on `link` that receives `down` and sends `up` bytes."""
     seconds = 0.0
     for with_users, group in itertools.groupby(rounds, key=_touches_users):
         flows = [flow for flows in group for flow in flows]
@@ -148,7 +148,7 @@ def _touches_users(flows: list[Flow]) -> bool:
 
 
 def _passing(flows: Iterable[Flow], servers: Link) -> float:
-    """While one user's message is on its way the servers pass those of the others: the slowest direction counts."""
+    """Compute the time of the slowest direction: while one user's message travels, servers pass those of the others."""
     sent: dict[str, float] = defaultdict(float)
     received: dict[str, float] = defaultdict(float)
     for flow in flows:
@@ -175,7 +175,10 @@ def project(
     seconds: float,
     links: list[Link],
 ) -> dict[str, Any]:
-    """`flows` are those of one iteration, in order; `rows` those of the whole run. None: nobody exchanges anything."""
+    """Project the bytes of a run onto servers and `links`.
+
+    `rows` are those of the whole run, `flows` those of one iteration, in order; `user` is None if there are no flows.
+    """
     sane = LEAST_SECONDS <= seconds <= MOST_SECONDS
     require(sane, f"--iteration-seconds must be from {LEAST_SECONDS:g} to {MOST_SECONDS:g}, not {seconds:g}.")
     rounds = rounds_of(flows)

@@ -1,4 +1,4 @@
-"""Which items each user of a run rated: from the ratings if they are at hand, else from the views of the run."""
+"""The items that each user of a run rated: from the ratings if they are at hand, else from the views of the run."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ RATINGS, VIEWS = "ratings", "views"
 
 @dataclass(frozen=True, slots=True)
 class Supports:
-    rated: Column | None  # without the values of the ratings if they are from views; None: nobody says
+    rated: Column | None  # its values are NaN if it comes from views; None: not known
     source: str | None  # RATINGS or VIEWS
-    note: str | None  # why not from the ratings, or not at all
+    note: str | None  # why it does not come from the ratings, or is not known
 
 
 def supports_of(case: Case) -> Supports:
-    """Say what each user rated to train on; the note of an unknown one tells what to do."""
+    """Find the items that each user rated for training; if they are not known, the note says what to do."""
     try:
         plan = make_plan(case.config, case.nonce, case.card.simulation)
         if plan.card.run_id == case.card.run_id:
@@ -48,7 +48,7 @@ def supports_of(case: Case) -> Supports:
 
 
 def _of_users(case: Case) -> list[npt.NDArray[np.uint32]] | None:
-    """Take them from what each user brought, if all of them kept a view."""
+    """Take the lists from the input of each user, if every user kept a view."""
     lists = []
     for user in range(case.card.params.n_users):
         party = user_name(user)
@@ -62,10 +62,10 @@ def _of_users(case: Case) -> list[npt.NDArray[np.uint32]] | None:
 
 
 def _of_recommender(case: Case) -> list[npt.NDArray[np.uint32]] | None:
-    """Take them from what users told it at the start, if all of them did; some schemes hide it even from it."""
+    """Take the lists from what users sent the recommender at the start, unless the scheme hides them from it."""
     if not case.path(RECOMMENDER).is_file():
         return None
-    joins = [Join.__name__] if case.card.scheme.factorizes else []  # elsewhere it may be empty
+    joins = [Join.__name__] if case.card.scheme.factorizes else []  # in other schemes its list may be empty
     kinds = [RatingsHandover.__name__, GradedRatings.__name__, *joins]
     told: dict[int, npt.NDArray[np.uint32]] = {}
     for seen in Exhibits(case, (RECOMMENDER,)).received(RECOMMENDER, *kinds):

@@ -1,4 +1,4 @@
-"""What people read: tables on stdout, progress on stderr and only on a terminal."""
+"""Console output for people: tables on stdout, progress on stderr and only on a terminal."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ RECORDS_OF_A_PAGE = 50
 
 class _Console(Console):
     def on_broken_pipe(self) -> None:
-        raise BrokenPipeError  # a reader such as head has seen enough; that is no error of ours
+        raise BrokenPipeError  # a reader such as head has closed the pipe, which is not an error
 
 
 class _Visible(RenderHook):
-    """Whatever is printed, no control character in a text of it reaches the terminal."""
+    """A hook that keeps control characters in printed text from reaching the terminal."""
 
     def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
         return [_Cleaned(renderable) for renderable in renderables]
@@ -53,7 +53,7 @@ def number(value: Any, digits: int = 3) -> str:
 
 
 def figure(epsilon: Any) -> str:
-    """An ε to three digits; infinity is a text already."""
+    """Format `epsilon` to three digits; infinity is already a string."""
     if epsilon is None or isinstance(epsilon, str):
         return epsilon or "–"
     return f"{epsilon:.3g}" if epsilon < 1000 else f"{epsilon:.0f}"
@@ -76,7 +76,7 @@ def plain_table(title: str, *columns: str) -> Table:
 
 
 def show_datasets(rows: list[dict[str, Any]]) -> None:
-    """Print a few lines for each set: names, paths and commands stay whole, so that they can be copied."""
+    """Print a few lines for each data set, with names, paths and commands unbroken so that they can be copied."""
     for row in rows:
         out.print(f"[bold]{escape(row['name'])}[/]: {escape(row['title'])}", soft_wrap=True)
         sizes = [f"{row[what]:,} {what}" for what in ("users", "items", "ratings") if row[what] is not None]
@@ -86,14 +86,14 @@ def show_datasets(rows: list[dict[str, Any]]) -> None:
 
 
 def show_abort(summary: dict[str, Any], scheme: Scheme) -> None:
-    """Say how far a run came and why it ended."""
+    """Print how far an aborted run got and why it ended."""
     _show_run(summary, scheme)
     out.print(f"[bold red]aborted[/]: {escape(summary['abort']['sentence'])}")
     out.print(f"anchor        {summary['anchor'] or 'none'} (so far)", markup=False)
 
 
 def show_summary(summary: dict[str, Any], scheme: Scheme) -> None:
-    """Show all figures of a run that has completed, and its digests."""
+    """Print all figures of a completed run, and its digests."""
     _show_run(summary, scheme)
     _show_accuracy(summary, "plain" if scheme.factorizes else "without protection")
     _show_bytes(summary)
@@ -127,7 +127,7 @@ def length(factorizes: bool, iterations: int, dim: int) -> str:
 
 
 def disturbances(summary: Mapping[str, Any]) -> list[str]:
-    """Say in one sentence what went wrong and was mended, if anything did."""
+    """Report in sentences what went wrong during the run and was recovered from, if anything."""
     told = []
     if summary["restarts"]:
         told.append(f"{summary['restarts']} restarts of processes")
@@ -177,18 +177,18 @@ def _show_bytes(summary: dict[str, Any]) -> None:
 
 
 def times(seconds: Mapping[str, Any]) -> str:
-    """Split the clock's time into parts that add up to it."""
+    """Break the total time down into parts that add up to it."""
     parts = [("to start", seconds["startup"]), ("iterating", seconds.get("iterations"))]
     known = [(words, value) for words, value in parts if value is not None]
     rest = seconds["total"] - sum(value for _, value in known)
-    if rest < 0:  # iterations of a life before this one
+    if rest < 0:  # some iterations ran before the run was resumed
         return f"{seconds['total']:.1f} s since it was resumed."
     told = ", ".join(f"{value:.1f} {words}" for words, value in [*known, ("for the rest", rest)])
     return f"{seconds['total']:.1f} s: {told}."
 
 
 def _show_all_bytes(summary: dict[str, Any]) -> None:
-    """Of a scheme without iterations."""
+    """Print the bytes of a scheme without iterations."""
     table = plain_table("Wire bytes of the whole run (measured)", "edge", "in all", "for each user")
     for edge, count in summary["bytes"]["edges"].items():
         each = size(count / summary["users"]) if "user" in edge else ""
@@ -198,7 +198,7 @@ def _show_all_bytes(summary: dict[str, Any]) -> None:
 
 
 def _show_parties(scheme: Scheme) -> None:
-    """What each party may learn: the scheme's own declaration, printed as one."""
+    """Print what each party may learn, labelled as the scheme's own declaration."""
     table = plain_table("What each party may learn (declared by the scheme, not measured)", "party", "learns")
     for party in scheme.parties():
         words = dict.fromkeys(leak.words for leak in scheme.leakage if leak.receiver == party)
@@ -207,7 +207,7 @@ def _show_parties(scheme: Scheme) -> None:
 
 
 def _show_privacy(privacy: dict[str, Any]) -> None:
-    """The claim as a claim, and beside it what the accountant makes of all releases together."""
+    """Print the claim, labelled as a claim, and the ε that the accountant computes for all releases together."""
     claimed, accounted = privacy["claimed_epsilon"], privacy["accounted"]
     if claimed is None:
         return
@@ -231,7 +231,7 @@ def _show_privacy(privacy: dict[str, Any]) -> None:
 
 
 def show_records(records: Iterable[dict[str, Any]], party: str) -> None:
-    """Show them page by page: a view may be larger than the memory. `party`: as it is to be called."""
+    """Print `records` page by page, as a view may exceed memory; `party` is the name to print."""
     title, rest = f"What {party} saw", iter(records)
     widths = (7, 6, 20, 8, max(20, out.width - 57))  # the same on every page; 16 columns are lines and spaces
     while page := list(itertools.islice(rest, RECORDS_OF_A_PAGE)):
@@ -245,7 +245,7 @@ def show_records(records: Iterable[dict[str, Any]], party: str) -> None:
 
 
 def cells(record: dict[str, Any]) -> tuple[str, str, str, str, str]:
-    """Number, iteration, what it is, bytes, and a line for each field."""
+    """Format `record` as table cells: number, iteration, what it is, bytes, and a line for each field."""
     other = f"\nfrom {record['sender']}" if record["type"] in ("received", "rejected") else ""
     other = f"\nto {record['receiver']}" if record["type"] == "sent" else other
     kind = "" if record["kind"] == record["type"] else f" {record['kind']}"
@@ -259,7 +259,7 @@ def cells(record: dict[str, Any]) -> tuple[str, str, str, str, str]:
 
 
 def show_further(further: int, command: str) -> None:
-    """How much a page left out, and how to see it."""
+    """Print how many records a page left out, and the `command` that shows them."""
     out.print(f"{further} more {'record' if further == 1 else 'records'}: {command}", soft_wrap=True, markup=False)
 
 

@@ -1,6 +1,6 @@
-"""The words that Keyhole uses and a newcomer does not know: what each means, for whom, and where to see it.
+"""The terms of Keyhole that a newcomer may not know: what each means, what it means for the user, and where to see it.
 
-The texts are data: the command `keyhole explain` has all of them, the page and the README the dozen of `TERMS`.
+The texts are data: `keyhole explain` shows all of them, the page and the README only the dozen in `TERMS`.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ _NAMES |= {name.replace("-", " "): term for name, term in FINDINGS.items()}
 
 
 def find_term(word: str) -> Term:
-    """Find a term or a finding by its name, an alias or a plural; `BadInput` proposes the nearest."""
+    """Find a term or a finding by its name, an alias or a plural; `BadInput` suggests the nearest match."""
     asked = " ".join(word.lower().replace("-", " ").replace("_", " ").split())
     for name in (asked, asked.removesuffix("es"), asked.removesuffix("s")):
         if name in _NAMES:

@@ -1,11 +1,11 @@
-"""How far a command is: a live line on a terminal, elsewhere a line on stderr every few seconds; nothing if `quiet`.
+"""Progress of a command: a live line on a terminal, elsewhere a line on stderr every few seconds; nothing if `quiet`.
 
     with Progress("joining", 943, unit="users", quiet=quiet) as progress:
         progress.advance()                      # "joining: 1 of 943 users"
         progress.begin("replaying", 20)         # the next stage
         progress.to(7)                          # "replaying: 7 of 20"
 
-What is done within two seconds says nothing. Lines are written by the clock, also while a stage tells nothing.
+A command that ends within two seconds prints nothing. Lines follow the clock, even while a stage reports no progress.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ FIRST_SECONDS = 2.0  # before the first line
 SECONDS = 5.0  # between lines
 PERCENT = "%"  # as a unit: only the share that is done is shown
 
-Wait = Callable[[float], bool]  # waits so many seconds; True: it is over
-Tell = Callable[[int, int], None]  # (done, of so many), for whoever only has that to say
+Wait = Callable[[float], bool]  # waits for that number of seconds; True: the command is over
+Tell = Callable[[int, int], None]  # (done, total), for code that knows nothing else of the progress
 
 
 class Progress:
-    """A stage of a command at a time. It may be called from any thread, and never writes to stdout."""
+    """The progress of the current stage of a command. Safe to call from any thread; never writes to stdout."""
 
     def __init__(
         self, label: str, total: int | None = None, unit: str = "", *, quiet: bool = False, wait: Wait | None = None
@@ -55,7 +55,7 @@ class Progress:
             self._clock.join()
 
     def begin(self, label: str, total: int | None = None, unit: str = "") -> None:
-        """Go on to another stage, of which nothing is done yet."""
+        """Start the next stage, with nothing of it done yet."""
         self._label, self._total, self._unit, self._done = label, total, unit, 0
         self._show()
 
@@ -63,7 +63,7 @@ class Progress:
         self.to(self._done + count)
 
     def to(self, done: int, total: int | None = None) -> None:
-        """Say how much is done; `total` replaces what was to be done, where that is only known now."""
+        """Report how much is `done`; `total` replaces the earlier total, where it becomes known only now."""
         self._done, self._total = done, self._total if total is None else total
         self._show()
 

@@ -1,4 +1,4 @@
-"""One entry of the glossary: what a word means, for whom, and which command shows it."""
+"""One entry of the glossary: what a word means, what it means for the user, and which command shows it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass
 @dataclass(frozen=True, slots=True)
 class Term:
     name: str
-    line: str  # in a list
+    line: str  # the short form, for lists
     meaning: str  # one to three sentences
     for_you: str  # what it means for the person whose ratings these are
-    command: str  # that shows it
+    command: str  # the command that shows it
     aliases: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""Small cards that a notebook shows in place of a run, a view, an audit or a comparison. They need no style sheet."""
+"""HTML cards that a notebook displays for a run, a view, an audit or a comparison. They need no style sheet."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def card(
     notes: Iterable[str] = (),
     mark: str = "",
 ) -> Markup:
-    """`mark`: good, weak or bad, as a coloured dot beside words that say the same."""
+    """Render a card; `mark` (good, weak or bad) adds a coloured dot beside words that say the same."""
     given = {"facts": list(facts), "columns": columns, "rows": list(rows), "notes": list(notes), "mark": mark}
     return render("notebook_card.html", heading=heading, lead=lead, **given)
 
@@ -69,7 +69,7 @@ def _accuracy(accuracy: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _bytes(run: Run) -> tuple[str, str]:
-    """Each edge; of a scheme without iterations those of the whole run."""
+    """Format the bytes of each edge: per iteration, or of the whole run for a scheme without iterations."""
     per_iteration = run["bytes"]["per_iteration"]
     how = "by formula" if run["transport"] == "inprocess" else "measured"
     of = "wire bytes per iteration" if per_iteration else "wire bytes, whole run"
@@ -94,7 +94,7 @@ def _verdict(audit: Audit | None) -> str:
 
 
 def view_card(view: View) -> Markup:
-    """The first records, as `keyhole view` shows them; to count the kinds the whole file would have to be read."""
+    """Show the first records as `keyhole view` does. Kinds are not counted: that would take reading the whole file."""
     count = len(view)
     first = list(itertools.islice(view, FIRST_RECORDS))
     rows = [console.cells(record) for record in first]
@@ -125,7 +125,7 @@ def audit_card(document: dict[str, Any]) -> Markup:
 
 
 def _mark(document: Mapping[str, Any]) -> str:
-    """Good only where this run leaked nothing beyond what is declared and the published claim is not refuted."""
+    """Rate an audit as good only if the run leaked nothing beyond the declaration and the claim is not refuted."""
     mark = _LEVELS.get(document["verdict"], "")
     return "weak" if mark == "good" and document["published_claim"]["status"] == REFUTED else mark
 

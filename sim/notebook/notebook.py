@@ -1,7 +1,7 @@
-"""What `sim.api` gives to a notebook: a run, its views, its audit and a comparison.
+"""The objects that `sim.api` returns in a notebook: a run, its views, its audit and a comparison.
 
-Each of the documents is still the dictionary that the command prints as JSON. What is slow to import, and pandas, which
-is not needed otherwise, is imported where it is used.
+Each document is still the dictionary that the command prints as JSON. Slow imports, and pandas, which nothing else
+needs, are made where they are used.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ PARTY = (
 
 
 def frame(rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> DataFrame:
-    """These columns of the rows; they are there also if there is no row."""
+    """Make a DataFrame with these `columns` of `rows`; the columns are there even if there are no rows."""
     try:
         import pandas
     except ImportError:
@@ -59,7 +59,7 @@ def frame(rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> DataFram
 
 
 class View:
-    """What one party saw. It is read from its file, record by record, each time it is gone through."""
+    """The view of one party. Each iteration reads it anew from its file, record by record."""
 
     def __init__(self, folder: Path, party: str) -> None:
         self.folder, self.party = folder, party
@@ -73,16 +73,16 @@ class View:
     def records(
         self, *, iteration: int | None = None, kind: str | None = None, sender: str | None = None, full: bool = False
     ) -> Iterator[Document]:
-        """Some of them, or all; `full` gives arrays and keys with all their values."""
+        """Iterate over the records that match, by default all; `full` gives arrays and keys with all their values."""
         wanted = viewing.Filter(iteration, kind, sender)
         return iter(viewing.Selection(viewing.read_view(self.folder, self.party, full), wanted))
 
     def kinds(self) -> dict[str, int]:
-        """How many records of each kind there are, in the order in which they first occur."""
+        """Count the records of each kind, in the order in which the kinds first occur."""
         return dict(Counter(record["kind"] for record in self))
 
     def frame(self, **wanted: Any) -> DataFrame:
-        """One row for each record; the keywords are those of `records`. The whole view is in memory then."""
+        """Make a DataFrame of one row per record; `wanted` are keywords of `records`. Loads the view into memory."""
         return frame(self.records(**wanted), RECORD)
 
     def __repr__(self) -> str:
@@ -95,7 +95,7 @@ class View:
 
 
 class Views(Mapping[str, View]):
-    """By party: those of which the folder has a view, servers first."""
+    """The views in a run folder by party, servers first; parties without a view file are left out."""
 
     def __init__(self, folder: Path) -> None:
         case = open_case(folder, unloaded=True)
@@ -123,7 +123,7 @@ class Views(Mapping[str, View]):
 
 
 class Audit(Document):
-    """The document of an audit, as `keyhole audit --json` has it; infinity is a number in it."""
+    """The document that `keyhole audit --json` prints, except that infinity is a number in it."""
 
     @property
     def verdict(self) -> str:
@@ -131,7 +131,7 @@ class Audit(Document):
 
     @property
     def findings(self) -> DataFrame:
-        """One row each, the gravest first; `beyond` says whether it speaks against the scheme's claims."""
+        """Make one row per finding, the gravest first; `beyond` tells whether it contradicts the scheme's claims."""
         from sim.audit.findings import Finding, goes_beyond
 
         known = self["known_weaknesses"]
@@ -140,7 +140,7 @@ class Audit(Document):
 
     @property
     def parties(self) -> DataFrame:
-        """Who saw what and can work out what: parties alone, then coalitions."""
+        """Tabulate what each party, then each coalition, saw and can work out."""
         return frame(self["parties"], PARTY)
 
     def __repr__(self) -> str:
@@ -153,10 +153,10 @@ class Audit(Document):
 
 
 class Compared(Document):
-    """The document of a comparison, as `keyhole compare --json` has it."""
+    """The document that `keyhole compare --json` prints."""
 
     def frame(self) -> DataFrame:
-        """One row for each scheme and floor; no ε without the column of its unit."""
+        """Make one row for each scheme and floor; every ε comes with the column of its unit."""
         rows = [compare_files.flat(row) for row in [*self["rows"], *self["floors"]]]
         return frame(rows, compare_files.COLUMNS)
 
@@ -173,12 +173,12 @@ class Compared(Document):
 
 
 class Run(Document):
-    """The summary of a run, and a way to all else that its folder holds."""
+    """The summary of a run, with access to everything else that its folder holds."""
 
     def __init__(self, folder: Path, summary: Mapping[str, Any]) -> None:
         super().__init__(summary)
         self.folder = folder
-        self.audited: Audit | None = None  # the last that was asked for here
+        self.audited: Audit | None = None  # the latest result of `audit`
 
     @property
     def summary(self) -> Document:
@@ -190,7 +190,7 @@ class Run(Document):
 
     @property
     def iterations(self) -> DataFrame:
-        """One row for each iteration; −1 is the set-up. (How many were asked for is `run["iterations"]`.)"""
+        """Make one row for each iteration; −1 is the set-up. (`run["iterations"]` is the number that was asked for.)"""
         try:
             lines = read_iterations(self.folder, self["users"])
         except FileNotFoundError:
@@ -199,7 +199,7 @@ class Run(Document):
 
     @property
     def item_factors(self) -> npt.NDArray[Any]:
-        """V after the last iteration; of a scheme without factors what was published, a row for each item."""
+        """Read V after the last iteration; for a scheme without factors, what it published, one row per item."""
         try:
             found: npt.NDArray[Any] = np.array(untrusted.map_array(self.folder, "model/item_factors.npy"))
         except FileNotFoundError:
@@ -210,14 +210,14 @@ class Run(Document):
         return found
 
     def bandwidth(self, by: str | None = None) -> DataFrame:
-        """The rows of `keyhole bandwidth`; `.attrs` has the totals, and whether count and formula match."""
+        """Tabulate the rows of `keyhole bandwidth`; `.attrs` has the totals, and whether count and formula match."""
         document = measuring.bandwidth(self.folder, by)
         made = frame(document["rows"], traffic.COLUMNS)
         made.attrs.update({name: document[name] for name in ("total", "match", "kernel_match")})
         return made
 
     def audit(self, *, coalitions: Iterable[str] = (), only: Iterable[str] = (), **settings: Any) -> Audit:
-        """What each party saw, and what coalitions can work out; keywords as the flags of `keyhole audit`."""
+        """Audit the run: what each party saw, and what `coalitions` can work out. Keywords as in `keyhole audit`."""
         self.audited = audit(self.folder, coalitions, only, **settings)
         return self.audited
 
@@ -228,11 +228,11 @@ class Run(Document):
         return replaying.replay(self.folder, party)
 
     def recommend(self, user: str | None = None, *, top: int = recommending.TOP) -> Document:
-        """What this user, or the first that finished, would be shown, as `keyhole recommend --json` has it."""
+        """List what `user`, or the first user that finished, would be shown, as `keyhole recommend --json` does."""
         return recommending.recommend(self.folder, user, top)
 
     def report(self, out: str | Path | None = None, **settings: Any) -> Path:
-        """The page of this run, as a file. An audit that asked every question here is not asked for again."""
+        """Write the page of this run to a file. A complete audit made through this object is not repeated."""
         from sim.report.page import report_page
         from sim.report.page_file import page_path, write_page
         from sim.report.sources import gather
@@ -243,7 +243,7 @@ class Run(Document):
         return path
 
     def _material(self) -> Material | None:
-        """From the last audit, if it is whole and the run is still the one that it is about."""
+        """Reuse the latest audit, if it asked every question and the summary on disk has not changed since."""
         from sim.audit.findings import QUESTIONS
         from sim.report.sources import Material
 
@@ -264,9 +264,9 @@ class Run(Document):
 
 
 def load(folder: Path, scheme: str | None = None, trusted: bool = False) -> Run:
-    """A run that was made before, also one that was aborted."""
+    """Load an earlier run, completed or aborted, from `folder`."""
     trust_scheme(folder, scheme, trusted)
-    read_run(folder, unloaded=True)  # is it one?
+    read_run(folder, unloaded=True)  # refuses a folder that holds no run
     summary = read_summary(folder)
     if summary is None:
         raise BadInput(f"{folder} has no summary: the run goes on, or was killed; end it with keyhole resume {folder}.")

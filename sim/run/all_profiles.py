@@ -1,4 +1,4 @@
-"""The profiles of all users at once, as `protocol/party/profile.py` fits them; LAPACK may do it here.
+"""Fit the profiles of all users at once, as `protocol/party/profile.py` does for one user, but with LAPACK.
 
     u = (V_R^T V_R + λ' I)^-1 V_R^T r = V_R^T (V_R V_R^T + λ' I)^-1 r
 
@@ -19,13 +19,13 @@ from sim.data.ratings import Column
 Matrix = npt.NDArray[np.float64]
 Places = npt.NDArray[np.int64]
 
-_AT_ONCE = 1 << 22  # numbers that are gathered at a time
-_LEAST_REST = 1e-12  # of 1 − S_jj, as on a device
-_EQUAL = 1e-12  # scores that differ by rounding alone
+_AT_ONCE = 1 << 22  # numbers gathered in one batch
+_LEAST_REST = 1e-12  # lower bound of 1 − S_jj, as on a device
+_EQUAL = 1e-12  # relative difference of scores that rounding alone can cause
 
 
 def solve_profiles(item_factors: Matrix, train: Column, ridge: float = PRINTED_RIDGE) -> Matrix:
-    """Fit one row for each user to the factors of the items that it rated; a user without ratings has zeros."""
+    """Fit one row for each user to the factors of the items that it rated; a user without ratings gets zeros."""
     solved: Matrix = np.zeros((len(train.counts), item_factors.shape[1]))
     for users, rated, ratings in _alike(item_factors, train):
         solved[users] = _solve(rated, ratings, ridge)
@@ -33,7 +33,7 @@ def solve_profiles(item_factors: Matrix, train: Column, ridge: float = PRINTED_R
 
 
 def choose_profiles(item_factors: Matrix, train: Column, rating_range: tuple[float, float]) -> Matrix:
-    """Fit the same with the λ' that each user would choose by the exact leave-one-out error of its own ratings."""
+    """Fit the profiles with the λ' that each user would choose by the exact leave-one-out error of its own ratings."""
     ridges: Matrix = np.array(RIDGES)
     chosen: Matrix = np.zeros((len(train.counts), item_factors.shape[1]))
     for users, rated, ratings in _alike(item_factors, train):
@@ -42,7 +42,7 @@ def choose_profiles(item_factors: Matrix, train: Column, rating_range: tuple[flo
 
 
 def _alike(item_factors: Matrix, train: Column) -> Iterator[tuple[Places, Matrix, Matrix]]:
-    """Users with equally many ratings, some at a time: who, V_R of each, and the ratings of each."""
+    """Yield batches of users with equally many ratings: (users, V_R of each, ratings of each)."""
     dim, counts = item_factors.shape[1], train.counts
     for n in np.unique(counts[counts > 0]).tolist():
         alike = np.flatnonzero(counts == n)
@@ -54,7 +54,7 @@ def _alike(item_factors: Matrix, train: Column) -> Iterator[tuple[Places, Matrix
 
 
 def _choose(rated: Matrix, ratings: Matrix, ridges: Matrix, rating_range: tuple[float, float]) -> Matrix:
-    """Take all λ' from one decomposition: V_R = P diag(s) Q^T, so S = P diag(s²/(s²+λ')) P^T."""
+    """Try all λ' in `ridges` with one decomposition: V_R = P diag(s) Q^T, so S = P diag(s²/(s²+λ')) P^T."""
     left, sizes, right = np.linalg.svd(rated, full_matrices=False)
     pulled = np.einsum("unk,un->uk", left, ratings)
     best, chosen = np.full(len(rated), np.inf), np.zeros((len(rated), rated.shape[2]))
@@ -64,7 +64,7 @@ def _choose(rated: Matrix, ratings: Matrix, ridges: Matrix, rating_range: tuple[
         rest = np.maximum(1.0 - np.einsum("unk,uk->un", left * left, shrunk), _LEAST_REST)
         left_out = np.clip(ratings - (ratings - fitted) / rest, *rating_range)
         score = np.mean((ratings - left_out) ** 2, axis=1)
-        better = score <= best * (1 + _EQUAL)  # of equals the largest λ'
+        better = score <= best * (1 + _EQUAL)  # among equal scores the largest λ' wins
         weights = sizes / (sizes * sizes + ridge) * pulled
         chosen[better] = np.einsum("ukd,uk->ud", right[better], weights[better])
         best = np.where(better, np.minimum(score, best), best)

@@ -1,10 +1,10 @@
-"""Matrix factorization without protection, vectorised: what a protected run is compared with.
+"""Vectorised matrix factorization without protection, with which a protected run is compared.
 
-The same data, seed, first factors and rule as the roles use (`protocol/arithmetic/factors.py`), as whole-matrix
-operations. It is also the floor of the in-process benchmark. No protocol is implemented twice: there is none here.
+It uses the same data, seed, first factors and update rule as the roles (`protocol/arithmetic/factors.py`), as
+whole-matrix operations, and is also the floor of the in-process benchmark. It contains no protocol, so that none is
+implemented twice.
 
-An iteration touches the rows of the users who take part in it, and no others: of a crowd that is mostly away it costs
-what those who are there cost.
+An iteration touches only the rows of the users that take part in it, so its cost does not grow with absent users.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from sim.run.all_profiles import choose_profiles, solve_profiles
 Ints = npt.NDArray[np.int64]
 Matrix = npt.NDArray[np.float64]
 
-_AT_ONCE = 1 << 14  # ratings whose factors are gathered at a time
+_AT_ONCE = 1 << 14  # ratings whose factors are gathered in one batch
 
 
 @dataclass(frozen=True, eq=False)
 class _Part:
-    """The ratings of some users, who are numbered anew from 0 in the same order."""
+    """The ratings of some users, renumbered from 0 in the same order."""
 
     who: Ints | slice  # their rows of U
     users: Ints
@@ -58,7 +58,7 @@ class Baseline:
     user_factors: Matrix
     item_factors: Matrix
     train: Column
-    clip: float | None = None  # of errors; not given: as `plain` clips them
+    clip: float | None = None  # bound of the errors; None: that of `plain`
 
     def __post_init__(self) -> None:
         train = self.train
@@ -68,7 +68,7 @@ class Baseline:
         self._everyone = _Part(slice(None), train.owners(), items, train.values, train.starts)
 
     def iterate(self, active: Ints | None = None, noise: Matrix | None = None) -> None:
-        """One step of the `active` users, in increasing order (all, if not given); v_j without such a rater stays.
+        """Take one step with the `active` users, in increasing order (None: all); v_j without such a rater stays.
 
         `noise`, one row per item, is added to the sums of gradients before they are divided by k_j.
         """
@@ -97,14 +97,14 @@ class Baseline:
         return _Part(active, users, everyone.items[rows], train.values[rows], np.concatenate([[0], ends]))
 
     def errors(self, ratings: Column) -> Matrix:
-        """Of clipped predictions."""
+        """Compute the errors of the clipped predictions of `ratings`."""
         found = _products(self.user_factors, self.item_factors, ratings.owners(), ratings.items)
         clipped: Matrix = ratings.values - np.clip(found, self.params.rating_min, self.params.rating_max)
         return clipped
 
 
 def _products(user_factors: Matrix, item_factors: Matrix, users: Ints, items: npt.NDArray[Any]) -> Matrix:
-    """u_i·v_j of each pair; a part at a time, which stays in the processor's cache."""
+    """Compute u_i·v_j of each pair, in batches that stay in the processor's cache."""
     found = np.empty(len(users))
     for start in range(0, len(users), _AT_ONCE):
         some = slice(start, start + _AT_ONCE)
@@ -130,9 +130,10 @@ def plain_accuracy(
     churn: ChurnPlan | None = None,
     factor_bits: int = 32,
 ) -> Accuracy:
-    """The accuracy of a whole unprotected run, among the users that would be invited if they come and go.
+    """Measure the accuracy of a whole unprotected run; with `churn`, among the users that would be invited.
 
-    Users receive 32-bit factors, whatever the parameters say: what narrower ones cost is a difference of two of these.
+    Users receive factors of `factor_bits` bits, whatever `params` say: the cost of narrower factors is the difference
+    of two such figures.
     """
     params = dataclasses.replace(params, factor_bits=factor_bits)
     baseline = start_baseline(params, data, run_seed)
@@ -150,7 +151,7 @@ def last_reading(baseline: Baseline, data: Dealt) -> Reading:
 
 
 def solved_readings(baseline: Baseline, data: Dealt) -> tuple[Reading, Reading]:
-    """Measure V as users are sent it, with profiles fitted to it: by the user's own choice of λ', and as printed."""
+    """Measure V as it is sent to users, with profiles fitted to it: with the λ' of the run, and with the printed λ'."""
     params = baseline.params
     seen = as_sent(baseline.item_factors, params).astype(np.float64)
     printed, ridge, limits = solve_profiles(seen, data.train), params.profile_ridge, params.rating_range
@@ -168,7 +169,7 @@ def _reading(seen: Matrix, profiles: Matrix, data: Dealt, rating_range: tuple[fl
 
 
 def _invited(params: Params, churn: ChurnPlan, iteration: int, run_seed: bytes) -> Ints:
-    """As the recommender draws them."""
+    """Draw the invited users of `iteration` as the recommender does."""
     assert isinstance(params, DynamicParams)
     online = np.flatnonzero(churn.online(iteration)).tolist()
     invited = draw_invited(Tape(tape_seed(run_seed, RECOMMENDER)), iteration, online, params.online)

@@ -1,4 +1,4 @@
-"""Starting the roles by hand: `keyhole prepare` makes roster and keys, `keyhole actor` runs parties from them."""
+"""Start the roles by hand: `keyhole prepare` makes roster and keys, `keyhole actor` runs parties from them."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from sim.run.run import make_roster
 
 FIRST_PORT = 5551
 PATIENCE = 600.0  # seconds without a step after which a party that was started by hand gives up
-SILENCE = 3.0  # seconds after which a server is asked again: no launcher says that it was started again
+SILENCE = 3.0  # seconds after which a server is asked again: there is no launcher to report that it was restarted
 
 
 def prepare(config: RunConfig, out: Path | None, force: bool, host: str, port: int) -> tuple[Path, Roster]:
-    """A run folder with `roster.json` and one key file per party, and no process."""
+    """Make a run folder with `roster.json` and one key file per party, without starting a process."""
     if config.users_per_process is None:
         config = dataclasses.replace(config, users_per_process=1)
     fixed = {"transport": "tcp", "users_per_process": 1, "views": "full", "deadline": 60.0, "on_death": "restart"}
@@ -61,7 +61,7 @@ def prepare(config: RunConfig, out: Path | None, force: bool, host: str, port: i
 
 
 def expand_parties(names: list[str], roster: Roster) -> list[str]:
-    """Names as given; `user:3-9` is a range and `users` are all of them."""
+    """Expand `names` to parties: `user:3-9` is a range, and `users` stands for all users."""
     parties: list[str] = []
     for name in names:
         span = re.fullmatch(r"user:(\d+)-(\d+)", name)
@@ -81,7 +81,7 @@ def expand_parties(names: list[str], roster: Roster) -> list[str]:
 
 
 def read_trusted(file: Path, scheme: str | None, trusted: bool) -> Roster:
-    """Read a roster; the scheme that it names is loaded if the person named it too, or said to trust it."""
+    """Read the roster in `file`; its scheme is loaded only if `scheme` names it too, or `trusted` is set."""
     if scheme is not None:
         load_scheme(scheme)
     try:
@@ -105,7 +105,7 @@ def act(
     patience: float,
     report: Callable[[dict[str, Any]], None],
 ) -> None:
-    """Run these parties in this process until they are done, or until nothing has moved for `patience` seconds."""
+    """Run the parties `names` in this process until they are done, or nothing has moved for `patience` seconds."""
     require(patience > deadline, f"--patience must be longer than the deadline of {deadline:g} s, not {patience:g} s.")
     require(deadline > 0 and math.isfinite(deadline), f"--deadline must be above 0 seconds, not {deadline:g}.")
     parties = expand_parties(names, roster)
@@ -114,7 +114,7 @@ def act(
     untrusted.refuse_links(out)
     capacity.check_files(capacity.files_of(roster.card.params.n_users, len(parties)))
     make_view_folders(folder, parties)
-    before = frozenset(party for party in parties if os.path.exists(view_path(folder, party)))  # it goes on from there
+    before = frozenset(party for party in parties if os.path.exists(view_path(folder, party)))  # these resume
     rule = everyone_stays(roster.card.params.n_users) if takes_presence(roster.card.scheme) else None
     with locked(Path(folder), shared=True):
         silence = min(deadline / 2, SILENCE)

@@ -1,4 +1,4 @@
-"""One run, from its configuration to its folder, with any driver; one that was stopped, from its folder to its end."""
+"""Carry out a run from its configuration to its folder, with any driver, or resume a stopped run from its folder."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ _ORPHANS_SECONDS = 3.0
 
 OnPlan = Callable[[Plan], None]
 OnLine = Callable[[dict[str, Any]], None]  # one line of iterations.jsonl
-OnReplayed = Callable[[int, int | None], None]  # of so many iterations that views hold, this many are done again
+OnReplayed = Callable[[int, int | None], None]  # (iterations that the views hold, how many of them are replayed)
 
 
 @dataclass(frozen=True, slots=True)
 class _Listener:
-    """Whom the driver tells how far it is."""
+    """The callbacks through which the driver reports progress."""
 
     on_plan: OnPlan | None = None
     on_line: OnLine | None = None
@@ -62,7 +62,7 @@ class _Listener:
 
 @dataclass(frozen=True, slots=True)
 class _Course:
-    """How this time goes on: from the beginning or from the views, and with which faults."""
+    """The conditions of this execution: from the beginning or from the views, and with which faults."""
 
     lock: int
     resume: bool = False
@@ -78,7 +78,7 @@ def run(
     on_line: OnLine | None = None,
     on_join: OnJoin | None = None,
 ) -> dict[str, Any]:
-    """Run it and return the summary; an aborted run has one too."""
+    """Carry out the run that `config` describes and return its summary; an aborted run has one too."""
     started = time.perf_counter()
     faults = parse_faults(config.faults) if config.faults is not None else None
     plan = make_plan(config)
@@ -89,7 +89,7 @@ def run(
     folder = new_folder(out, plan.card.scheme.name, force)
     with locked(folder) as lock:
         write_names(folder, plan.user_names, plan.item_names, plan.item_titles)
-        write_run(folder, plan.config, plan.card, plan.nonce)  # the last: with it the folder is a run
+        write_run(folder, plan.config, plan.card, plan.nonce)  # written last: it makes the folder a run
         return _carry_out(plan, folder, _Course(lock, faults=faults), started, _Listener(on_plan, on_line, on_join))
 
 
@@ -101,13 +101,13 @@ def resume(
     on_join: OnJoin | None = None,
     on_replay: OnReplayed | None = None,
 ) -> dict[str, Any]:
-    """Go on with a run that was stopped, and return its summary; that of a completed run is only read."""
+    """Resume the stopped run in `folder` and return its summary; the summary of a completed run is only read."""
     started = time.perf_counter()
     document, card = read_run(folder)
     with locked(folder, _ORPHANS_SECONDS) as lock:
         summary = read_summary(folder)
         if summary is not None and summary.get("completed"):
-            return summary | {"run": str(folder)}  # it may have been moved
+            return summary | {"run": str(folder)}  # the folder may have been moved
         config = config_of(document, folder / "run.toml")
         require(config.views == "full", f"Not every party of {folder} keeps a view, so it cannot go on: run it again.")
         plan = make_plan(config, nonce_of(document, folder), card.simulation)
@@ -141,7 +141,7 @@ def _carry_out(plan: Plan, folder: Path, course: _Course, started: float, listen
     except OSError as error:
         raise if_full(error, str(folder)) from error
     finally:
-        with contextlib.suppress(OSError):  # a disk that is full has said so
+        with contextlib.suppress(OSError):  # a full disk has been reported already
             log.close()
     completed, bits, reached = outcome.abort is None, plan.card.params.factor_bits, observer.accuracy()
     plain = unprotected_accuracy(plan, reached) if completed else None
@@ -157,7 +157,7 @@ def _carry_out(plan: Plan, folder: Path, course: _Course, started: float, listen
 
 
 def check_limits(plan: Plan, out: Path) -> Plan:
-    """With its layout on this machine; what does not fit is refused in words."""
+    """Lay `plan` out on this machine; refuse, with the reason, what does not fit it or the disk of `out`."""
     capacity.check_disk(out, plan.view_bytes())
     return plan.laid_out()
 
@@ -235,7 +235,7 @@ def _drive_in_process(
 
 
 def gone_users(folder: Path, servers: Iterable[str]) -> frozenset[str]:
-    """Users that had gone for good when the run was stopped, as any of the servers' views says."""
+    """Find the users that had gone for good when the run was stopped, according to the view of any server."""
     gone: set[str] = set()
     for server in servers:
         path = Path(view_path(str(folder), server))
@@ -247,7 +247,7 @@ def gone_users(folder: Path, servers: Iterable[str]) -> frozenset[str]:
 
 
 def make_roster(plan: Plan, endpoints: dict[str, str] | None = None) -> tuple[list[Secret], Roster]:
-    """Fresh transport keys for every party, and the list that all of them are given."""
+    """Make fresh transport keys for every party, and the roster that all parties are given."""
     held_out = plan.held_out()
     secrets = [Secret(seat, make_key_pair(), held_out.get(seat.party)) for seat in plan.seats()]
     keys = {secret.seat.party: secret.keys.public for secret in secrets}

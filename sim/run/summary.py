@@ -1,4 +1,4 @@
-"""`iterations.jsonl` while a run goes on, `summary.json` when it has ended."""
+"""Write `iterations.jsonl` during a run, and make `summary.json` at its end."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ STILL_FALLING = 0.002  # relative fall of the training error in one iteration
 
 
 class IterationLog:
-    """One flushed line per iteration, and the sums that the summary needs."""
+    """The log of a run: one flushed line per iteration, and the sums that the summary needs."""
 
     def __init__(self, folder: Path, roles: Iterable[str] = (), iterations: int = 0) -> None:
-        """`roles` and `iterations` are those of a run that was stopped: its lines stay, up to the first damaged one."""
+        """Open the log; given the `roles` and `iterations` of a stopped run, keep its lines up to a damaged one."""
         self.observer: Observer | None = None
         self.seconds: list[float] = []
         self.dropouts = 0
@@ -54,11 +54,11 @@ class IterationLog:
         self._fall: tuple[float, float] | None = None  # errors of the same users in the last two iterations, if known
         self.reported = SETUP - 1  # the last iteration that has its line
         end = self._go_on(folder, frozenset(roles), iterations) if roles else 0
-        self._file = open_private(folder / LINES)  # it names who took part
+        self._file = open_private(folder / LINES)  # it names the users that took part
         self._file.truncate(end)
 
     def _go_on(self, folder: Path, roles: frozenset[str], iterations: int) -> int:
-        """Count the lines that are there already; where the last of them ends in the file."""
+        """Count the lines that are there already, and return where the last of them ends in the file."""
         end = 0
         with contextlib.suppress(FileNotFoundError, ValueError):
             for text in untrusted.read_lines(folder, LINES, untrusted.MOST_JSON_BYTES, iterations + 1):
@@ -78,7 +78,7 @@ class IterationLog:
             self._fall = self.observer.train_fall(done.iteration, done.contributors)
 
     def _count(self, line: dict[str, Any]) -> None:
-        """Add a line to the sums, whether it has just been written or was there when the run went on."""
+        """Add a line to the sums, whether it has just been written or was there when the run was resumed."""
         self.latest, self.reported = line, line["iteration"]
         self.rows += [Traffic(*row) for row in line["rows"]]
         if line["iteration"] < 0:
@@ -93,7 +93,7 @@ class IterationLog:
     def _line(self, done: IterationDone, users: dict[str, Counter[int]]) -> dict[str, Any]:
         own = [row for row in done.tally.rows if row.iteration == done.iteration]
         turnout: dict[str, Any] = dict.fromkeys(("online", "contributors", "dropouts", "train_mae"))
-        if done.iteration >= 0:  # in the set-up nobody contributes
+        if done.iteration >= 0:  # no user contributes in the set-up
             error = self.observer.train_mae(done.iteration, done.contributors) if self.observer else None
             values = (done.invited, done.contributors, done.invited - done.contributors, error)
             turnout = dict(zip(turnout, values, strict=True))
@@ -112,7 +112,7 @@ class IterationLog:
         return len(self._errors)
 
     def notes(self) -> list[str]:
-        """Whether the run ended before it had learned what it could."""
+        """Tell if the training error was still falling when the run ended."""
         before, after = self._fall or (0.0, 0.0)
         if not before or after > before * (1 - STILL_FALLING):
             return []
@@ -124,7 +124,7 @@ class IterationLog:
 
 
 def histograms(tally: Tally) -> dict[str, Counter[int]]:
-    """How many users received, and sent, so many wire bytes in an iteration; who had none is not counted."""
+    """Count users by the wire bytes that they received, and sent, in an iteration; users without any are left out."""
     found = {direction: Counter[int]() for direction in DIRECTIONS}
     for amounts in tally.users.values():
         for direction, amount in zip(DIRECTIONS, amounts, strict=True):
@@ -134,7 +134,7 @@ def histograms(tally: Tally) -> dict[str, Counter[int]]:
 
 
 def anchor_of(views: dict[str, tuple[int, bytes]]) -> str | None:
-    """A digest over the heads of all views: who rewrites every file still has another anchor."""
+    """Compute a digest over the heads of all `views`: it changes even if every file is rewritten to fit the others."""
     if not views:
         return None
     heads = [[party, records, head] for party, (records, head) in sorted(views.items())]
@@ -142,7 +142,7 @@ def anchor_of(views: dict[str, tuple[int, bytes]]) -> str | None:
 
 
 def digest_of_predictions(digests: Mapping[str, str]) -> str | None:
-    """Take a digest over those of all users' predictions; None where users end without any."""
+    """Compute a digest over the `digests` of all users' predictions; None if users end without any."""
     if not digests:
         return None
     ordered = sorted((user_index(user), digest) for user, digest in digests.items())
@@ -212,7 +212,7 @@ def summarise(
 
 
 def bandwidth_document(outcome: Outcome) -> dict[str, Any]:
-    """What stands in no line of `iterations.jsonl`: the end, sums by party, what was apart, the kernel's own counts."""
+    """Collect what `iterations.jsonl` does not hold: the end, sums by party, what was apart, the kernel's counts."""
     return {
         "format": FORMAT,
         "rows": [as_row(row) for row in outcome.rest.rows],
@@ -227,7 +227,7 @@ def bandwidth_document(outcome: Outcome) -> dict[str, Any]:
 
 
 def _accounted(plan: Plan, completed: bool) -> dict[str, Any]:
-    """What the scheme's own account says; the recommender's tape decides the envelopes that it knows."""
+    """Account for the releases as the scheme does; the recommender's tape determines the envelopes that it knows."""
     if not completed:
         words = "the run did not complete, so its releases are not accounted"
         return {"epsilon": None, "delta": DELTA, "method": words}
@@ -274,7 +274,7 @@ def _reading(reading: Reading | None) -> dict[str, float | None] | None:
 
 
 def _narrow(bits: int, narrow: Accuracy | None, plain: Accuracy | None) -> dict[str, Any] | None:
-    """What it costs that users receive narrower factors: `plain` with them minus `plain` with 32-bit ones."""
+    """Compute the cost of sending users narrower factors: `plain` with them minus `plain` with 32-bit ones."""
     if narrow is None or plain is None:
         return None
     return {
@@ -307,7 +307,7 @@ def _memory(uss: list[int]) -> dict[str, Any]:
 
 
 def _bytes(outcome: Outcome, log: IterationLog) -> dict[str, Any]:
-    """Wire bytes: framing and encryption included."""
+    """Sum the wire bytes, framing and encryption included."""
     edges: dict[str, int] = defaultdict(int)
     whole: dict[str, int] = defaultdict(int)
     for row in [*log.rows, *outcome.rest.rows]:
@@ -316,7 +316,7 @@ def _bytes(outcome: Outcome, log: IterationLog) -> dict[str, Any]:
         if 0 <= row.iteration < log.iterations:
             edges[f"{row.sender}->{row.receiver}"] += row.wire_bytes
     course = sum(whole.values())
-    apart = sum(-wire if what == UNDELIVERED else wire for what, *_, wire in outcome.apart)  # the former never left
+    apart = sum(-wire if what == UNDELIVERED else wire for what, *_, wire in outcome.apart)  # those never left
     return {
         "total": course + apart,
         "edges": dict(whole),
@@ -331,7 +331,7 @@ def _bytes(outcome: Outcome, log: IterationLog) -> dict[str, Any]:
 
 
 def _publication(outcome: Outcome) -> dict[str, int] | None:
-    """What users are sent after the last iteration; None where nothing is published in a message of its own."""
+    """Sum the bytes of the publication after the last iteration; None if no message is a publication."""
     rows = [row for row in outcome.rest.rows if row.kind == Publication.__name__]
     messages, total = sum(row.messages for row in rows), sum(row.wire_bytes for row in rows)
     return {"total": total, "per_user": round(total / messages)} if messages else None

@@ -1,4 +1,4 @@
-"""What protection costs: the accuracy of the same data and seed without it."""
+"""The reference for the cost of protection: the accuracy on the same data and seed without it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from sim.run.baseline import plain_accuracy
 
 
 def unprotected_accuracy(plan: Plan, reached: Accuracy) -> Accuracy:
-    """Of `plain`; of a scheme that does not factorize, the same pipeline without protection. `reached`: of the run."""
+    """Measure the accuracy of `plain`, or of the same pipeline without protection if the scheme does not factorize.
+
+    `reached` is the accuracy of the run itself, which is the result if that had no protection to remove.
+    """
     if plan.card.scheme.factorizes:
         return with_factors(plan, 32)
     scheme, params = plan.card.scheme.unprotected(plan.card.params)
@@ -23,15 +26,15 @@ def unprotected_accuracy(plan: Plan, reached: Accuracy) -> Accuracy:
 
 
 def with_factors(plan: Plan, bits: int) -> Accuracy:
-    """Of `plain`, where users receive factors of so many bits."""
+    """Measure the accuracy of `plain` where users receive factors of `bits` bits."""
     return plain_accuracy(plan.card.params, plan.data, plan.run_seed, plan.churn(), bits)
 
 
 def _carried_out(plan: Plan, scheme: Scheme, params: Params) -> Accuracy:
-    """The roles themselves, all in this process; nothing is kept but how well users predict."""
+    """Run the roles themselves, all in this process, and keep only how well users predict."""
     run_id = make_run_id(params, all_parties(scheme, params.n_users), plan.nonce)
     card = Card(scheme, params, run_id, plan.card.simulation)
-    there = set(all_parties(scheme, params.n_users))  # it may need fewer servers
+    there = set(all_parties(scheme, params.n_users))  # this scheme may need fewer servers
     seats = [seat for seat in plan.seats() if seat.party in there]
     observer = observer_of(params)
     outcome = InProcess(card, seats, observer=observer, held_out=plan.held_out()).run()
@@ -41,5 +44,5 @@ def _carried_out(plan: Plan, scheme: Scheme, params: Params) -> Accuracy:
 
 
 def observer_of(params: Params) -> Observer:
-    """Of a run in one process."""
+    """Make the observer of a run in one process."""
     return Observer.in_memory(params.n_users, params.n_items, params.dim, params.rating_range)

@@ -1,4 +1,4 @@
-"""A run while it goes on: the lines of `iterations.jsonl` as they come, and whether anybody still works at it."""
+"""Follow a run in progress: the lines of `iterations.jsonl` as they come, and whether a process still works on it."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ Line = dict[str, Any]
 
 
 class Watched:
-    """What is known of a run so far. It is only ever read: the run does not notice."""
+    """The state of a run so far. The folder is only read, so the run is not disturbed."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         _, card = read_run(folder, unloaded=True)
         self.params = card.params
         self.scheme: Scheme | None = card.scheme if is_loaded(card) else None
-        self.latest: Line | None = None  # of an iteration
+        self.latest: Line | None = None  # of an iteration, not of the set-up
         self.bytes = 0
         self.summary: dict[str, Any] | None = None
-        self._end = self._lines = 0  # of what was read
+        self._end = self._lines = 0  # bytes and lines read so far
 
     @property
     def done(self) -> int:
@@ -49,7 +49,7 @@ class Watched:
         return 0 if self.latest is None else self.latest["iteration"] + 1
 
     def epsilon(self, done: int) -> tuple[float, str]:
-        """Tell (what all releases of so many iterations may add up to, in words how that follows)."""
+        """Compute the ε that all releases of `done` iterations may add up to, and say in words how it follows."""
         claimed = self.params.epsilon
         if self.scheme is None:
             return claimed, "claimed; the scheme is not loaded, so it is not known for what"
@@ -58,11 +58,11 @@ class Watched:
         return basic_composition(claimed, done), f"{done} releases of ε = {claimed:g}, added up"
 
     def new_lines(self) -> list[Line]:
-        """Read what has been written since the last time; a line that is not whole yet is left for the next."""
+        """Read the lines written since the last call; a line that is still incomplete is left for the next call."""
         most, lines = untrusted.most_bytes(self.params.n_users), []
         try:
             with untrusted.open_inside(self.folder, LINES) as stream:
-                if stream.seek(0, 2) < self._end:  # the run has been begun anew
+                if stream.seek(0, 2) < self._end:  # the run was started anew
                     self._end, self._lines, self.bytes, self.latest = 0, 0, 0, None
                 stream.seek(self._end)
                 while (text := stream.readline(most + 1)).endswith(b"\n"):
@@ -91,16 +91,17 @@ class Watched:
 
 
 def follow(folder: Path, often: float = OFTEN, grace: float = GRACE) -> Iterator[tuple[Watched, list[Line]]]:
-    """Give what is new at every look, until the run has ended or no process of it lives; then its summary is known.
+    """Yield the new lines every `often` seconds, until the run has ended or no process of it lives.
 
-    `grace`: a run that nobody works at is looked at again for so long, then it is dead.
+    A run without a process is watched for `grace` seconds before it is taken for dead. At the end its summary, if
+    there is one, has been read.
     """
     watched = Watched(folder)
     if is_by_hand(folder):
         raise BadInput(f"The parties of {folder} are started by hand and keep no {LINES}: each tells how far it is.")
     patience = grace
     while True:
-        live = is_live(folder)  # before the lines: what a process writes last is read all the same
+        live = is_live(folder)  # checked before the lines, so that the last lines of a process are not missed
         lines = watched.new_lines()
         if not live:
             watched.summary = read_summary(folder)

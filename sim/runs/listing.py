@@ -1,6 +1,6 @@
-"""Runs as things: a list of those in a folder, and two of them side by side. Whoever made the folders, they are data.
+"""List the runs in a folder, and compare two of them side by side. Run folders are treated as untrusted data.
 
-No scheme is imported for either: names, figures and bytes stand in the files.
+Neither imports a scheme: names, figures and bytes are in the files.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ AUDIT = "audit.json"
 VERDICTS = ("within-claims", "beyond-claims")
 CLAIMS = ("holds", "refuted", "not-tested")
 MOST_RUNS = 10_000  # folders that are looked into
-MOST_TEXT = 200  # of a value that is no value of a configuration
+MOST_TEXT = 200  # characters of a value whose type JSON does not have
 _CONFIGURED = ("scheme", "data", "users", "iterations", "wire", "seed", "epsilon")
 _ACCURACY = ("test_rmse", "test_mae", "train_rmse", "train_mae")
 _ACCOUNTED = ("epsilon", "basic", "advanced", "tight")
@@ -40,10 +40,10 @@ Row = dict[str, Any]
 
 
 def is_live(folder: Path) -> bool:
-    """Tell whether a process holds the lock of this run; nobody who wants it is kept waiting."""
+    """Tell whether a process holds the lock of this run, without keeping another process waiting for it."""
     try:
         lock = os.open(folder / "lock", os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError:  # a copy of the files, or another's
+    except OSError:  # a copy without its lock, or a folder of another account
         return False
     try:
         take_lock(lock, folder, fcntl.LOCK_SH)
@@ -58,7 +58,7 @@ def is_live(folder: Path) -> bool:
 
 
 def list_runs(folder: Path) -> list[Row]:
-    """List the runs in a folder, or the one that it is itself, newest first; other folders are left out."""
+    """List the runs in `folder`, or `folder` itself if it is a run, newest first; other folders are left out."""
     if not folder.is_dir():
         raise BadInput(f"{folder} is no folder: name one that has runs in it, or make a run with keyhole run.")
     places = [folder] if untrusted.is_there(folder, "run.toml") else _inside(folder)
@@ -107,7 +107,7 @@ def _state(folder: Path, summary: Row | None) -> str:
 
 
 def is_by_hand(folder: Path) -> bool:
-    """Tell whether its parties are started by hand: they keep views, and no summary or lines."""
+    """Tell whether the parties of a run are started by hand: they keep views, but no summary and no lines."""
     return untrusted.is_there(folder, "roster.json")
 
 
@@ -119,12 +119,12 @@ def _configured(document: Row, card: Card) -> Row:
 
 
 def _plain(value: Any) -> Any:
-    """Turn a value of a configuration into one that JSON has: TOML has dates too, and tables."""
+    """Convert `value`, from a configuration, to one that JSON has: TOML has dates and tables too."""
     return value if value is None or type(value) in (bool, int, float, str) else str(value)[:MOST_TEXT]
 
 
 def _age(folder: Path, now: float) -> float:
-    """Count the seconds since the run was started: its configuration is written once."""
+    """Compute the seconds since the run was started, which is when its configuration was written."""
     try:
         return max(0.0, now - (folder / "run.toml").stat().st_mtime)
     except OSError:
@@ -135,7 +135,7 @@ def _age(folder: Path, now: float) -> float:
 
 
 def read_audit(folder: Path) -> tuple[Row | None, str | None]:
-    """Read (the document that an audit left in the folder, why there is none)."""
+    """Read the document that an audit left in `folder`, or say why it cannot be read."""
     command = f"keyhole audit {shlex.quote(str(folder))}"
     try:
         document = untrusted.read_json(folder, AUDIT)
@@ -160,14 +160,14 @@ def asked_of(audited: Row | None) -> list[str] | None:
 
 
 def claim_of(audited: Row | None) -> str | None:
-    """Tell whether the published claim holds, as the audit says."""
+    """Tell whether the published claim holds, according to the audit."""
     claim = (audited or {}).get("published_claim")
     status = claim.get("status") if type(claim) is dict else None
     return status if status in CLAIMS else None
 
 
 def knowledge_of(audited: Row | None) -> dict[str, Row]:
-    """Say what each party and coalition learns; users go by how many they are, as two runs have different ones."""
+    """Collect what each party and coalition learns; users are only counted, as two runs have different ones."""
     rows = (audited or {}).get("parties")
     found: dict[str, Row] = {}
     for row in rows if type(rows) is list else ():
@@ -175,7 +175,7 @@ def knowledge_of(audited: Row | None) -> dict[str, Row]:
         if type(members) is not list or not members or not all(type(member) is str for member in members):
             continue
         name, number = who(members), 2
-        while name in found:  # users alone, by what they can do
+        while name in found:  # single users that differ in what they can work out
             name, number = f"{who(members)} ({number})", number + 1
         measured = row.get("measured")
         many = row.get("stands_for")
@@ -212,7 +212,7 @@ class _Side:
 
 
 def diff_runs(first: Path, second: Path) -> Row:
-    """Make what `keyhole diff --json` prints: `first` and `second` in every row, null where a run has no such thing."""
+    """Make the document of `keyhole diff --json`: `first` and `second` in every row, null where a run has no value."""
     sides = [_side(folder) for folder in (first, second)]
     now = time.time()
     edges, kinds, totals = _bytes(sides)
@@ -241,7 +241,7 @@ def _side(folder: Path) -> _Side:
 
 
 def _settings(side: _Side) -> Row:
-    """List the settings as they were given or filled in, and behind them what followed from the data."""
+    """List the settings as they were given or filled in, followed by what was derived from the data."""
     given = {name: value for name, value in side.document["run"].items() if name != "options"}
     options = side.document["run"].get("options")
     given |= {f"options.{name}": value for name, value in options.items()} if type(options) is dict else {}
@@ -272,7 +272,7 @@ def _epsilon(side: _Side) -> Row:
 
 
 def _bytes(sides: list[_Side]) -> tuple[list[Row], list[Row], Row]:
-    """Compare bytes (by edge, by kind, in all): sums of the set-up and the end, means of the iterations."""
+    """Compare bytes (by edge, by kind, in total): sums of the set-up and the end, means of the iterations."""
     edges: list[dict[Any, Any]] = []
     kinds: list[dict[Any, Any]] = []
     for side in sides:
@@ -294,7 +294,7 @@ def _bytes(sides: list[_Side]) -> tuple[list[Row], list[Row], Row]:
 
 
 def _counted(side: _Side) -> list[Row]:
-    """Read the rows by kind, or none and note a sentence why."""
+    """Read the rows by kind; if there are none, note the reason."""
     if side.summary is None or not side.summary["completed"]:
         return []
     try:
@@ -316,7 +316,7 @@ def _named(row: Row, labels: tuple[str, ...]) -> Row:
 
 
 def _pairs(sides: list[dict[Any, Any]], differing: bool = False) -> list[Row]:
-    """Make one row for everything that either side has, in the order in which it comes."""
+    """Make one row for everything that either of `sides` has, in order; `differing` leaves out what is equal."""
     first, second = sides
     return [
         {"what": what, "first": first.get(what), "second": second.get(what)}
@@ -334,5 +334,5 @@ def _minus(one: Any, other: Any) -> float | None:
         return None
     try:
         return one - other  # type: ignore[no-any-return]
-    except OverflowError:  # a whole number that somebody made too large for the other's kind
+    except OverflowError:  # a file may hold an integer that is too large for a float
         return None

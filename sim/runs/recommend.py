@@ -1,8 +1,8 @@
 """`keyhole recommend`: the items that a user would be shown, from its own view, or from the model and the data.
 
-A user of a factorization fits its profile at home from its own ratings and the published V. With its view both stand
-there, and what they give must be what the party ended with. Without it the ratings are dealt once more from the data.
-Other users predict from whatever they were sent: their role is run again from its view.
+A user of a factorization fits its profile on its device from its own ratings and the published V. Its view holds both,
+and they must give the predictions with which the party ended. Without a view, the ratings are dealt again from the
+data. Users of other schemes predict from whatever they were sent: their role is run again from its view.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ Summary = dict[str, Any] | None
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Predicted:
-    """What a user makes of all items."""
+    """The predictions of one user for all items."""
 
     user: int
     basis: str  # VIEW or MODEL
-    note: str  # the same in words
+    note: str  # `basis` in words
     inputs: UserInput
     scores: Vector  # before they are clipped to the rating range
-    ridge: float | None  # λ' of a profile
+    ridge: float | None  # λ' of the profile, if there is one
     digest: str | None  # of the predictions with which the party ended
 
 
 def recommend(folder: Path, user: str | None = None, top: int = TOP) -> dict[str, Any]:
-    """What `keyhole recommend --json` prints; `BadInput` where nothing can be recommended, and why."""
+    """Make the document that `keyhole recommend --json` prints; `BadInput` says why nothing can be recommended."""
     require(top >= 1, f"--top must be 1 or more, not {top}.")
     case = open_case(folder)
     with at_rest(folder):
@@ -99,7 +99,7 @@ def _number(case: Case, names: Names, asked: str) -> int:
 
 
 def _predicted(case: Case, summary: Summary, user: int | None) -> Predicted:
-    """What this user predicts, or the first that finished."""
+    """Find the predictions of `user`, or of the first user that finished."""
     if user is not None:
         made = _of_user(case, summary, user)
         words = f"{user_name(user)} did not come to the end of {case.folder}, so it was sent nothing to predict from"
@@ -113,13 +113,13 @@ def _predicted(case: Case, summary: Summary, user: int | None) -> Predicted:
 
 
 def _there(case: Case, summary: Summary) -> Iterator[int]:
-    """The users that had not gone before the end."""
+    """Iterate over the users that had not gone before the end."""
     gone = () if summary is None else summary["gone"]
     return (user for user in range(case.card.params.n_users) if user_name(user) not in gone)
 
 
 def _of_user(case: Case, summary: Summary, user: int) -> Predicted | None:
-    """None: it did not finish."""
+    """Find the predictions of `user`; None if it did not finish."""
     if _has_view(case, user):
         return _from_view(case, user)
     return _from_model(case, summary, user) if user in _there(case, summary) else None
@@ -130,7 +130,7 @@ def _has_view(case: Case, user: int) -> bool:
 
 
 def median_user(folder: Path) -> tuple[str, str]:
-    """(the user with the median number of ratings, among whom that is): who stands for all on the page."""
+    """Choose the user with the median number of ratings, to stand for all on the page; say among which users."""
     case, summary = open_case(folder), read_summary(folder)
     there = list(_there(case, summary))
     with_view = [user for user in there if _has_view(case, user)]
@@ -151,7 +151,7 @@ def median_user(folder: Path) -> tuple[str, str]:
 
 
 def _from_view(case: Case, user: int) -> Predicted | None:
-    """What the party itself computed; `Broken` if its view gives something else than it ended with."""
+    """Compute from the view what the party itself computed; `Broken` if the party ended with something else."""
     party = user_name(user)
     exhibits = Exhibits(case, (party,))
     brought = exhibits.brought(party)
@@ -180,7 +180,7 @@ def _from_view(case: Case, user: int) -> Predicted | None:
 
 
 def _again(case: Case, party: str) -> Role | None:
-    """The role as its view leaves it, every record made once more."""
+    """Run the role of `party` again from its view, comparing every record, and return it as it ended."""
     rerun = Rerun(case, party, must_end=True)
     with open_view(case.folder, party) as stream:
         rerun.read(stream, lambda count: None)
@@ -212,7 +212,7 @@ def _from_model(case: Case, summary: Summary, user: int) -> Predicted:
 
 
 def _dealt(case: Case, user: int) -> Plan:
-    """The data once more, as it was dealt to the users."""
+    """Deal the data to the users again, as in the run."""
     absent = f"{case.folder} kept no view of {user_name(user)}"
     try:
         plan = make_plan(case.config, case.nonce, case.card.simulation)
@@ -224,7 +224,7 @@ def _dealt(case: Case, user: int) -> Plan:
 
 
 def _model(case: Case, summary: dict[str, Any]) -> Any:
-    """V as it was sent."""
+    """Read V as it was sent."""
     params, name = case.card.params, "model/item_factors.npy"
     try:
         found = np.array(untrusted.map_array(case.folder, name))
@@ -267,5 +267,5 @@ def _fitted(user: int, basis: str, note: str, role: EndingUser, digest: str | No
 
 
 def _finite(scores: Vector) -> Vector:
-    """What is no number comes last."""
+    """Make NaN the lowest score, so that it ranks last."""
     return np.nan_to_num(scores, nan=-np.inf)

@@ -1,4 +1,4 @@
-"""What people read of `keyhole audit`: a verdict that takes ten seconds, then the findings."""
+"""Print the result of `keyhole audit`: a verdict that takes ten seconds to read, then the findings."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from sim.audit.findings import goes_beyond
 from sim.console.console import figure, number, out, plain_table
 from sim.console.progress import PERCENT, Progress
 
-_UNITS = {"empirical": PERCENT, "algebra": "users"}  # in which questions are counted
-WIDE = 120  # columns of a terminal from which on a table of five has room for words
+_UNITS = {"empirical": PERCENT, "algebra": "users"}  # of the progress of a question
+WIDE = 120  # columns of a terminal that a table with five columns of words needs
 _STYLES = {"break": "bold red", "weak": "yellow", "info": "green"}
 
 
 class Asking:
-    """Which question is being asked, and how much of it is answered."""
+    """A display of the question that is being asked, and of how much of it is answered."""
 
     def __init__(self, enabled: bool) -> None:
         self._progress = Progress("reading the views", quiet=not enabled)
@@ -42,7 +42,7 @@ class Asking:
 
 
 def show_audit(document: dict[str, Any], everything: bool) -> None:
-    """`everything`: harmless findings too, and the evidence."""
+    """Print an audit; `everything` adds harmless findings and the evidence."""
     if document["verdict"] is None:
         _show_undecoded(document)
         return
@@ -67,7 +67,7 @@ def show_audit(document: dict[str, Any], everything: bool) -> None:
 
 
 def _show_undecoded(document: dict[str, Any]) -> None:
-    """Of a scheme that is not loaded."""
+    """Print the audit of a scheme that is not loaded: its frames by kind and size."""
     out.print(f"[bold]{escape(document['scheme'])}[/] was [bold red]not audited[/]: there is no verdict.")
     for question, why in document["unanswered"].items():
         out.print(f"{question}: {why}", markup=False)
@@ -81,7 +81,7 @@ def _show_undecoded(document: dict[str, Any]) -> None:
 
 
 def show_verdict(document: dict[str, Any]) -> None:
-    """What is understood in ten seconds."""
+    """Print the part that takes ten seconds to read."""
     if document.get("abort"):
         text = f"[bold red]This run was aborted[/] ({escape(document['abort'])}): all of this is of what came before."
         out.print(text)
@@ -119,7 +119,7 @@ _CLAIMS = {  # status -> style, and the verb
 
 
 def show_claim(document: dict[str, Any]) -> None:
-    """Say whether the published claim holds, which is another question than whether this run leaked more."""
+    """Print whether the published claim holds, a different question from whether this run leaked more than declared."""
     claim = document["published_claim"]
     style, verb = _CLAIMS[claim["status"]]
     what = f" {escape(claim['claim'])}" if claim["claim"] else ""
@@ -128,7 +128,7 @@ def show_claim(document: dict[str, Any]) -> None:
 
 
 def show_about(about: dict[str, Any]) -> None:
-    """What each coalition knows of one user."""
+    """Print what each coalition knows of one user."""
     who = about["user"] if about["user"] == about["party"] else f"{about['user']} ({about['party']})"
     if about["rows"] is None:
         out.print(f"What is known of {who} was not asked: it is the algebra that says so.", markup=False)
@@ -143,7 +143,7 @@ def show_about(about: dict[str, Any]) -> None:
 
 
 def show_parties(rows: list[dict[str, Any]]) -> None:
-    """Show who can work out what; on a narrow terminal what each party saw stands below the table, in sentences."""
+    """Print what each party can work out; on a narrow terminal, sentences below the table say what each one saw."""
     narrow = out.width < WIDE
     out.print(party_table(rows, with_saw=not narrow))
     for row in rows if narrow else ():
@@ -208,7 +208,7 @@ def _named(row: dict[str, Any]) -> list[str]:
 
 
 def _show_findings(document: dict[str, Any], everything: bool) -> None:
-    """One of each id, the gravest; or all, with their evidence."""
+    """Print the gravest finding of each id, or with `everything` all findings and their evidence."""
     found, known = document["findings"], document["known_weaknesses"]
     if everything:
         for finding in found:
@@ -233,7 +233,7 @@ def _word(finding: dict[str, Any], known: list[str]) -> str:
 
 
 def _show_in_full(finding: dict[str, Any], known: list[str]) -> None:
-    """A paragraph: columns would be too narrow for sentences."""
+    """Print a finding as a paragraph, as columns would be too narrow for sentences."""
     style, by = _STYLES[finding["severity"]], " + ".join(finding["coalition"]) or "whoever sees the releases"
     out.print(f"[{style}]{_word(finding, known)}[/] [bold]{finding['id']}[/] ({escape(by)})")
     for name in ("title", "confidence", "evidence"):
@@ -271,7 +271,7 @@ def _show_accounting(accounting: dict[str, Any]) -> None:
 
 
 def _show_to_a_user(accounting: dict[str, Any]) -> None:
-    """One line: what other users hold of the same rating."""
+    """Print in one line the ε of a rating to other users."""
     found = accounting.get("to_a_user")
     if found is None:
         return
@@ -300,7 +300,7 @@ _COMPOSED = {  # figures of `composed` that a person should see
 
 
 def _show_composed(accounting: dict[str, Any]) -> None:
-    """Of a scheme in which nothing is released again and again."""
+    """Print the figures of a scheme that releases nothing repeatedly."""
     composed = accounting.get("composed", {})
     if "theta" not in composed and "vector" not in composed:
         return

@@ -1,4 +1,4 @@
-"""What people read of `keyhole bandwidth`."""
+"""Print the results of `keyhole bandwidth`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _WHEN = {"set-up": "Set-up", "iteration": "Iteration, mean", "end": "At the end"
 
 
 def show_run(document: dict[str, Any]) -> None:
-    """One screen: all of it, or the one table that was asked for."""
+    """Print one screen: everything, or only the table that was asked for."""
     _show_head(document)
     _show_match(document)
     if _asks_for_rows(document):
@@ -47,7 +47,7 @@ def show_prediction(document: dict[str, Any]) -> None:
 
 
 def show_other_wire(document: dict[str, Any]) -> None:
-    """Show this run as it would have been in the other form."""
+    """Print the bytes that this run would have taken in the other wire form."""
     _show_head(document)
     own, other, total = document["run_wire"], document["wire"], document["total"]
     words = f"{total['predicted_bytes']:,} bytes by formula with --wire {other}, for the same users and iterations; "
@@ -68,7 +68,7 @@ def show_other_wire(document: dict[str, Any]) -> None:
 
 
 def _show_supports(document: dict[str, Any]) -> None:
-    """Say it where what users rated is from the views."""
+    """Print a note if the items that users rated are taken from the views."""
     if document["supports"]["from"] == "views":
         note = document["supports"]["note"]
         out.print(f"{note} What each user rated is from the views instead.", markup=False, soft_wrap=True)
@@ -79,7 +79,7 @@ def _asks_for_rows(document: dict[str, Any]) -> bool:
 
 
 def _show_head(document: dict[str, Any]) -> None:
-    ring = [f"{document['ring_bits']} ring bits"] if document["paper"] else []  # with a third party
+    ring = [f"{document['ring_bits']} ring bits"] if document["paper"] else []  # has a third party
     forms = [f"wire {document['wire']}", *ring]
     if document["factorizes"]:
         forms.append(f"{document['factor_bits']}-bit factors")
@@ -151,7 +151,7 @@ def _show_kinds(rows: Iterable[Row], measured: bool) -> None:
 
 
 def _narrow(title: str, *columns: str) -> Table:
-    """Without lines between the columns, so that more of them fit a screen."""
+    """Make a table without lines between the columns, so that more of them fit a screen."""
     table = plain_table(title, *columns)
     table.box = box.SIMPLE_HEAD
     return table
@@ -190,7 +190,7 @@ def _show_paper(comparison: dict[str, Any] | None) -> None:
 
 
 def _show_apart(rows: list[Row], note: str | None) -> None:
-    """By role: the parties are in the JSON."""
+    """Print the sums of `rows` by role; the JSON has them by party."""
     if note:
         out.print(f"Apart from the protocol's own course: {note}", markup=False)
     if not rows:
@@ -229,7 +229,7 @@ def _show_projection(figures: dict[str, Any]) -> None:
 
 
 def _show_rows(document: dict[str, Any]) -> None:
-    """Payload bytes are in the JSON and the CSV. By party only the largest rows, unless a number of them was asked."""
+    """Print the rows; by party only the largest, unless a number was asked for. Only JSON and CSV have the payload."""
     by, chosen = document["by"], document["chosen"]
     many = by == "party" and chosen["party"] is None and chosen["top"] is None
     rows = chosen_rows(document["rows"], None, MOST_ROWS)["rows"] if many else document["rows"]
@@ -261,7 +261,7 @@ def _when(iteration: int | None, iterations: int) -> str:
 
 
 def _numbers(table: Table, first: int) -> Table:
-    """Right-aligned from that column on."""
+    """Right-align the columns of `table` from number `first` on."""
     for column in table.columns[first:]:
         column.justify, column.no_wrap = "right", True
     return table

@@ -1,4 +1,4 @@
-"""What people read of `keyhole verify` and `keyhole replay`."""
+"""Print the results of `keyhole verify` and `keyhole replay`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MOST_ROWS = 20
 
 
 class Reading:
-    """A bar over the bytes of all views, on a terminal alone."""
+    """A progress bar over the bytes of all views, shown only on a terminal."""
 
     def __init__(self, folder: Path, what: str, enabled: bool) -> None:
         self._progress: Progress | None = None

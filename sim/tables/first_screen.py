@@ -24,7 +24,7 @@ _WEIGHT = {level: place for place, level in enumerate(LEVELS)}
 
 
 def show_screen(summary: Document, scheme: Scheme, audited: Document | str, bytes_: Document | None) -> None:
-    """`audited`: the quick audit, or the sentence that says why there is none; `bytes_`: what `bandwidth` says."""
+    """Print the screen; `audited` is the quick audit or why it was not made, `bytes_` the result of `bandwidth`."""
     run = shlex.quote(summary["run"])
     trust = "" if is_ours(scheme) else " --trust-scheme"
     out.print(_headline(summary, scheme))
@@ -57,7 +57,7 @@ def _headline(summary: Document, scheme: Scheme) -> str:
 
 
 def _recommends(summary: Document) -> Iterator[str]:
-    """Compare with the best guess in which nothing leaves the device, and with the same without protection."""
+    """Compare the run with the best guess in which nothing leaves the device, and with the run without protection."""
     accuracy = summary["accuracy"]
     mine, plain = accuracy["test_rmse"], accuracy["plain"]["test_rmse"]
     if mine is None:
@@ -73,7 +73,7 @@ def _recommends(summary: Document) -> Iterator[str]:
         yield f"the device ({title}) {number(best['test_rmse'])}."
     else:
         yield f"Test RMSE {number(mine)}; unprotected {number(plain)}."
-    if best is None or better:  # else it would speak for lists that are not worth having
+    if best is None or better:  # a run that a mere guess beats should not advertise its lists
         yield from _lists(accuracy.get("ranking"))
 
 
@@ -106,7 +106,7 @@ def _costs(summary: Document, bytes_: Document | None) -> Iterator[str]:
 
 
 def once_per_user(summary: Document) -> dict[str, float]:
-    """Give a user's mean of the whole run, down and up: of a scheme without iterations."""
+    """Compute a user's mean bytes in the whole run, down and up, for a scheme without iterations."""
     edges = summary["bytes"]["edges"]
     sums = {way: sum(n for edge, n in edges.items() if _is_way(edge, way)) for way in ("down", "up")}
     return {way: total / summary["users"] for way, total in sums.items()}
@@ -118,7 +118,7 @@ def _is_way(edge: str, way: str) -> bool:
 
 
 def agreement(bytes_: Document) -> tuple[bool | None, str]:
-    """(whether formula, count and kernel agree, None if the formula has no figure, that in words)."""
+    """Judge whether formula, count and kernel agree (None: the formula has no figure), and say it in words."""
     if bytes_["match"] is False:
         return False, "Formula and count differ: keyhole bandwidth says where."
     if bytes_.get("prediction_note") is not None:
@@ -133,7 +133,7 @@ def agreement(bytes_: Document) -> tuple[bool | None, str]:
 
 
 def _learned(summary: Document, audited: Document | str) -> Iterator[str]:
-    """Say it of each server, of both, of a user alone and of the worst small coalition."""
+    """Say what each server, both together, a user alone and the worst small coalition learn."""
     if isinstance(audited, str):
         yield escape(audited)
         return
@@ -145,7 +145,7 @@ def _learned(summary: Document, audited: Document | str) -> Iterator[str]:
 
 
 def chosen(rows: Any) -> Iterator[tuple[str, Document]]:
-    """One row for each kind of coalition: the one that knows most."""
+    """Choose from `rows` one for each kind of coalition: the one that knows most."""
     kinds: dict[str, Document] = {}
     for row in rows:
         kind = _kind(row["members"])
@@ -158,7 +158,7 @@ def chosen(rows: Any) -> Iterator[tuple[str, Document]]:
 
 
 def _several(members: list[str]) -> str:
-    """Name them as --coalition takes them."""
+    """Name `members` as --coalition takes them."""
     return "+".join(members)
 
 
@@ -236,9 +236,9 @@ def _epsilons(privacy: Document, accounting: Document) -> str:
 
 
 def epsilons(privacy: Document, accounting: Document) -> list[tuple[str, Any, str]]:
-    """Give one ε of each kind: as claimed, of the whole run, and to the recommender of what was really released.
+    """List one ε of each kind: as claimed, of the whole run, and to the recommender from what was really released.
 
-    Each as (name, value, what it is of).
+    Each is (name, value, what it applies to).
     """
     accounted = privacy["accounted"]
     parts = [("claimed", privacy["claimed_epsilon"], str(privacy["unit"]).rpartition(", ")[2])]

@@ -1,4 +1,4 @@
-"""Print what people read of `keyhole recommend`; the page says it in the same words."""
+"""Print the result of `keyhole recommend`; the page uses the same words."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rich.markup import escape
 from sim.console import console
 from sim.foreign.plain_text import shortened
 
-OWN = 5  # of the user's own ratings, beside what it would be shown
+OWN = 5  # of the user's own ratings, printed beside its recommendations
 MOST_NAME = 40  # characters of an identifier or a title, where several stand in a line
 
 
@@ -36,7 +36,7 @@ def show_recommendations(document: dict[str, Any]) -> None:
 
 
 def cut_words(document: dict[str, Any]) -> str:
-    """Why items with the same stars stand in an order, if several have the most there are."""
+    """Explain the order of items with equal stars, if several predictions were cut at the highest rating."""
     _, most = document["rating_range"]
     cut = sum(row["score"] > most for row in document["recommendations"])
     words = f"{cut} predictions are above {most:g} and are cut there; items stand in the order before the cut."
@@ -44,17 +44,17 @@ def cut_words(document: dict[str, Any]) -> str:
 
 
 def who(document: dict[str, Any]) -> str:
-    """The party, and how the data calls it."""
+    """Name the user as a party, and as the data calls it."""
     if document["name"] is None:
         return str(document["user"])
     return f"{document['user']} ({shortened(document['name'], MOST_NAME)!r} in the data)"
 
 
 def identifier(row: dict[str, Any]) -> str:
-    """As the data calls the item, or its number."""
+    """Name the item as the data calls it, or by its number."""
     return f"item {row['item']}" if row["name"] is None else str(row["name"])
 
 
 def called(row: dict[str, Any]) -> str:
-    """Its title, or its identifier."""
+    """Name the item by its title, or by its identifier."""
     return row["title"] or (f"item {row['name']}" if row["name"] is not None else identifier(row))

@@ -1,4 +1,4 @@
-"""How far a run is: starting, joining, replaying, iterating, measuring."""
+"""The progress of a run: starting, joining, replaying, iterating, measuring."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _MEASURING = "measuring the predictions, with and without protection"
 
 
 class Live:
-    """Tells each stage of a run through one `Progress`."""
+    """A display of each stage of a run through one `Progress`."""
 
     def __init__(self, quiet: bool) -> None:
         self._progress = Progress("reading the ratings", quiet=quiet)
@@ -27,13 +27,13 @@ class Live:
         self._progress.to(users)
 
     def replay(self, iterations: int, done: int | None) -> None:
-        """Say how many iterations of a resumed run the parties do again from their views, and how many are done."""
+        """Show that the parties of a resumed run have replayed `done` of `iterations` from their views."""
         if iterations:
             self._progress.begin(f"replaying {iterations:,} iterations", iterations)
             self._progress.to(min(done or 0, iterations))
 
     def line(self, line: dict[str, Any]) -> None:
-        """Say what the latest iteration took, and the error that users had before it."""
+        """Show the time and bytes of the latest iteration, and the error that users had before it."""
         done = line["iteration"] + 1
         if done >= self._iterations:
             self._progress.begin(_MEASURING)

@@ -1,4 +1,4 @@
-"""Print what people read of `keyhole ls`, `diff`, `watch`, `explain` and `schemes`."""
+"""Print the results of `keyhole ls`, `diff`, `watch`, `explain` and `schemes`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sim.console.glossary import BASICS, FINDINGS, TERMS, Term
 if TYPE_CHECKING:
     from sim.runs.following import Line, Watched
 
-MOST_CELL = 40  # characters of a text in a table that others wrote
+MOST_CELL = 40  # characters of foreign text in a table cell
 MOST_KINDS = 20  # rows of a table by kind
 _VERDICTS = {"within-claims": "as declared", "beyond-claims": "beyond claims", None: "not audited"}
 _CLAIMS = {"refuted": "claim refuted", "holds": "claim holds", "not-tested": "claim not tested"}
@@ -54,7 +54,7 @@ def _epsilon(value: Any) -> str:
 
 
 def age(seconds: float) -> str:
-    """Tell an age in the unit that matters: "3 min", "2 days"."""
+    """Format an age in a fitting unit: "3 min", "2 days"."""
     for unit, length in (("days", 86400), ("h", 3600), ("min", 60)):
         if 2 * length <= seconds < math.inf or (unit != "days" and length <= seconds < math.inf):
             return f"{seconds / length:.0f} {unit}"
@@ -62,7 +62,7 @@ def age(seconds: float) -> str:
 
 
 def _short(value: Any, most: int = MOST_CELL) -> str:
-    """Cut a text to its beginning, or a path to its end; without markup of its own."""
+    """Shorten `value` to its first `most` characters, or a path to its last; escape any markup in it."""
     text = "–" if value is None else str(value)
     if len(text) > most:
         text = f"…{text[1 - most:]}" if "/" in text else f"{text[: most - 1]}…"
@@ -70,7 +70,7 @@ def _short(value: Any, most: int = MOST_CELL) -> str:
 
 
 def _open(title: str, *columns: str) -> Table:
-    """Make a table without lines between its columns, so that it fits 80 of them."""
+    """Make a table without lines between its columns, so that it fits a terminal of 80 columns."""
     table = plain_table(title, *columns)
     table.box, table.padding = box.SIMPLE_HEAD, (0, 1, 0, 0)
     return table
@@ -108,7 +108,7 @@ def _show_pairs(title: str, rows: list[dict[str, Any]], cell: Any, signed: bool 
 
 
 def _labelled(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Say in people's words which ε is accounted: with envelopes it is that of `summary.json`, not of an audit."""
+    """Label the accounted ε in plain words: with envelopes it is the figure of `summary.json`, not of an audit."""
     by_item = any(str(row["what"]).startswith("to the recommender") for row in rows)
     words = "accounted, as if every sum were released" if by_item else "accounted, whole run"
     return [{**row, "what": words} if row["what"] == "accounted epsilon" else row for row in rows]
@@ -157,7 +157,7 @@ def _differs(first: float | None, second: float | None) -> bool:
 
 
 def _sizes(first: float | None, second: float | None) -> tuple[str, str]:
-    """Write two sizes that differ so that they look different."""
+    """Format two sizes that differ so that they also look different."""
     short = size(first), size(second)
     if first is None or second is None or short[0] != short[1]:
         return short
@@ -172,7 +172,7 @@ def _ratio(row: dict[str, Any]) -> str:
 
 
 def watch_line(watched: Watched, line: Line) -> str:
-    """Tell one iteration in one line."""
+    """Describe one iteration in one line."""
     if line["iteration"] < 0:
         return f"set-up done · {size(line['bytes'])}"
     error = "" if line["train_mae"] is None else f" · iterate's MAE {number(line['train_mae'])}"
@@ -187,7 +187,7 @@ def _turnout(line: Line, watched: Watched) -> str:
 
 
 def watch_table(watched: Watched) -> Table:
-    """Draw the state of now, for a terminal."""
+    """Draw the current state of a run, for a terminal."""
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     table.add_row("[bold]run[/]", escape(str(watched.folder)))
     line = watched.latest
@@ -239,7 +239,7 @@ def show_term(term: Term) -> None:
 
 
 def list_schemes() -> None:
-    """Print Keyhole's schemes with a line each, without importing any of them."""
+    """Print Keyhole's schemes, one line each, without importing any of them."""
     table = _open("Schemes", "name", "what it is", "parties")
     table.columns[0].no_wrap = True
     for name, one in LISTED.items():

@@ -30,7 +30,7 @@ from sim.foreign import untrusted
 from sim.plan.config import RunConfig, chosen_views, config_of
 from sim.plan.plan import run_seed_of
 
-_DIGESTS = {SENT: 4, REJECTED: 3, END: 0}  # which of their fields is one
+_DIGESTS = {SENT: 4, REJECTED: 3, END: 0}  # which field of such a record is a digest
 _HEADER_WORDS = {
     "run_id": "names another run than run.toml",
     "party": "names another party than the file",
@@ -53,13 +53,13 @@ class Finding:
 @dataclass(slots=True)
 class Report:
     findings: list[Finding] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)  # sentences; nothing that an honest run could not leave
+    notes: list[str] = field(default_factory=list)  # sentences about what an honest run may leave too
 
     def find(self, file: str, record: int | None, what: str) -> None:
         self.findings.append(Finding(file, record, " ".join(what.split())))
 
 
-@dataclass(frozen=True, eq=False)  # one case is one reading of a folder
+@dataclass(frozen=True, eq=False)  # compared by identity: a case is one reading of a folder
 class Case:
     folder: Path
     card: Card
@@ -82,11 +82,11 @@ class Case:
 
     @functools.cached_property
     def kept(self) -> frozenset[str]:
-        """The parties that keep a view."""
+        """Find the parties that keep a view."""
         return chosen_views(self.config.views, self.parties)
 
     def file(self, party: str) -> str:
-        """The view of this party, as it is named in findings."""
+        """Name the view file of `party` as findings do, relative to the run folder."""
         return view_path(".", party).removeprefix("./")
 
     def path(self, party: str) -> Path:
@@ -99,7 +99,7 @@ class Case:
         return tape_seed(self.run_seed, party)
 
     def header_fault(self, party: str, fields: list[Any]) -> str | None:
-        """What is wrong with the header of this party's view."""
+        """Say what is wrong with the header `fields` of the view of `party`; None if they are right."""
         card = self.card
         public = self.signer(party).public
         true = Header(card.run_id, party, card.scheme.name, card.params_digest, card.simulation, public)
@@ -107,9 +107,9 @@ class Case:
         return next((words for words, found, expected in pairs if found != expected), None)
 
     def check_run_toml(self, report: Report) -> None:
-        """It is at one with itself; that the views fit it is checked with their headers."""
+        """Check that `run.toml` is consistent in itself; whether the views fit it is checked with their headers."""
         params, config = self.card.params, self.config
-        if not is_loaded(self.card):  # then it is not known in which order it names its parties
+        if not is_loaded(self.card):  # then the order in which it names its parties is not known
             why = f"The scheme {config.scheme!r} is not loaded (--trust-scheme loads it)"
             report.notes.append(f"{why}, so the run id was not checked.")
         elif make_run_id(params, self.parties, self.nonce) != self.card.run_id:
@@ -125,15 +125,15 @@ class Case:
 
 @contextlib.contextmanager
 def at_rest(folder: Path) -> Iterator[None]:
-    """While no process of the run writes: of two views that grow, one is always ahead of the other."""
+    """Lock the run in `folder` against writing processes: of two views that grow, one is always ahead of the other."""
     try:
         lock = os.open(folder / "lock", os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError:  # a copy of the files, or another's
+    except OSError:  # a copy without its lock, or a folder of another account
         yield
         return
     try:
         take_lock(lock, folder, fcntl.LOCK_SH)
-        for view in untrusted.view_files(folder):  # an actor that was started by hand shares the lock, too
+        for view in untrusted.view_files(folder):  # an actor started by hand holds only a shared lock
             with untrusted.open_inside(folder, view) as stream:
                 take_lock(stream.fileno(), folder, fcntl.LOCK_SH)
         yield
@@ -142,7 +142,7 @@ def at_rest(folder: Path) -> Iterator[None]:
 
 
 def open_case(folder: Path, unloaded: bool = False) -> Case:
-    """`BadInput` where the folder is no run or its `run.toml` cannot be read; `unloaded` as of `read_run`."""
+    """Open the run in `folder`, `unloaded` as in `read_run`; `BadInput` if its `run.toml` is missing or damaged."""
     document, card = read_run(folder, unloaded)
     try:
         nonce = bytes.fromhex(document["nonce"])
@@ -155,7 +155,7 @@ def open_case(folder: Path, unloaded: bool = False) -> Case:
 
 
 def is_well_formed(record: Record) -> bool:
-    """Its frame and digests are as long as they must be; the reader has seen to the types of its fields."""
+    """Check the lengths of the frame and digests in `record`; the reader has checked the types of its fields."""
     if record.type == RECEIVED:
         return len(record.fields[1]) > HEAD_BYTES
     if record.type == EVENT:
@@ -174,7 +174,7 @@ def _is_event(kind: str, *fields: Any) -> bool:
 
 
 def is_input_of(party: str, inputs: dict[str, Any], params: Params) -> bool:
-    """A tape seed, and for a user items that there are, in order, with as many ratings, all in their range."""
+    """Check that `inputs` are a tape seed and, for a user, existing items in order, each with a rating in range."""
     names = {"tape_seed"} if user_index(party) < 0 else {"tape_seed", "items", "ratings"}
     if set(inputs) != names or not all(type(value) is bytes for value in inputs.values()):
         return False

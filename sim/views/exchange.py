@@ -1,9 +1,9 @@
-"""What two views say of the same frames: the kth that B took from A is the kth that A sent to B, bytes and head.
+"""Compare two views of the same frames: the kth that B took from A is the kth that A sent to B, in bytes and head.
 
-A frame ends with the head of its sender's view just before it was sent. So whoever builds a view anew, with a chain and
-a signature that fit, still contradicts the views of everyone to whom it had spoken since.
+A frame ends with the head of its sender's view just before it was sent. So a view that is built anew, even with a chain
+and a signature that fit, still contradicts the views of all parties to which it has sent frames since.
 
-Of each frame 69 bytes are remembered, until the other side has been read: a small part of what a view keeps of it.
+Of each frame 69 bytes are kept in memory until the other side has been read, a small part of what the view holds.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ class Exchange:
         self._awaiting: defaultdict[str, list[Edge]] = defaultdict(list)  # by the party that is the other side
         self._met: Counter[Edge] = Counter()  # how many of them the other side has too
         self._settled: set[Edge] = set()  # a difference was found: what follows it says nothing new
-        self._read: dict[str, bool] = {}  # parties whose views are through; whether all of it could be used
+        self._read: dict[str, bool] = {}  # parties whose views have been read; whether all of the view could be used
         self._agreed: dict[str, int] = {}  # by sender, the latest record before which others know its head
-        self._other_heads: dict[str, tuple[int, Place]] = {}  # by sender: its record, who holds it
+        self._other_heads: dict[str, tuple[int, Place]] = {}  # by sender: its record, and where the frame was received
         self._unknown: dict[str, Place] = {}  # by sender, a frame of which it has no record
 
     def sent(self, sender: str, receiver: str, frame: Frame) -> None:
@@ -67,7 +67,7 @@ class Exchange:
             self._unknown.setdefault(sender, (receiver, frame.record))
 
     def close(self, party: str, usable: bool) -> None:
-        """This view is through. Not usable: where it ends is not where the party ended, so nothing is missing there."""
+        """Finish the view of `party`; if it is not `usable`, its end is not the party's end, so nothing is missing."""
         for edge in self._awaiting.pop(party, ()):
             if usable and edge[0] == party:
                 self._find_unknown(edge)
@@ -75,8 +75,8 @@ class Exchange:
         self._read[party] = usable
 
     def conclude(self, records: dict[str, int]) -> None:
-        """After all views; `records` is how many each has."""
-        for party, edges in self._awaiting.items():  # their views are not there
+        """Report what is left after all views have been read; `records` is the number of records of each."""
+        for party, edges in self._awaiting.items():  # parties whose views are missing
             for edge in edges:
                 if edge[0] == party:
                     self._find_unknown(edge)
@@ -97,7 +97,7 @@ class Exchange:
         self._frames[edge] += frame.pack()
 
     def _next(self, edge: Edge) -> Frame | None:
-        """What the other side has of this edge beyond what was compared."""
+        """Take the next frame that the other side has of `edge` beyond those compared so far."""
         frames, at = self._frames.get(edge, b""), _ENTRY.size * self._met[edge]
         if at >= len(frames):
             return None
@@ -122,7 +122,7 @@ class Exchange:
                 self._other_heads[sender] = sent.record, (receiver, received.record)
 
     def _find_unknown(self, edge: Edge) -> None:
-        """What the receiver has beyond all that the sender says it sent."""
+        """Note the first frame that the receiver has beyond all that the sender says it sent."""
         if left := self._next(edge):
             self._unknown.setdefault(edge[0], (edge[1], left.record))
 
@@ -132,7 +132,7 @@ class Exchange:
             self._report.find(self._case.file(holder), record, words)
 
     def _find_other_head(self, sender: str, sent: int, holder: Place) -> None:
-        """Records before the latest agreed one are as they were, so what was altered stands between the two."""
+        """Report a head that differs: records before the latest agreed one are unaltered, so the fault lies between."""
         words = f"left with another head than this view has before it (see {self._name(holder)})"
         first, last = self._agreed.get(sender, 0), sent - 1
         if first <= last:

@@ -1,6 +1,6 @@
-"""What a coalition brings to an attack: the view files of its members, and nothing else.
+"""The evidence that a coalition brings to an attack: the view files of its members, and nothing else.
 
-The truth, against which a result is scored, is opened apart from it and afterwards.
+The truth, against which a result is scored, is opened separately and afterwards.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from sim.views.evidence import Case, is_input_of, is_well_formed
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Seen:
-    """One received message; `Hello`s too."""
+    """One received message, of any kind including `Hello`."""
 
     record: int
     iteration: int  # −1: set-up
@@ -36,7 +36,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Brought:
-    """A party's own material."""
+    """The input that a party brought to the run."""
 
     tape: Tape
     inputs: UserInput | None  # of a user
@@ -47,19 +47,19 @@ Stamp = tuple[int, int, int]  # size, time of the last change and number of a fi
 
 @dataclass(slots=True)
 class Memory:
-    """Keeps what was read of a case, so that views are checked and decoded once while their files stay the same.
+    """A cache of what was read of a case, so that views are checked and decoded once while their files stay the same.
 
-    `room` bounds the bytes of files whose records are kept, and again those of the frames whose messages are.
+    `room` bounds the bytes of files whose records are kept, and separately those of frames whose messages are kept.
     """
 
     room: int = 96 << 20
     records: dict[str, tuple[Stamp, list[Record]]] = field(default_factory=dict)
-    seen: dict[tuple[str, bytes], Seen] = field(default_factory=dict)  # by party and head: another view, another head
+    seen: dict[tuple[str, bytes], Seen] = field(default_factory=dict)  # by party and head, which changes with the view
     _taken: int = 0
     _decoded: int = 0
 
     def fits(self, size: int) -> bool:
-        """Whether a view of this size may be kept."""
+        """Tell whether a view of `size` bytes may be kept."""
         return self._taken + size <= self.room
 
     def keep(self, party: str, records: list[Record], stamp: Stamp) -> None:
@@ -68,15 +68,15 @@ class Memory:
             self._taken += stamp[0]
 
     def recall(self, party: str, stamp: Stamp) -> list[Record] | None:
-        """Give the records of a view that is what it was when they were read."""
+        """Return the kept records of a view if `stamp` shows that its file has not changed since."""
         before, records = self.records.get(party, (None, []))
-        if before is not None and before != stamp:  # the run went on, or somebody changed the file
+        if before is not None and before != stamp:  # the run went on, or the file was altered
             del self.records[party]
             self._taken -= before[0]
         return records if before == stamp else None
 
     def keep_seen(self, party: str, head: bytes, seen: Seen) -> None:
-        """Keep a decoded message, which nobody may then write to."""
+        """Keep a decoded message, whose arrays become read-only."""
         if self._decoded + seen.size <= self.room:
             for name in seen.message.__dataclass_fields__:
                 value = getattr(seen.message, name)
@@ -86,7 +86,7 @@ class Memory:
             self._decoded += seen.size
 
 
-_MEMORIES: WeakKeyDictionary[Case, Memory] = WeakKeyDictionary()  # not in the case itself, which workers are handed
+_MEMORIES: WeakKeyDictionary[Case, Memory] = WeakKeyDictionary()  # not in the case itself, which is passed to workers
 
 
 def memory_of(case: Case) -> Memory:
@@ -94,14 +94,14 @@ def memory_of(case: Case) -> Memory:
 
 
 class Exhibits:
-    """The views of some parties of a run, record by record; asking for another party's is a bug of the asker."""
+    """The views of some parties of a run, record by record; asking for another party's view is a bug in the caller."""
 
     def __init__(self, case: Case, members: tuple[str, ...]) -> None:
         self.case = case
         self.members = members
 
     def records(self, party: str) -> Iterator[Record]:
-        """Checked against the hash chain; `Broken` where the file is not what the party wrote."""
+        """Yield the records of `party`, checked against the hash chain; `Broken` if the file was altered."""
         if party not in self.members:
             raise Bug(f"the view of {party} is not one of {'+'.join(self.members)}")
         memory = memory_of(self.case)
@@ -130,7 +130,7 @@ class Exhibits:
         raise Broken(f"the view of {party} does not say what it brought")
 
     def received(self, party: str, *kinds: str) -> Iterator[Seen]:
-        """Messages of these kinds, or all."""
+        """Yield the messages of these `kinds` that `party` received, or all of them."""
         for record in self.records(party):
             if record.type == RECEIVED:
                 seen = read_message(self.case, party, record)
@@ -138,14 +138,14 @@ class Exhibits:
                     yield seen
 
     def events(self, party: str) -> Iterator[list[Any]]:
-        """[kind, field, …] of what reached the party from outside the protocol."""
+        """Yield [kind, field, …] of each event that reached `party` from outside the protocol."""
         for record in self.records(party):
             if record.type == EVENT:
                 yield record.fields
 
 
 def _named(records: Iterator[Record], file: str) -> Iterator[Record]:
-    """A fault in a file says in which."""
+    """Pass `records` on, and add the name of `file` to a fault in it."""
     try:
         yield from records
     except Broken as fault:

@@ -1,7 +1,8 @@
-"""`keyhole replay`: every role once more, from its own view alone; byte for byte the same, or the first that is not.
+"""`keyhole replay`: run every role again from its own view alone, and compare the result byte for byte.
 
-A seat is made from what the view says its party brought; frames and events are handed in as they were recorded; all
-that the role then writes and sends must give the chain of the file. A view is read as it is replayed, never whole.
+A seat is made from the input that the view records for its party; frames and events are handed in as they were
+recorded; all that the role then writes and sends must reproduce the hash chain of the file. A view is streamed, never
+loaded whole.
 """
 
 from __future__ import annotations
@@ -41,12 +42,12 @@ from sim.views.viewcheck import OFTEN, OnBytes, is_beginning
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Where a view and its role part."""
+    """The first place where a view and its replayed role differ."""
 
     record: int
     kind: str | None
     recorded: str | None  # digest of what the view has there
-    derived: str | None  # and of what the role does
+    derived: str | None  # digest of what the role does instead
     what: str
     broken: bool = True  # False: the file is whole, and its role does something else; another platform may explain that
 
@@ -58,18 +59,18 @@ class _Other(Exception):
 
 
 class Rerun:
-    """One party, from its view."""
+    """The replay of one party from its view."""
 
     def __init__(self, case: Case, party: str, must_end: bool) -> None:
         self._case = case
         self._party = party
         self._must_end = must_end
         self._latest: Record | None = None
-        self.records = 0  # that were the same
-        self.frames = 0  # that it sent, again
+        self.records = 0  # that were identical
+        self.frames = 0  # that the role sent again
         self.ended = False
         self.difference: Difference | None = None
-        self.role: Role | None = None  # as its view leaves it
+        self.role: Role | None = None  # in its state at the end of the view
 
     def read(self, stream: BinaryIO, on_bytes: OnBytes) -> None:
         try:
@@ -82,12 +83,12 @@ class Rerun:
             words = str(broken).removeprefix(f"record {self.records} ")
             if self._must_end or not is_beginning(stream):
                 self.difference = Difference(self.records, None, None, None, words)
-        except Exception as error:  # what a role once took, it cannot fail on: somebody put this into the view
+        except Exception as error:  # a role cannot fail on what it once accepted: the view was tampered with
             words = f"is nothing that this role can do ({in_brief(error)})"
             self.difference = self._at_latest(words)
 
     def _follow(self, stream: BinaryIO, on_bytes: OnBytes) -> Iterator[Record]:
-        """The whole records of the file; one that was handed on is the same as soon as the next is asked for."""
+        """Yield the whole records of the file; a record counts as identical once the next one is asked for."""
         at = 0
         for record in WholeRecords(stream):
             self._latest = record
@@ -140,7 +141,7 @@ class Rerun:
         words = str(differs).removeprefix(f"record {differs.number} ")
         if derived_kind not in (None, kind):
             words += f", which is {derived_kind}"
-        if recorded == derived:  # the same frame in a record that is otherwise another
+        if recorded == derived:  # the frames are the same, but the records differ elsewhere
             recorded, derived = self._latest.head.hex(), differs.derived[-HASH_BYTES:].hex()
         return Difference(differs.number, kind, recorded, derived, words, broken=False)
 
@@ -152,13 +153,13 @@ class Rerun:
 
 
 def _of_bytes(data: bytes) -> tuple[str, str]:
-    """Of a record as it would stand in the file: length, body, hash."""
+    """Give (kind, digest) of `data`, a record as it stands in a file: length, body, hash."""
     type_, *fields = msgpack.unpackb(data[4:-HASH_BYTES])
     return _of(Record(0, type_, fields, data[-HASH_BYTES:]))
 
 
 def _of(record: Record) -> tuple[str, str]:
-    """(kind, digest): of the frame that was sent, of the result, or of the record."""
+    """Give (kind, digest) of `record`; the digest is that of the frame sent, of the result, or of the record itself."""
     if record.type == SENT:
         return record.fields[1], record.fields[4].hex()
     if record.type == END:
@@ -170,10 +171,10 @@ def _of(record: Record) -> tuple[str, str]:
 
 
 def replay(folder: Path, party: str | None = None, on_bytes: OnBytes = lambda count: None) -> dict[str, Any]:
-    """What `keyhole replay --json` prints; `BadInput` if the folder is no run or keeps no such view."""
+    """Make the document that `keyhole replay --json` prints; `BadInput` if `folder` is no run or lacks such a view."""
     case = open_case(folder)
     with at_rest(folder):
-        summary = summary_claims.read_summary(case, Report())  # what is wrong with it is not asked here
+        summary = summary_claims.read_summary(case, Report())  # its faults are not reported here
         rows = []
         for name in _parties(case, party):
             rerun = Rerun(case, name, summary.completed and name in summary.views)

@@ -1,4 +1,4 @@
-"""What `summary.json` and the model claim, held against `run.toml` and the views."""
+"""Check the claims of `summary.json` and of the model against `run.toml` and the views."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from sim.views.evidence import Case, Report
 
 SUMMARY, MODEL = "summary.json", "model/item_factors.npy"
 
-# what no view can tell, in words; any other key of a summary that is not checked is named as it is
+# keys of a summary that no view can confirm, in words; any other key that is not checked is named as it is
 _WORDS = {
     "run": "where the folder was when the run was made",
     "notes": "the notes of the run",
@@ -63,7 +63,7 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class ViewResult:
-    """What a view that was read says of its party."""
+    """The outcome of reading the view of one party."""
 
     end: bytes | None  # digest of the result
     signed: bool
@@ -73,7 +73,7 @@ class ViewResult:
 
 
 def read_summary(case: Case, report: Report) -> Summary:
-    """What there is of it; a summary that cannot be used is a finding, one that is not there is a note."""
+    """Read the summary of `case`; one that cannot be used is a finding, a missing one is a note."""
     path = case.folder / SUMMARY
     if not path.exists():
         report.notes.append("There is no summary.json, so nothing says where each view should end.")
@@ -103,7 +103,7 @@ def _read_head(entry: dict[str, Any]) -> tuple[int, bytes]:
 
 
 def check(case: Case, summary: Summary, views: dict[str, ViewResult], report: Report) -> list[str]:
-    """Findings go to the report; the result is what was not checked, in words."""
+    """Check the summary and the model; findings go to `report`, and the result lists what was not checked, in words."""
     model = _read_model(case, summary, report)
     _check_model(case, summary, views, model, report)
     if not summary.there:
@@ -146,7 +146,7 @@ def _from_run_toml(case: Case) -> dict[str, Any]:
 
 
 def _from_views(case: Case, summary: Summary, views: dict[str, ViewResult]) -> dict[str, Any]:
-    """Figures that need every view; nothing if one is not here."""
+    """Compute the figures that need every view; none if a view is missing or faulty."""
     if set(views) != set(case.parties) or not all(view.sound for view in views.values()):
         return {}
     users = [view.items for party, view in views.items() if user_index(party) >= 0]
@@ -160,7 +160,7 @@ def _from_views(case: Case, summary: Summary, views: dict[str, ViewResult]) -> d
         for party in summary.views:
             refused += views[party].rejected
         figures["rejected"] = dict(refused)
-        told = [party for party in summary.views if user_index(party) >= 0]  # a view may have an end that was not told
+        told = [party for party in summary.views if user_index(party) >= 0]  # a view may end without a report of it
         ends = {party: end for party in told if (end := views[party].end) is not None}
         made = {party: end.hex() for party, end in ends.items() if end != result_digest(None)}
         figures["predictions_sha256"] = digest_of_predictions(made)
@@ -184,7 +184,7 @@ def _at(document: Any, path: str) -> Any:
 
 
 def _paths(document: dict[str, Any]) -> list[str]:
-    """The keys of a summary, and under the tables that are checked in part theirs."""
+    """List the keys of a summary, and of tables that are checked in part their own keys."""
     paths: list[str] = []
     for key, value in document.items():
         parts = key in ("ratings", "privacy", "abort") and isinstance(value, dict)
@@ -201,7 +201,7 @@ def _brief(value: Any) -> str:
 
 
 def _read_model(case: Case, summary: Summary, report: Report) -> str | None:
-    """The digest of the item factors; None if there are none or they cannot be read."""
+    """Compute the digest of the item factors; None if there are none or they cannot be read."""
     path = case.folder / MODEL
     if not path.is_file():
         return None
@@ -209,7 +209,7 @@ def _read_model(case: Case, summary: Summary, report: Report) -> str | None:
     width = f"{params.dim}" if case.card.scheme.factorizes else "some"
     try:
         factors = untrusted.map_array(case.folder, MODEL)
-        wide = params.dim if case.card.scheme.factorizes else factors.shape[-1]  # else the digest alone tells it
+        wide = params.dim if case.card.scheme.factorizes else factors.shape[-1]  # else only the digest is checked
         if factors.shape != (params.n_items, wide):
             raise ValueError(f"shape {factors.shape}")
     except (OSError, ValueError) as error:

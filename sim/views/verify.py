@@ -1,7 +1,8 @@
-"""`keyhole verify`: is a run folder what the parties wrote? Every view is read once, record by record, never whole.
+"""`keyhole verify`: check that a run folder is what the parties wrote. Every view is streamed once, record by record.
 
-Each view by itself (`viewcheck.py`). All of them together: every frame stands in two views (`exchange.py`). Then what
-summary and model claim (`summary_claims.py`). Whoever rewrites every file to fit the others has another anchor.
+Each view is checked by itself (`viewcheck.py`), then all of them together, as every frame stands in two views
+(`exchange.py`), then the claims of summary and model (`summary_claims.py`). Rewriting every file to fit the others
+still changes the anchor.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _PRIVATE = 0o600
 
 
 def verify(folder: Path, anchor: str | None = None, on_bytes: OnBytes = lambda count: None) -> dict[str, Any]:
-    """What `keyhole verify --json` prints; `BadInput` if the folder is no run, or one that still goes on."""
+    """Make the document that `keyhole verify --json` prints; `BadInput` if `folder` is no run, or still in progress."""
     wanted = None if anchor is None else _read_anchor(anchor)
     case, report = open_case(folder, unloaded=True), Report()
     with at_rest(folder):
@@ -95,7 +96,7 @@ def _demand(party: str, summary: summary_claims.Summary, report: Report, case: C
 
 
 def _check_files(case: Case, report: Report) -> None:
-    """No view too many, and none that others can read."""
+    """Find views that this run does not keep, and files that other accounts can read."""
     views = {case.file(party) for party in case.parties if party in case.kept}
     for name in sorted(untrusted.view_files(case.folder)):
         if name not in views:
@@ -115,7 +116,7 @@ def _read_anchor(text: str) -> str:
 
 
 def _anchor(checks: dict[str, ViewCheck], summary: summary_claims.Summary) -> str | None:
-    """Of the files as they are: of those in the summary, or of all if there is none. None if one cannot be read."""
+    """Compute the anchor of the files as they are: those in the summary, or all without one; None if one is damaged."""
     parties = list(summary.views) if summary.there else list(checks)
     if not all(party in checks and checks[party].whole for party in parties):
         return None

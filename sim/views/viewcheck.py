@@ -1,4 +1,4 @@
-"""One view, read once and record by record: chain, header, tape seed, order of the records, signature, length."""
+"""Check one view, read once and record by record: chain, header, tape seed, order of records, signature, length."""
 
 from __future__ import annotations
 
@@ -41,16 +41,16 @@ OFTEN = 512  # records between two reports of progress
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What must be true of one view because of what the run's summary says."""
+    """The requirements on one view that follow from the run's summary."""
 
     ended: bool = False  # it has its end and signature, and nothing of it is cut off
-    records: int | None = None  # that the summary knows
+    records: int | None = None  # number that the summary states
     head: bytes = b""  # of the last of them
-    disk_full: bool = False  # so the last records that the summary knows may not be in the file
+    disk_full: bool = False  # so the last records that the summary counts may be missing from the file
 
 
 class ViewCheck:
-    """One view. Its first fault is reported; what stands behind that is not compared with other views."""
+    """The check of one view. Its first fault is reported; records after it are not compared with other views."""
 
     def __init__(self, case: Case, party: str, demand: Demand, exchange: Exchange, report: Report) -> None:
         self._case = case
@@ -60,8 +60,8 @@ class ViewCheck:
         self._report = report
         self._file = case.file(party)
         self._signer = b""
-        self._last = -1  # type of the record before
-        self._known_head = b""  # of the last record that the summary knows
+        self._last = -1  # type of the previous record
+        self._known_head = b""  # of the last record that the summary counts
         self.records = 0
         self.head = bytes(HASH_BYTES)
         self.end: bytes | None = None  # digest of the result
@@ -217,7 +217,7 @@ _CHECKS: dict[int, Callable[[ViewCheck, Record], str | None]] = {
 
 
 def is_beginning(stream: BinaryIO) -> bool:
-    """The file has less than its first bytes, and they are right."""
+    """Tell whether the file ends within its preamble, and is correct up to there."""
     stream.seek(0)
     begun = stream.read(len(PREAMBLE))
     return len(begun) < len(PREAMBLE) and PREAMBLE.startswith(begun)

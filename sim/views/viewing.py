@@ -28,7 +28,7 @@ Render = Callable[[Any], Any]
 _SECRET = "secret of this party, not shown"
 _NOTES = {"Again": ("sender", "received"), "Refused": ("reason", "count")}  # events that concern no role
 
-# what a field of a message counts, by how it travels (`messages.py`) …
+# the unit of a message field, by its form on the wire (`messages.py`)
 _UNITS = {
     "count": "number",
     "bytes32": "32 bytes",
@@ -44,7 +44,7 @@ _UNITS = {
     "factors": "float{factor_bits} factors, one row per item",
     "ring": "ring elements mod 2^{ring_bits}, unit 2^-{fraction}",
 }
-# … and where its name says more
+# the unit of fields whose name says more than their form
 _NAMED_UNITS = {
     "iteration": "number",
     "attempt": "number",
@@ -66,15 +66,15 @@ _NAMED_UNITS = {
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """How records of one party are shown."""
+    """The settings by which the records of one party are shown."""
 
     party: str
-    codec: Codec | None  # None: the scheme is not loaded, so nobody knows what its frames mean
+    codec: Codec | None  # None: the scheme is not loaded, so its frames cannot be decoded
     params: Params
     render: Render
 
     def units(self, cls: type) -> dict[str, str]:
-        """What each field of this message is counted in."""
+        """Name the unit of each field of the message `cls`."""
         figures = dataclasses.asdict(self.params)
         figures["fraction"] = str(self.params.fraction_bits)
         if (first := figures.get("first_fraction_bits")) is not None:
@@ -83,9 +83,9 @@ class Reader:
 
 
 def read_view(folder: Path, party: str, full: bool = False) -> Iterator[dict[str, Any]]:
-    """Every record as a dictionary; `view.Broken` where the file is not what the party wrote in this run.
+    """Yield every record as a dictionary; `view.Broken` if the file is not what `party` wrote in this run.
 
-    `full`: arrays and keys with all their values.
+    `full` gives arrays and keys with all their values.
     """
     _, card = read_run(folder, unloaded=True)
     expected = [card.run_id, party, card.scheme.name, card.params_digest]
@@ -103,7 +103,7 @@ def read_view(folder: Path, party: str, full: bool = False) -> Iterator[dict[str
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Which records are asked for; None: whatever it is."""
+    """The records that are asked for; None accepts any value."""
 
     iteration: int | None = None
     kind: str | None = None  # of a message, or a type of record
@@ -121,9 +121,9 @@ class Filter:
 
 
 class Selection:
-    """The records that a filter takes, at most `limit` of them, one at a time; and what else there was.
+    """The records that a filter takes, at most `limit` of them, with a note of what else the view has.
 
-    Nothing is held but one record and the names of what was seen, however long the view is.
+    Only one record and the names of what was seen are held in memory, however long the view is.
     """
 
     def __init__(self, records: Iterator[dict[str, Any]], wanted: Filter, limit: int | None = None) -> None:
@@ -154,7 +154,7 @@ class Selection:
                 yield record
 
     def count_further(self, records: int) -> int:
-        """How many the limit left out, of a view of so many records; reads on only where that is not enough."""
+        """Count what the limit left out of a view of `records` records, reading on only if there is a filter."""
         assert self.next_record is not None
         wanted = self._wanted
         if (wanted.iteration, wanted.kind, wanted.sender) == (None, None, None):
@@ -162,7 +162,7 @@ class Selection:
         return 1 + sum(1 for _ in self._taken())
 
     def nothing(self, party: str) -> str:
-        """The sentence for somebody who asked for what is not there."""
+        """Explain to the reader that nothing matched, and what the view of `party` has instead."""
         kinds, senders = (_listed([value for value in self._seen[name] if value]) for name in ("kind", "sender"))
         numbers = sorted(t for t in self._seen["iteration"] if t is not None and t >= 0)
         iterations = f"{numbers[0]} to {numbers[-1]} and -1, the set-up" if numbers else "only -1, the set-up"
@@ -186,13 +186,13 @@ def select(
 
 
 def count_records(folder: Path, party: str) -> int:
-    """By the lengths alone, so that a view of any size is counted at once; nothing is checked."""
+    """Count the records by their lengths alone, which is fast for a view of any size; nothing is checked."""
     with open_view(folder, party) as stream:
         return view.skim(stream)[0]
 
 
 def parse_records(text: str) -> tuple[int, int | None]:
-    """`A:B`, from record A up to but without B; either may be left out."""
+    """Parse `A:B`, from record A up to but without B; either may be left out."""
     first, colon, end = text.partition(":")
     numbers = [first or "0", end or "0"]
     require(
@@ -204,7 +204,7 @@ def parse_records(text: str) -> tuple[int, int | None]:
 
 
 def describe(record: view.Record, reader: Reader) -> dict[str, Any]:
-    """One shape for all records: who sent it, which kind, how many bytes, and the fields by name."""
+    """Describe a record of any type in one form: sender, receiver, kind, bytes, and the fields by name."""
     entry: dict[str, Any] = {
         "record": record.number,
         "type": view.TYPES[record.type],
@@ -216,7 +216,7 @@ def describe(record: view.Record, reader: Reader) -> dict[str, Any]:
         "fields": {},
         "units": {},
         "digest": None,
-        "sender_head": None,  # of a received frame: where its sender's view stood
+        "sender_head": None,  # of a received frame: the head of its sender's view
     }
     return entry | _DESCRIBERS[record.type](record.fields, reader)
 
@@ -301,7 +301,7 @@ _DESCRIBERS = {
 
 
 def entire(value: Any) -> Any:
-    """Every value; bytes in hexadecimal."""
+    """Render `value` in full, with bytes in hexadecimal."""
     if isinstance(value, np.ndarray):
         return value.tolist()
     if isinstance(value, tuple):
@@ -310,7 +310,7 @@ def entire(value: Any) -> Any:
 
 
 def brief(value: Any) -> Any:
-    """Long vectors as shape, dtype and first values; keys only by their number and length."""
+    """Render long vectors as shape, dtype and first values, and keys only by their number and length."""
     if isinstance(value, np.ndarray):
         first = value.ravel()[:FIRST_VALUES].tolist()
         return {"shape": list(value.shape), "dtype": str(value.dtype), "first": first}

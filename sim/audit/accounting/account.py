@@ -1,4 +1,5 @@
-"""The claimed ε beside what known envelopes, known shares and composition really leave, from the recommender's view."""
+"""The claimed ε beside what known envelopes, known shares and composition actually leave, from the recommender's view.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ Accounted = tuple[dict[str, Any], list[Finding]]
 
 
 def account(case: Case) -> Accounted:
-    """(the `accounting` of `audit --json`, findings). Infinite figures are `math.inf`."""
+    """Return (the `accounting` of `audit --json`, findings). Infinite figures are `math.inf`."""
     params, scheme = case.card.params, case.card.scheme
     head = {"unit": scheme.unit, "claimed": case.config.epsilon, "delta": DELTA}
     if not case.path(RECOMMENDER).is_file():
@@ -58,7 +59,7 @@ def account(case: Case) -> Accounted:
 
 
 def seeded(case: Case, purpose: str) -> np.random.Generator:
-    """The same draws in every audit of a run."""
+    """Create a generator that makes the same draws in every audit of a run."""
     return np.random.default_rng([*case.card.run_id, *purpose.encode()])
 
 
@@ -70,7 +71,7 @@ def _account_envelopes(reading: Reading, case: Case, head: dict[str, Any]) -> Ac
     assert isinstance(role, MaskedRecommender)
     params = role.params
     test, ledger, guess = NoiseTest(params.n_items), None, None
-    thin: list[tuple[int, int, float]] = []  # (iteration, item, strength) of sums with less than Lemma 1 asks for
+    thin: list[tuple[int, int, float]] = []  # (iteration, item, strength) of sums with less noise than Lemma 1 requires
     ratios: list[Any] = []  # k/k'
     for release in reading.releases():
         if ledger is None:
@@ -98,7 +99,7 @@ def _account_envelopes(reading: Reading, case: Case, head: dict[str, Any]) -> Ac
 
 
 def _rater_of(table: list[dict[str, Any]], role: MaskedRecommender) -> str:
-    """One of those who rated the worst item that has two raters."""
+    """Name a rater of the worst item that has at least two raters."""
     item = next((row["item"] for row in table if row["raters"] > 1), None)
     return next((user_name(user) for user, items in role.supports.items() if item in items), user_name(0))
 
@@ -128,7 +129,7 @@ def _method(ledger: Ledger) -> str:
 
 
 def _thin(release: Release) -> list[tuple[int, int, float]]:
-    """Sums with fewer contributors than the floor, or whose contributors were told a floor that is not reached."""
+    """List the sums with fewer contributors than the floor, or whose contributors were told a floor not reached."""
     few = (release.strength < 1 - 1e-9) | (release.contributors < release.floors)
     return [
         (release.iteration, int(item), float(strength))
@@ -137,7 +138,7 @@ def _thin(release: Release) -> list[tuple[int, int, float]]:
 
 
 class _Guess:
-    """The mean of an item's earlier sums, weighted by 1/H: what its next one will be, but for the new noise."""
+    """The mean of an item's earlier sums, weighted by 1/H: it predicts the next sum, except for its new noise."""
 
     def __init__(self, n_items: int, dim: int) -> None:
         self._weights = np.zeros((n_items, dim))
@@ -177,7 +178,7 @@ def _account_direct(case: Case, head: dict[str, Any]) -> Accounted:
         "The envelope of η is known, and so are the η shares of colluding raters; neither is counted on, because η is "
         "constant"
     )
-    without_rho = math.inf if releases > 1 else None  # the difference of two uploads then has no noise
+    without_rho = math.inf if releases > 1 else None  # without ρ, the difference of two uploads has no noise
     composed: dict[str, Any] = {
         "releases": releases,
         "basic": basic_composition(params.epsilon, releases),
@@ -208,7 +209,7 @@ def _uploaded(releases: int, tight: float | None, claim: float) -> str:
 
 
 def _test_uploads(case: Case) -> tuple[list[int], NoiseTest]:
-    """(how many uploads each user made, whether the first of them carry ρ); the guess is the mean so far."""
+    """Count each user's uploads, and test whether the first ones carry ρ; the guess is the mean so far."""
     exhibits, params = Exhibits(case, (RECOMMENDER,)), case.card.params
     size = LAPLACE_MEDIAN * params.noise_scale
     test, sums, counts = NoiseTest(params.n_users), dict[int, Matrix](), dict[int, int]()

@@ -1,4 +1,4 @@
-"""The accounting's figures as findings."""
+"""Findings from the figures of the accounting."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sim.audit.findings import Finding
 
 GUESSED = "released values against guesses from earlier ones"
 
-_NAMED = 3  # sums that are named one by one
+_NAMED = 3  # sums that the evidence names individually
 
 
 def no_claim(head: dict[str, Any], scheme: str) -> tuple[dict[str, Any], list[Finding]]:
@@ -22,7 +22,7 @@ def no_claim(head: dict[str, Any], scheme: str) -> tuple[dict[str, Any], list[Fi
 
 
 def dilution_of(ratios: npt.NDArray[np.float64]) -> dict[str, Any]:
-    """k/k' over the released sums."""
+    """Summarise the ratios k/k' of the released sums."""
     if not len(ratios):
         return {"sums": 0}
     return {
@@ -121,7 +121,10 @@ def noise_finding(
     how: str = GUESSED,
     law: str = "Lemma 1",
 ) -> list[Finding]:
-    """`thin` are sums whose shares cannot add up to Lemma 1, by the floors that were told; `law` asks for the noise."""
+    """Report whether the noise that `law` requires is there.
+
+    `thin` are the sums whose shares cannot add up to Lemma 1, given the floors that contributors were told.
+    """
     if result is None and not thin:
         return []
     missing = bool(thin) or (result is not None and result["missing"])
@@ -148,7 +151,7 @@ def _noise_title(result: dict[str, Any] | None, thin: list[tuple[int, int, float
 
 
 def _found_nothing(result: dict[str, Any] | None) -> str:
-    """What the test would have found belongs to what it did not find."""
+    """Say that no noise was found missing, and how small it would have to be to be found."""
     assert result is not None
     if not result["finds_below"]:
         return "The released values do not show noise to be missing, but they could not have shown it."

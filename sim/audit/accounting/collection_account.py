@@ -1,8 +1,8 @@
-"""The accounting of `laplace-ratings` and `randomized-response`, and whether their mechanism was used.
+"""The accounting of `laplace-ratings` and `randomized-response`, and a test that their mechanism was used.
 
 An entry is randomized once, independently of all others: ε for one entry, exactly, and nε for a vector of n. The
-auditor knows the ratings, so that kept, dropped, altered and created entries are counted against the mechanism's law.
-Each count is binomial, exactly; a run is called faulty only where less was randomized than the law says.
+auditor knows the ratings, so it can count the kept, dropped, altered and created entries and compare them with the law
+of the mechanism. Each count is binomial, exactly; a run is called faulty only if less was randomized than the law says.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _HOW = "noises, which are what users sent less the entry that they brought"
 
 
 class Count(NamedTuple):
-    """Entries that the mechanism was to change with this chance, and did."""
+    """Entries that the mechanism should change with probability `chance`, and the number that it changed."""
 
     what: str
     entries: int
@@ -39,7 +39,7 @@ class Count(NamedTuple):
 
     @property
     def p_value(self) -> float:
-        """That so few or fewer were changed."""
+        """Compute the probability that this few entries or fewer are changed."""
         return float(stats.binom.cdf(self.changed, self.entries, self.chance))
 
     def row(self) -> dict[str, Any]:
@@ -95,7 +95,7 @@ def _composition(params: CollectingParams, composed: dict[str, Any]) -> Finding:
 
 
 def _pairs(case: Case, kind: type) -> list[tuple[int, UserInput, Any]]:
-    """(user, what it brought, what it sent), of users whose views were kept."""
+    """List (user, its inputs, its message) for the users whose views were kept."""
     known = truth.all_ratings(case)
     seen = Exhibits(case, (RECOMMENDER,)).received(RECOMMENDER, kind.__name__)
     return [(user_index(one.sender), known[one.sender], one.message) for one in seen if one.sender in known]
@@ -131,7 +131,7 @@ def _response(case: Case, params: CollectingParams) -> tuple[list[Count], NoiseT
 
 
 def _mechanism(params: CollectingParams, counts: list[Count]) -> Finding:
-    """Bonferroni over the counts and their sum; all have one chance."""
+    """Test the counts and their sum, with Bonferroni's correction; all have the same chance."""
     whole = Count("entries changed", sum(c.entries for c in counts), sum(c.changed for c in counts), counts[0].chance)
     tests = [*counts, whole]
     p = min(1.0, len(tests) * min(count.p_value for count in tests))

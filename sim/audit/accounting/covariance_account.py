@@ -1,4 +1,4 @@
-"""The accounting of `covariance`, `covariance-masked` and `hybrid`: what the budget θ buys, and whether it was paid.
+"""The accounting of `covariance`, `covariance-masked` and `hybrid`: the ε of the budget θ, and whether it was kept.
 
 Everything that is published follows from three pairs of noisy sums. With Gaussian noise they are together one release
 that moves by μ standard deviations, exact at δ; with Laplace noise losses add. κ is √2 or 2 where a sum and its count
@@ -77,13 +77,14 @@ def _masked(params: CovarianceParams) -> bool:
     return isinstance(params, MaskedCovarianceParams)
 
 
-# --- what θ buys -----------------------------------------------------------------------------------------------------
+# --- ε of θ ----------------------------------------------------------------------------------------------------------
 
 
 def composition(params: CovarianceParams, spread: float) -> dict[str, Any]:
-    """`claimed`: if every measurement kept to its part of θ; `tight`: as the noise really is.
+    """Compute ε: `claimed` if every measurement kept to its part of θ, `tight` for the noise as it really is.
 
-    With the printed bound the covariance moves further than its noise allows for: by `excess` with these averages.
+    With the printed bound, the covariance moves further than its noise allows, by the factor `excess` with these
+    averages.
     """
     proper = dataclasses.replace(params, joint=True, printed_bound=False)
     used, right = (covariance_sensitivity(each, spread).total for each in (params, proper))
@@ -92,7 +93,7 @@ def composition(params: CovarianceParams, spread: float) -> dict[str, Any]:
         "releases": 3,
         "theta": params.epsilon,
         "claimed": whole_epsilon(proper, DELTA),
-        "tight": whole_epsilon(params, DELTA),  # whatever the averages are, as a run accounts it
+        "tight": whole_epsilon(params, DELTA),  # for any averages, as in the accounting of a run
         "published_formula": published_epsilon(params, DELTA),
         "mu": gaussian_mu(params) if params.gaussian else None,
         "delta": DELTA if params.gaussian else 0.0,
@@ -101,7 +102,7 @@ def composition(params: CovarianceParams, spread: float) -> dict[str, Any]:
 
 
 def _composition(params: CovarianceParams, composed: dict[str, Any], by_formula: bool) -> Finding:
-    """`by_formula`: the scheme claims what the paper's formula says, which holds for small θ alone."""
+    """Report the composition; `by_formula`: the scheme claims the paper's formula, which holds for small θ only."""
     claims = [composed["claimed"], *([composed["published_formula"]] if by_formula else [])]
     more = composed["tight"] > min(claims) * (1 + 1e-9)
     at = f" at δ = {DELTA:g}" if params.gaussian else ""
@@ -128,7 +129,7 @@ def _composition(params: CovarianceParams, composed: dict[str, Any], by_formula:
 
 
 def known_shares(params: MaskedCovarianceParams) -> dict[str, Any]:
-    """ε to a server with so many of those who add a share at every place: 1 − c/n of the variance is left."""
+    """Compute ε to a server with c of the n users that add a share at every place: 1 − c/n of the variance is left."""
     n, found = params.n_users, {}
     for name, number in COLLUDING.items():
         c = n - 1 if number == -1 else n // 2 if number == -2 else number
@@ -153,7 +154,7 @@ def _known_shares(params: MaskedCovarianceParams, shares: dict[str, Any], whole:
 
 
 def _elsewhere(totals: Totals) -> list[Finding]:
-    """The noise of totals says nothing of numbers that were not made of them."""
+    """Report published numbers not made from the noisy totals: the test of the noise does not cover them."""
     if not totals.elsewhere:
         return []
     return [
@@ -174,7 +175,7 @@ def _elsewhere(totals: Totals) -> list[Finding]:
 
 
 def _perturbation(case: Case) -> tuple[dict[str, Any], list[Finding]]:
-    """U[−γ, γ]: half of it lies within γ/2. Users' views say what they brought."""
+    """Test the perturbation U[−γ, γ], half of which lies within γ/2, against the inputs in users' views."""
     params, known = case.card.params, truth.known_users(case)
     if not isinstance(params, HybridParams) or not params.gamma or not known:
         return {}, []

@@ -1,13 +1,13 @@
-"""A data pair: the recommender's role again, from its own view and with its own tape, with one rating flipped.
+"""A data pair: the recommender's role run again from its own view and with its own tape, with one rating flipped.
 
-It is asked where users hand their ratings to the recommender as they are. Whatever reaches the *other* users may depend
+This applies where users hand their unmodified ratings to the recommender. Whatever reaches the *other* users may depend
 on that rating only through noise. So the role runs with the ratings as they are, with one of them at the other end of
-the scale, and with a tape that has the same starting factors and every other draw fresh. A row of numbers that
-follows the rating and no fresh draw was released without noise. Where there is such a row it is asked again, with
-either rating (an average at the end of its range stays there) and with larger draws: noise that is lost in rounding,
-as with an ε of a million, is no noise that is missing. How much noise a row has, other questions ask.
+the scale, and with a tape that has the same starting factors and every other draw fresh. A row of numbers that follows
+the rating and no fresh draw was released without noise. Such a row is tested again, with either rating (an average at
+the end of its range stays there) and with larger draws: noise that is lost in rounding, as with an ε of a million, is
+not missing. How much noise a row has is the subject of other questions.
 
-Fields that are no numbers (which items, which neighbours) are not judged: a choice need not follow every draw.
+Fields that are not numbers (which items, which neighbours) are not judged: a choice need not follow every draw.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ from sim.audit.role_rerun import inputs_of
 from sim.views.evidence import Case
 from sim.views.exhibits import Exhibits, Seen
 
-HANDED = (RatingsHandover, GradedRatings)  # ratings as they are
-NUMBERS = ("reals", "floats", "factors")  # how rows of numbers travel
-STRENGTHS = (1.0, 1e2, 1e4)  # of fresh normal draws
+HANDED = (RatingsHandover, GradedRatings)  # unmodified ratings
+NUMBERS = ("reals", "floats", "factors")  # codec kinds of rows of numbers
+STRENGTHS = (1.0, 1e2, 1e4)  # factors for fresh normal draws
 
 Floats = npt.NDArray[np.float64]
-Sent = dict[str, list[Message]]  # to each user, in order
+Sent = dict[str, list[Message]]  # user -> messages to it, in order
 Audited = tuple[dict[str, Any], list[Finding]]
 
 
 class FreshNoise(Tape):
-    """Another tape, on which the values that a computation begins with are the same."""
+    """Another tape with the same starting values and fresh draws otherwise."""
 
     __slots__ = ("_own", "_strength")
 
@@ -73,7 +73,7 @@ class Flip:
 
 
 def data_pair(case: Case) -> Audited:
-    """({} or the figures, findings)."""
+    """Return (the figures, findings); the figures are {} if the test does not apply."""
     params = case.card.params
     if math.isinf(params.epsilon) or not case.path(RECOMMENDER).is_file():
         return {}, []
@@ -90,7 +90,7 @@ def data_pair(case: Case) -> Audited:
     runs = [base, other]
     for given, strength in itertools.product((inputs, flipped), STRENGTHS):
         noisy = _sent(case, given, FreshNoise(tape, strength))
-        if noisy is None:  # noise so large that the role gives up
+        if noisy is None:  # the role aborts on noise this large
             continue
         runs += [base if given is inputs else other, noisy]
         tallies = _compared(runs, flip)
@@ -100,7 +100,10 @@ def data_pair(case: Case) -> Audited:
 
 
 def choose_flip(params: Params, seen: Sequence[Seen]) -> Flip | None:
-    """A rating of the most rated item, by the user with the fewest ratings: it weighs most there, and reaches most."""
+    """Choose a rating of the most rated item, by the user with the fewest ratings.
+
+    There it has the largest weight, and it affects the most users.
+    """
     handed = [one for one in seen if isinstance(one.message, HANDED) and len(one.message.items)]
     if len(handed) < 2:
         return None
@@ -127,7 +130,7 @@ def _flipped(inputs: Sequence[Seen | Event], flip: Flip) -> Iterator[Seen | Even
 
 
 def _sent(case: Case, inputs: Sequence[Seen | Event], tape: Tape) -> Sent | None:
-    """What the role sends to each user; None where it does not come to its end."""
+    """Collect what the role sends to each user; None if it aborts."""
     role = case.card.scheme.make_role(RECOMMENDER, case.card.setting, tape, None)
     found: Sent = {}
 
@@ -145,23 +148,23 @@ def _sent(case: Case, inputs: Sequence[Seen | Event], tape: Tape) -> Sent | None
     return found
 
 
-# --- what follows what ---------------------------------------------------------------------------------------------
+# --- comparison of runs --------------------------------------------------------------------------------------------
 
 
 class Change(NamedTuple):
-    """Of one field of one message."""
+    """The changes of one field of one message."""
 
-    largest: float  # by how much it follows the rating
-    bare: float  # the same over its rows that follow no noise
+    largest: float  # largest change with the rating
+    bare: float  # the same over rows that follow no noise
 
 
 @dataclass(slots=True)
 class Tally:
-    """One field of one kind of message, over the other users."""
+    """Counts for one field of one kind of message, over the other users."""
 
     messages: int = 0
-    changed: int = 0  # messages in which it follows the rating
-    bare: int = 0  # of these, those with a row that follows no noise
+    changed: int = 0  # messages whose field follows the rating
+    bare: int = 0  # those of them with a row that follows no noise
     largest: float = 0.0
     largest_bare: float = 0.0
 
@@ -174,9 +177,12 @@ class Tally:
 
 
 def _compared(runs: Sequence[Sent], flip: Flip) -> dict[tuple[str, str], Tally]:
-    """By kind and field. `runs` are pairs: the rating as it is and flipped, then without and with fresh noise."""
+    """Tally the changes by kind and field.
+
+    `runs` are pairs: the rating as it is and flipped, then runs without and with fresh noise.
+    """
     tallies: dict[tuple[str, str], Tally] = {}
-    known: dict[tuple[int, ...], Change] = {}  # all items are one message for everybody
+    known: dict[tuple[int, ...], Change] = {}  # a message about all items is shared by all users
     for user in runs[0]:
         if user_index(user) == flip.user:
             continue
@@ -208,7 +214,7 @@ def _result(case: Case, flip: Flip, tallies: dict[tuple[str, str], Tally]) -> Au
 
 
 def compare(base: Floats, other: Floats, *noisy: Floats) -> Change:
-    """Rows that differ between `base` and `other` are bare if they differ in no pair of `noisy`."""
+    """Measure the change from `base` to `other`; a changed row is bare if it differs in no pair of `noisy`."""
     pairs = list(zip(noisy[::2], noisy[1::2], strict=True))
     if base.shape != other.shape:
         covered = any(one.shape != fresh.shape for one, fresh in pairs)

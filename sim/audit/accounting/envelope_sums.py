@@ -1,9 +1,10 @@
-"""Adds up, release by release, what the envelopes leave of the noise: Σ_t 1/(H_l(t) · share of the variance unknown).
+"""Add up, release by release, what the envelopes leave of the noise: Σ_t 1/(H_l(t) · share of the variance unknown).
 
-A released sum carries Gaussian noise of variance 2b² H_l(t) s to whoever knows the envelope H, s = Σ 1/floor over its
-k' contributors (1 where all of them were counted on). Who also knows the shares of c contributors is left with the part
-1 − c/k' of it. A change 2Δw of one rating's gradient is then μ-Gaussian-private,
-μ² = Σ_t Σ_l (2Δw_l)² / (2b² H_l(t) s(t) (1 − c/k'(t))).
+To a party that knows the envelope H, a released sum carries Gaussian noise of variance 2b² H_l(t) s, s = Σ 1/floor over
+its k' contributors (1 where all of them were counted on). To a party that also knows the shares of c contributors, the
+part 1 − c/k' of it is left. A change 2Δw of one rating's gradient is then μ-Gaussian-private,
+
+    μ² = Σ_t Σ_l (2Δw_l)² / (2b² H_l(t) s(t) (1 − c/k'(t))).
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ Counts = npt.NDArray[np.int64]
 
 
 class Ledger:
-    """The accounted items are those with raters, or a random sample of them where that would be too much work."""
+    """The sums for the accounted items: those with raters, or a random sample if they are too many."""
 
     def __init__(self, params: Params, supports: dict[int, Ids], draw: np.random.Generator) -> None:
         self.params = params
@@ -49,9 +50,9 @@ class Ledger:
         self.inverse = np.zeros((n, dim))  # Σ_t 1/(H s)
         self.first = np.zeros((n, dim))  # the same for the item's first release alone
         self.colluding = {name: np.zeros((n, dim)) for name in COLLUDERS}
-        self.colluding_once = {name: np.zeros((n, dim)) for name in COLLUDERS}  # first release with an honest one left
-        self._single: list[tuple[Counts, Counts, Floats]] = []  # per iteration: place, k', mean over l of 1/(H s)
-        # ratings, user after user: only the sums that a user contributed to tell of its ratings
+        self.colluding_once = {name: np.zeros((n, dim)) for name in COLLUDERS}  # first one with an honest user
+        self._single: list[tuple[Counts, Counts, Floats]] = []  # per iteration: places, k', means over l of 1/(H s)
+        # ratings, user after user: only the sums that a user contributed to reveal its ratings
         self._users = list(supports)
         self._start = dict(zip(supports, np.cumsum([0, *map(len, supports.values())]).tolist(), strict=False))
         self._supports = supports
@@ -64,14 +65,14 @@ class Ledger:
         self._contributors: list[Counts] = []
 
     def pick(self, release: Release) -> tuple[npt.NDArray[np.bool_], Counts]:
-        """(which rows of the release are accounted, and their places in `items`)."""
+        """Return (a mask of the accounted rows of `release`, their places in `items`)."""
         places = np.searchsorted(self.items, release.items)
         places[places == len(self.items)] = 0
         mine = self.items[places] == release.items
         return mine, places[mine]
 
     def add(self, release: Release, mine: npt.NDArray[np.bool_], places: Counts, envelope: Floats) -> None:
-        """`envelope` has a row for each accounted item of the release."""
+        """Add one release; `envelope` has a row for each of its accounted items."""
         k = release.contributors[mine]
         inverse = 1 / (envelope * release.strength[mine][:, None])
         new = self.n_releases[places] == 0
@@ -80,7 +81,7 @@ class Ledger:
         self.n_releases[places] += 1
         for name, c in COLLUDERS.items():
             known = k - 1 if c < 0 else np.full(len(k), c)
-            left = known < k  # else no honest contributor is in this sum
+            left = known < k  # otherwise the sum has no honest contributor
             rows, more = places[left], inverse[left] * (k / np.maximum(k - known, 1))[left][:, None]
             fresh = ~self.colluding[name][rows].any(axis=1)
             self.colluding_once[name][rows[fresh]] = more[fresh]
@@ -104,7 +105,7 @@ class Ledger:
     # --- figures ---------------------------------------------------------------------------------------------------
 
     def epsilon(self, inverse_mean: float) -> float:
-        """ε at δ from Σ_t mean over l of 1/(H s), in the even direction."""
+        """Compute ε at δ from Σ_t mean over l of 1/(H s), in the even direction."""
         return self.epsilon_of_mu(float(self._mu(np.array([[inverse_mean]]))[0]))
 
     def epsilon_of_mu(self, mu: float) -> float:
@@ -114,7 +115,7 @@ class Ledger:
         return envelope_mu(inverse, self.params.noise_scale, self.params.rating_span, direction)
 
     def directions_of(self, inverse: Floats) -> dict[str, Any]:
-        """Quantiles of ε over the items that were released, for each direction of the change."""
+        """Compute quantiles of ε over the released items, for each direction of the change."""
         there = inverse.any(axis=1)
         if not there.any():
             return {}
@@ -122,7 +123,7 @@ class Ledger:
         return {way: self._spread(self._mu(inverse[there], w), self.items[there]) for way, w in ways.items()}
 
     def _spread(self, mu: Floats, items: npt.NDArray[np.integer[Any]]) -> dict[str, Any]:
-        """ε grows with μ, so its quantiles are those of μ."""
+        """Compute quantiles of ε from those of μ, with which ε grows."""
         median, p99 = (float(np.quantile(mu, q, method="higher")) for q in (0.5, 0.99))
         return {
             "median": self.epsilon_of_mu(median),
@@ -133,14 +134,14 @@ class Ledger:
         }
 
     def any_sum(self) -> dict[str, Any]:
-        """One release, over every sum of the run instead of the first of each item; even direction."""
+        """Summarise ε of one release, over every sum of the run instead of each item's first; even direction."""
         if not self._single:
             return {}
         places, even = (np.concatenate([part[at] for part in self._single]) for at in (0, 2))
         return self._spread(self._mu(even[:, None]), self.items[places.astype(np.int64)])
 
     def ratings(self) -> dict[str, Any]:
-        """Over the ratings, each through the sums that its user contributed to; even direction."""
+        """Summarise ε over the ratings, each through the sums that its user contributed to; even direction."""
         there = np.flatnonzero(self.rating_inverse)
         if not len(there):
             return {}
@@ -151,7 +152,7 @@ class Ledger:
         return {**figures, "user": user, "releases": _range(self.rating_releases[there])}
 
     def composed(self) -> dict[str, Any]:
-        """To a party without the envelopes: of the rating that is in the most sums."""
+        """Compose the releases of the rating in the most sums, to a party without the envelopes."""
         claim, releases = self.params.epsilon, int(self.rating_releases.max(initial=0))
         if not releases:
             return {"releases": 0, "basic": 0.0, "advanced": 0.0, "tight": 0.0}
@@ -177,7 +178,7 @@ class Ledger:
         }
 
     def table(self) -> list[dict[str, Any]]:
-        """The items for which all releases together leave the least; even direction."""
+        """List the items with the largest ε over all releases; even direction."""
         order = np.argsort(-self.inverse.mean(axis=1), kind="stable")[:WORST_ITEMS]
         return [self._row(int(place)) for place in order if self.n_releases[place]]
 
@@ -198,7 +199,7 @@ class Ledger:
         }
 
     def quantiles(self) -> dict[str, Any]:
-        """Over all accounted items that were released: the columns of the table."""
+        """Compute quantiles of the table's columns over all accounted items that were released."""
         there = self.n_releases > 0
         if not there.any():
             return {}
@@ -214,7 +215,7 @@ class Ledger:
 
 
 def random_directions(draw: np.random.Generator, rows: int, dim: int) -> Floats:
-    """Uniform on the unit sphere: where a user's factors point as far as nobody knows them."""
+    """Draw directions uniformly on the unit sphere, as a prior for unknown user factors."""
     normal = draw.normal(size=(rows, dim))
     directions: Floats = normal / np.sqrt(np.einsum("jl,jl->j", normal, normal))[:, None]
     return directions

@@ -1,8 +1,8 @@
-"""The sums of `covariance` and its kin: what was summed, exactly, and the noisy totals that the publication is made of.
+"""The sums of `covariance` and its variants: the exact sums, and the noisy totals that the publication is made of.
 
-The recommender's role runs once more from its view. What it hands to `averages_of` and `model_of`, which make all that
-is published of noisy totals, is taken down; that the numbers it sent come from there is checked. The exact sums
-follow from the ratings: as the recommender received them, or, where it receives none, as users brought them.
+The recommender's role runs again from its view. Its calls of `averages_of` and `model_of`, which turn noisy totals into
+everything that is published, are recorded, and the numbers it sent are checked against their results. The exact sums
+follow from the ratings: as the recommender received them or, if it receives none, as users brought them.
 """
 
 from __future__ import annotations
@@ -30,28 +30,28 @@ from sim.audit.role_rerun import rerun
 from sim.views.evidence import Case
 from sim.views.exhibits import Exhibits
 
-FIELDS = ("averages", "factors", "among", "covariances", "weights")  # of messages that publish numbers of the model
-MOST_COMPARED = 100  # messages of one step
+FIELDS = ("averages", "factors", "among", "covariances", "weights")  # message fields that publish numbers of the model
+MOST_COMPARED = 100  # messages of one step, approximately
 HANDED = ("GradedRatings", "RatingsHandover", "PerturbedRatings")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Totals:
     params: CovarianceParams
-    book: Book  # what was summed
+    book: Book  # the ratings that were summed
     averages: Averages
-    first: Floats  # noisy, as the publication was made of them
+    first: Floats  # noisy, as used for the publication
     second: Floats
-    elsewhere: int  # published numbers, of those compared, that are not of the model that these totals give
+    elsewhere: int  # compared numbers that do not come from the model of these totals
 
     def noise(self) -> tuple[Floats, Floats]:
-        """Of each round: the totals less the exact sums."""
+        """Compute the noise of each round: the totals less the exact sums."""
         exact = first_total(self.params, self.book), second_total(self.params, self.averages, self.book)
         return self.first - exact[0], self.second - exact[1]
 
 
 def read_totals(case: Case) -> Totals | str:
-    """Or why there are none. Two parts of one audit read them: the latest are kept."""
+    """Read the totals, or return the reason why there are none; the latest result is cached for the next caller."""
     if not (_LATEST and _LATEST[0][0] is case):
         _LATEST[:] = [(case, _read(case))]
     return _LATEST[0][1]
@@ -69,7 +69,7 @@ def _read(case: Case) -> Totals | str:
     sent: list[Message] = []
     with _taken_down(averages_of, model_of) as calls:
         for turn in rerun(Exhibits(case, (RECOMMENDER,)), RECOMMENDER):
-            some = turn.effects[:: 1 + len(turn.effects) // MOST_COMPARED]  # a crowd's would fill the memory
+            some = turn.effects[:: 1 + len(turn.effects) // MOST_COMPARED]  # those of many users would fill the memory
             sent += [effect.message for effect in some if isinstance(effect, Send)]
     if not calls["averages_of"] or not calls["model_of"]:
         return "nothing was published, or not by way of averages_of and model_of"
@@ -83,7 +83,7 @@ def _book(case: Case, params: CovarianceParams) -> Book | None:
     for seen in Exhibits(case, (RECOMMENDER,)).received(RECOMMENDER, *HANDED):
         handed[user_index(seen.sender)] = (seen.message.items, _ratings(params, seen.message))
     if not set(HANDED) & {kind.__name__ for kind in case.card.scheme.messages}:
-        known = truth.all_ratings(case)  # it receives none: they are the users' secret, and the auditor's
+        known = truth.all_ratings(case)  # it receives none: only the users' own views have them
         handed = {user_index(name): (own.items, own.ratings) for name, own in known.items()}
     if len(handed) < params.n_users:
         return None
@@ -101,7 +101,7 @@ def _ratings(params: CovarianceParams, message: Any) -> Floats:
 def _elsewhere(sent: list[Message], averages: Averages, model: Model) -> int:
     matrices = [averages.item_means, model.similarity.covariances, model.similarity.weights, np.zeros(1)]
     known = np.concatenate([np.unique(part.astype(np.float32)) for part in (*matrices, _factors(model))])
-    different = {id(message): message for message in sent}.values()  # many users are told the same
+    different = {id(message): message for message in sent}.values()  # many users receive the same message object
     told = [getattr(message, name, None) for message in different for name in FIELDS]
     numbers = np.concatenate([np.zeros(0, np.float32), *(rows.reshape(-1) for rows in told if rows is not None)])
     return int(np.count_nonzero(~np.isin(numbers, known)))
@@ -116,7 +116,7 @@ Call = tuple[tuple[Any, ...], Any]  # (arguments, result)
 
 @contextmanager
 def _taken_down(*functions: Callable[..., Any]) -> Iterator[dict[str, list[Call]]]:
-    """Every call of these functions by whoever has imported them, also by modules that are loaded meanwhile."""
+    """Record every call of `functions`, in every module that has imported them or does so meanwhile."""
     calls: dict[str, list[Call]] = {function.__name__: [] for function in functions}
     noting = [(function, _noting(function, calls[function.__name__])) for function in functions]
     try:
@@ -147,9 +147,10 @@ def _noting(function: Callable[..., Any], calls: list[Call]) -> Callable[..., An
 
 
 def noise_test(totals: Totals) -> NoiseTest:
-    """|noise| against the median of its law, at every place of both rounds; groups are items, the last is all of them.
+    """Test |noise| against the median of its law, at every place of both rounds.
 
-    A pair of items counts for the first of them.
+    The groups are the items, and a last group for the sums over all items. A pair of items counts for the first of
+    them.
     """
     params, averages = totals.params, totals.averages
     test, every = NoiseTest(params.n_items + 1), np.arange(params.n_items)

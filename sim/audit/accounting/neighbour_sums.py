@@ -1,9 +1,9 @@
-"""How far one record moves the sums of `covariance`, `covariance-masked` and `hybrid`, on the run's own data.
+"""Measure how far one record moves the sums of `covariance`, `covariance-masked` and `hybrid`, on the run's own data.
 
-A rating is removed, or one at an end of the range is added where there was none (or a whole user is removed, if that is
-what is hidden). The published averages stay as they are: they were released before the covariance is summed. The change
-of each sum, in the norm that its noise is made for (a symmetric matrix has its off-diagonal entries twice), is divided
-by the sensitivity that the noise was scaled with: at most 1, if that is a bound.
+A rating is removed, or a rating at an end of the range is added where there was none (or a whole user is removed, if
+the unit of privacy is the user). The published averages stay fixed: they were released before the covariance is summed.
+The change of each sum, in the norm that its noise is made for (a symmetric matrix has its off-diagonal entries twice),
+is divided by the sensitivity that the noise was scaled with: at most 1, if that is a bound.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from sim.audit.accounting.exact_totals import Totals, read_totals
 from sim.audit.findings import Finding
 from sim.views.evidence import Case
 
-ROUNDING = 1e-6  # of a sensitivity: floats
+ROUNDING = 1e-6  # tolerance for floats, relative to a sensitivity
 
-Owned = tuple[Ints, Floats]  # items and ratings of one user; perhaps none
+Owned = tuple[Ints, Floats]  # items and ratings of one user; may be empty
 _NOTHING: Sparse = (np.zeros(0, np.int64), np.zeros(0))
 
 
@@ -45,7 +45,7 @@ def sums_moved(case: Case, sample: int, draw: np.random.Generator) -> tuple[dict
 
 
 def neighbours(totals: Totals, sample: int, draw: np.random.Generator) -> Iterator[tuple[Owned, Owned]]:
-    """(a user as it is, the same user with one record less or more)."""
+    """Yield (a user's data, the same data with one record less or more)."""
     params, book = totals.params, totals.book
     users = draw.integers(len(book.starts) - 1, size=sample)
     for turn, user in enumerate(users.tolist()):
@@ -64,7 +64,7 @@ def neighbours(totals: Totals, sample: int, draw: np.random.Generator) -> Iterat
 
 
 def moved(params: CovarianceParams, averages: Averages, before: Owned, after: Owned) -> dict[str, float]:
-    """Of each sum, the change over its sensitivity."""
+    """Compute, for each sum, the change divided by its sensitivity."""
     each, pair = sum_sensitivity(params), covariance_sensitivity(params, averages.spread)
     places, change = _change(*(_first(params, own) for own in (before, after)))
     of_all, counts = places < 2, places >= 2 + params.n_items
@@ -75,7 +75,7 @@ def moved(params: CovarianceParams, averages: Averages, before: Owned, after: Ow
     places, change = _change(*(_second(params, averages, own) for own in (before, after)))
     half = triangle.packed_length(params.items)
     on_diagonal = np.isin(places % half, triangle.starts(params.items))
-    change = change * np.where(on_diagonal, 1.0, np.sqrt(2.0) if params.gaussian else 2.0)  # entries that stand twice
+    change = change * np.where(on_diagonal, 1.0, np.sqrt(2.0) if params.gaussian else 2.0)  # entries that occur twice
     return found | _over("covariance", change[places < half], change[places >= half], pair, params)
 
 
@@ -88,7 +88,7 @@ def _second(params: CovarianceParams, averages: Averages, own: Owned) -> Sparse:
 
 
 def _change(before: Sparse, after: Sparse) -> Sparse:
-    """Where anything stood, and by how much it is more now."""
+    """Return the places of either, and the change from `before` to `after` at each."""
     places = np.union1d(before[0], after[0])
     change = np.zeros(len(places))
     change[np.searchsorted(places, after[0])] += after[1]

@@ -1,13 +1,13 @@
 """Neighbouring data: one rating goes to the other end of the scale, and what the proofs hold fixed moves with it.
 
-* `covariance` and its kin: sums are published, and `sensitivity_sums.py` says how far one record moves them.
+* `covariance` and its variants: sums are published, and `neighbour_sums.py` measures how far one record moves them.
 * `trusted`: U is trained on the ratings. The loss is |log p(V | ratings) − log p(V | one rating flipped)|, each with
-  the U that training gives; the proof bounds it by ε for a fixed U. For the V of this run, which T steps led to, and
-  for the exact minimiser of (6) with the same η, whose loss is much larger: where an item has fewer raters than V has
-  dimensions, its factors are large, and they depend on U through the inverse of nearly singular matrices.
-* `direct`, `masked`, `dynamic`: u_i(t) follows the user's own ratings. The same factors arrive, and the user's role
-  runs with either rating: the change of all its gradients of one iteration in L1, against 2Δ√d, the bound of Lemma 1
-  (the noise of that iteration covers ε for a change of that length). The figure of a flip is the mean over the
+  the U that training gives; the proof bounds it by ε for a fixed U. It is computed for the V of this run, the result of
+  T steps, and for the exact minimiser of (6) with the same η, whose loss is much larger: where an item has fewer raters
+  than V has dimensions, its factors are large, and they depend on U through the inverse of nearly singular matrices.
+* `direct`, `masked`, `dynamic`: u_i(t) follows the user's own ratings. The user's role runs with either rating on the
+  same arriving factors. The figure is the L1 change of all its gradients of one iteration, against 2Δ√d, the bound of
+  Lemma 1 (the noise of that iteration covers ε for a change of that length). The figure of a flip is the mean over the
   iterations; the largest iteration is given too. The change of the flipped item alone stays below the bound.
 """
 
@@ -34,23 +34,23 @@ from sim.audit.findings import Finding
 from sim.views.evidence import Case
 from sim.views.exhibits import Exhibits
 
-FLIPS = 300  # of users' roles
+FLIPS = 300  # ratings to flip in users' roles
 RETRAININGS = 24
-MOST_WORK = 2_000_000_000  # factors that retraining may go through: about ten seconds
+MOST_WORK = 2_000_000_000  # factors that retraining may process: about ten seconds
 
 Floats = npt.NDArray[np.float64]
 Audited = tuple[dict[str, Any], list[Finding]]
 
 
 def sensitivity(case: Case, sample: int | None = None) -> Audited:
-    """({} or the figures, findings); `sample` is how many ratings are flipped."""
+    """Return (the figures, findings); the figures may be {}. `sample` is the number of ratings to flip."""
     params = case.card.params
     draw = np.random.default_rng([*case.card.run_id, *b"sensitivity"])
     if math.isinf(params.epsilon):
         return {}, []
     if isinstance(params, CovarianceParams):
         return sums_moved(case, FLIPS if sample is None else sample, draw)
-    if not case.card.scheme.factorizes:  # no sum is made of anybody's numbers before they are noisy
+    if not case.card.scheme.factorizes:  # numbers are noisy before any sum is made
         return {}, []
     if isinstance(case.card.scheme, Trusted):
         return _moving(case, sample, draw)
@@ -58,16 +58,17 @@ def sensitivity(case: Case, sample: int | None = None) -> Audited:
 
 
 def flipped(rating: float, params: Params, draw: np.random.Generator) -> float:
-    """The farther end of the scale; from the middle either."""
+    """Return the farther end of the scale; from the middle, either end at random."""
     middle = (params.rating_min + params.rating_max) / 2
     down = draw.random() < 0.5 if rating == middle else rating > middle
     return params.rating_min if down else params.rating_max
 
 
 def spread(values: Floats) -> dict[str, Any]:
-    """With an interval of the median from two order statistics: below it lies a binomial number of the values.
+    """Summarise `values`, with an interval of the median from two order statistics.
 
-    `level` is its exact confidence, 95 % or more; below six values not even all of them reach that.
+    It rests on the binomial number of values below the median. `level` is its exact confidence, 95 % or more; with
+    fewer than six values not even the full range reaches that.
     """
     ordered, n = np.sort(values), len(values)
     low, high = (int(place) for place in stats.binom.interval(0.95, n, 0.5))
@@ -125,7 +126,7 @@ def _affordable(made: Published) -> int:
 
 
 def moving_losses(made: Published, sample: int, draw: np.random.Generator) -> dict[str, Floats]:
-    """|log likelihood ratio| of each flip: of the published V, of the exact minimiser, and with U frozen."""
+    """Compute |log likelihood ratio| of each flip: for the published V, the exact minimiser, and a frozen U."""
     params, tape = made.params, made.tape
     book = RatingBook(made.handed, params.n_items)
     users, _ = train(book, params, tape)
@@ -149,7 +150,7 @@ def moving_losses(made: Published, sample: int, draw: np.random.Generator) -> di
 
 
 def _ratio(one: tuple[Matrix, Floats], other: tuple[Matrix, Floats], params: Params) -> float:
-    """|log p − log p'|, p = Π_j exp(−|η_j|₁/b) |det dη_j/dv_j|; item by item, so that nothing large cancels."""
+    """Compute |log p − log p'|, p = Π_j exp(−|η_j|₁/b) |det dη_j/dv_j|; per item, to avoid cancellation."""
     sizes = (np.abs(other[0]).sum(axis=1) - np.abs(one[0]).sum(axis=1)) / params.noise_scale
     return abs(float((sizes + one[1] - other[1]).sum()))
 
@@ -185,7 +186,7 @@ def _reacting(case: Case, sample: int, draw: np.random.Generator) -> Audited:
 
 
 def reacting_changes(case: Case, parties: list[str], sample: int, draw: np.random.Generator) -> list[Floats]:
-    """For each flip: by iteration, the L1 change of the user's gradients over 2Δ√d."""
+    """Compute, for each flip and iteration, the L1 change of the user's gradients over 2Δ√d."""
     made = []
     for place in draw.permutation(len(parties))[:sample].tolist():
         change = _change(case, parties[place], draw)
@@ -209,11 +210,11 @@ def _change(case: Case, party: str, draw: np.random.Generator) -> Floats | None:
         return None
     changes = []
     for seen in exhibits.received(party):
-        if isinstance(seen.message, Publication) or not hasattr(seen.message, "factors"):  # no iteration's
+        if isinstance(seen.message, Publication) or not hasattr(seen.message, "factors"):  # not part of an iteration
             continue
         try:
             factors = one.check_factors(seen.iteration, seen.message.factors)
-        except Rejected:  # a record that its role did not answer
+        except Rejected:  # the role did not answer this record
             continue
         before, after = one.step(seen.iteration, factors), other.step(seen.iteration, factors)
         changes.append(float(np.abs(after - before).sum()))

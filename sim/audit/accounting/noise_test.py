@@ -1,9 +1,9 @@
-"""Is the noise there? A one-sided test that a correct run cannot fail but by chance, whatever its gradients are.
+"""A one-sided test for missing noise, which a correct run fails only by chance, whatever its gradients are.
 
 Given everything before it, a released value is y = m + ρ: m is unknown but fixed, ρ has a symmetric law with one peak
 and a known median size q (|N(0, σ²)|: .6745 σ, σ² = 2b²H; |Laplace(0, b)|: b ln 2). For any guess g that is made before
 y is seen, P(|y − g| ≤ q) ≤ 1/2, with equality for g = m (Anderson's lemma). So the number of such values is at most
-Binomial(n, 1/2): too many of them mean too little noise, and a poor guess can only hide that, never feign it.
+Binomial(n, 1/2): too many of them mean too little noise. A poor guess can hide missing noise but never simulate it.
 
 Guesses: 0 for the first release of an item, whose noise is η + ρ; later the mean of its earlier sums, weighted by 1/H.
 """
@@ -21,10 +21,10 @@ from scipy import stats
 Floats = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]
 
-FALSE_ALARM = 1e-6  # of the whole test in a correct run, at most
+FALSE_ALARM = 1e-6  # upper bound for the whole test in a correct run
 NORMAL_MEDIAN = float(stats.norm.ppf(0.75))  # of |N(0, 1)|
 LAPLACE_MEDIAN = math.log(2)  # of |Laplace(0, 1)|
-_BINS, _PER_UNIT = 8000, 1000  # of |y − g|/q, to find its median; the last bin is everything above
+_BINS, _PER_UNIT = 8000, 1000  # histogram of |y − g|/q, for its median; the last bin holds the rest
 
 
 @dataclass(slots=True)
@@ -37,7 +37,7 @@ class Cell:
     sizes: Counts | None = None  # histogram of |y − g|/q
 
     def add(self, ratios: Floats) -> None:
-        """`ratios` are |y − g|/q."""
+        """Add values by their `ratios` |y − g|/q."""
         if self.sizes is None:
             self.sizes = np.zeros(_BINS + 1, np.int64)
         self.n += ratios.size
@@ -50,27 +50,27 @@ class Cell:
         return float(stats.binom.sf(self.inside - 1, self.n, 0.5))
 
     def quantile(self, part: float) -> float:
-        """Of |y − g|/q; the scale of the noise is at most the median of it times the law's."""
+        """Return a quantile of |y − g|/q; the scale of the noise is at most its median times the law's scale."""
         assert self.sizes is not None
         wanted = min(max(part, 0.0), 1.0) * self.n
         return float((np.searchsorted(np.cumsum(self.sizes), wanted) + 0.5) / _PER_UNIT)
 
     def interval(self, level: float = 0.95) -> tuple[float, float]:
-        """Of the median, from the order statistics (a binomial count lies below it)."""
+        """Return an interval of the median from order statistics (a binomial count lies below it)."""
         low, high = stats.binom.interval(level, self.n, 0.5)
         return self.quantile(low / self.n), self.quantile(high / self.n)
 
 
 class NoiseTest:
-    """Cells by how many contributed (a sum of few is mostly noise, so that a guess is good), and one for each item."""
+    """Cells by number of contributors (a sum of few is mostly noise, so its guess is good), and one per group."""
 
     def __init__(self, n_groups: int) -> None:
         self.cells: dict[str, Cell] = {}
-        self.group_n = np.zeros(n_groups, np.int64)  # of an item, or of a user
+        self.group_n = np.zeros(n_groups, np.int64)  # values per group: an item, or a user
         self.group_inside = np.zeros(n_groups, np.int64)
 
     def add(self, kind: str, groups: Counts, ratios: Floats, contributors: Counts | None = None) -> None:
-        """Rows of |y − g|/q; `groups` and `contributors` say for each row whose it is and how many are in it."""
+        """Add rows of |y − g|/q; `groups` and `contributors` give each row's group and number of contributors."""
         if not len(ratios):
             return
         np.add.at(self.group_n, groups, ratios.shape[1])
@@ -88,7 +88,7 @@ class NoiseTest:
         return self.cells.setdefault(name, Cell(name))
 
     def result(self) -> dict[str, Any] | None:
-        """None where nothing could be tested. p-values are multiplied by the number of tests (Bonferroni)."""
+        """Return the result, or None if nothing could be tested; p-values are Bonferroni-corrected."""
         if not self.cells:
             return None
         tested = np.flatnonzero(self.group_n)
@@ -127,15 +127,15 @@ def _describe(cell: Cell, tests: int) -> dict[str, Any]:
 
 
 def _power(cell: Cell, tests: int) -> float:
-    """If the noise here is whole: at about which part of its scale it would have been found to be missing.
+    """Estimate the fraction of its scale below which noise would have been found missing, if the noise here is whole.
 
     It is found where the median of |y − g|/q is below a critical c₀ < 1. That median is now r ≥ 1 (the upper end of its
     interval is taken): r² − 1 is what the guess adds. With f times the noise it is √(f² + r² − 1) or less, because the
     guess gets better too.
     """
-    inside = stats.binom.isf(FALSE_ALARM / tests, cell.n, 0.5) / cell.n  # so many inside are too many
+    inside = stats.binom.isf(FALSE_ALARM / tests, cell.n, 0.5) / cell.n  # critical fraction inside
     if inside >= 1:
         return 0.0
-    # the part `inside` of |N(0, c₀²)| lies below the median of |N(0, 1)|
+    # a fraction `inside` of |N(0, c₀²)| lies below the median of |N(0, 1)|
     critical = NORMAL_MEDIAN / float(stats.norm.ppf(0.5 + inside / 2))
     return math.sqrt(max(0.0, critical**2 + 1 - max(1.0, cell.interval()[1]) ** 2))

@@ -1,4 +1,5 @@
-"""What was released, when and by how many: the recommender's role once more, from its own view alone."""
+"""The released sums, with their times and numbers of contributors: the recommender's role run again from its own view.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ from sim.audit.role_rerun import inputs_of
 from sim.views.evidence import Case
 from sim.views.exhibits import Exhibits, Seen
 
-_OFFERS = (ItemFactors, ItemFactorsInFull, ItemFactorsWithPieces)  # of an iteration; a publication has no floors
+_OFFERS = (ItemFactors, ItemFactorsInFull, ItemFactorsWithPieces)  # per iteration; a publication has no floors
 
 Floats = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]
@@ -32,26 +33,26 @@ class Release:
 
     iteration: int
     items: Ids
-    users: tuple[int, ...]  # who contributed, to these items or to others
+    users: tuple[int, ...]  # contributors to these items or to others
     contributors: Counts  # k'
-    floors: Counts  # the fewest contributors that the third party was told
-    strength: Floats  # Σ 1/floor over the contributors, as each was told: the variance of the noise is 2b²H times this
+    floors: Counts  # fewest contributors, as the third party was told
+    strength: Floats  # Σ 1/floor over the contributors, as each was told: the noise variance is 2b²H times this
     sums: Matrix  # Σ∇ + η + ρ(t)
 
 
 class Reading:
-    """The role as it goes through its view."""
+    """The recommender's role as it goes through its view."""
 
     def __init__(self, case: Case) -> None:
         self._exhibits = Exhibits(case, (RECOMMENDER,))
         card = case.card
         role = card.scheme.make_role(RECOMMENDER, card.setting, self._exhibits.brought(RECOMMENDER).tape, None)
         self.role: Role = role
-        self._told: dict[int, Floats] = {}  # 1/floor, as the user was told it for this iteration
-        self._attempts = np.zeros(card.params.n_items, np.int64)  # in which the objective noise was sealed
+        self._told: dict[int, Floats] = {}  # user -> 1/floor, as told for this iteration
+        self._attempts = np.zeros(card.params.n_items, np.int64)  # attempt that sealed each item's objective noise
 
     def releases(self) -> Iterator[Release]:
-        """In order. A run that aborted has those that it came to."""
+        """Yield the releases in order; an aborted run has those before the abort."""
         role = self.role
         assert isinstance(role, MaskedRecommender)
         self._note(role.start())
@@ -69,7 +70,7 @@ class Reading:
             return
 
     def eta_envelopes(self, items: Ids) -> npt.NDArray[np.float32]:
-        """H_j of the constant objective noise."""
+        """Return H_j of the constant objective noise."""
         role = self.role
         assert isinstance(role, MaskedRecommender)
         keys = [role.item_keys[item] for item in items]
@@ -79,7 +80,7 @@ class Reading:
         return exponential(keys, role.params.dim, "eta", 0)
 
     def _note(self, effects: Effects) -> None:
-        """What the recommender tells users of their floors."""
+        """Record the floors that the recommender tells users."""
         for effect in effects:
             if isinstance(effect, Send) and isinstance(effect.message, _OFFERS):
                 self._told[user_index(effect.to)] = 1 / effect.message.floors.astype(np.float64)
@@ -104,7 +105,7 @@ class Reading:
 
 
 def add_by_item(supports: Mapping[int, Ids], told: Mapping[int, Floats], n_items: int) -> tuple[Counts, Floats]:
-    """(how many, the sum of what each was told), over those who rated an item."""
+    """Return, per item, (the number of its raters, the sum of what each was told)."""
     held = np.concatenate([np.zeros(0, np.uint32), *supports.values()])
     weights = np.concatenate([np.zeros(0), *(told[user] for user in supports)])
     counts: Counts = np.bincount(held, minlength=n_items).astype(np.int64)
@@ -113,7 +114,7 @@ def add_by_item(supports: Mapping[int, Ids], told: Mapping[int, Floats], n_items
 
 
 def sums_between(role: MaskedRecommender, items: Ids, before: Matrix) -> Matrix:
-    """The noisy sums that moved v_j(t) to v_j(t+1): (k_j/γ) (v_j(t) (1 − 2γμ) − v_j(t+1))."""
+    """Compute the noisy sums that moved v_j(t) to v_j(t+1): (k_j/γ) (v_j(t) (1 − 2γμ) − v_j(t+1))."""
     params = role.params
     kept = 1 - 2 * params.learning_rate * params.item_regularisation
     moved: Matrix = (before[items] * kept - role.item_factors[items]) / params.learning_rate

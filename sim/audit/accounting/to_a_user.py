@@ -1,17 +1,17 @@
-"""The accounting to a user, who holds no view but its own: of items that it rated, and of all the others.
+"""The accounting to a user that holds no view but its own: for items that it rated, and for all others.
 
-Of an item that it rated, a user knows the envelopes (their keys, or in the paper's wire the numbers) and its own share,
-and item factors at two times give it every sum: it stands where the recommender stands together with one contributor.
+For an item that it rated, a user knows the envelopes (their keys, or in the paper's wire the numbers) and its own
+share, and item factors at two times give it every sum: it is in the position of the recommender with one contributor.
 
-Of an item that it did not rate, a user is sent v_j(T) alone, a weighted total of all sums over the unknown v_j(0):
+For an item that it did not rate, a user receives v_j(T) alone, a weighted total of all sums over the unknown v_j(0):
 
     v_j(T) = M^T v_j(0) + Σ_t M^(T−1−t) (γ/k_j) (2 Σ_i u_i r_ij − η_j − ρ_j(t)),   M = I − γ (2 Σ_i u_i u_iᵀ/k_j + 2μ)
 
 η_j is in every sum, as the rating is: another rating moves v_j(T) as another η_j would, by 2Δu_i at most. So for a
-fixed u_i, and as long as no error is clipped, the noise η_j of one release covers the whole run: the claimed ε, once,
-whatever T is; ρ and v_j(0) only add to it. That needs all of η_j in each sum that the rating is in. Where raters who
-share η_j dropped out of sums it is not so, and the releases are composed instead. In `dynamic` three committers make
-η_j, who need not be raters; a committer knows its envelope and its own share.
+fixed u_i, and if no error is clipped, the noise η_j of one release covers the whole run: the claimed ε, once, whatever
+T is; ρ and v_j(0) only add to it. This requires all of η_j in each sum that the rating is in. If raters that share η_j
+dropped out of sums, this does not hold, and the releases are composed instead. In `dynamic`, η_j is made by three
+committers, which need not be raters; a committer knows its envelope and its own share.
 """
 
 from __future__ import annotations
@@ -32,7 +32,10 @@ ALL = "all"
 
 
 def to_a_user(params: Params, document: dict[str, Any], whole: bool) -> dict[str, Any]:
-    """`whole`: in every sum stood the whole of η. `document` has `composed`, and `colluders` if envelopes are known."""
+    """Account for the knowledge of a single user.
+
+    `whole`: every sum contained the whole of η. `document` has `composed`, and `colluders` if envelopes are known.
+    """
     tight, colluders = document["composed"]["tight"], document.get("colluders")
     least = tight if tight is None or not whole else min(tight, params.epsilon)
     rated = colluders["1"] if colluders else {"one_release": None, "all_releases": tight}
@@ -46,7 +49,7 @@ def to_a_user(params: Params, document: dict[str, Any], whole: bool) -> dict[str
 
 
 def to_a_committer(ledger: Ledger, envelopes: Floats, tight: float) -> dict[str, Any] | None:
-    """Of items that a user committed to and did not rate: quantiles over items; `envelopes` are those of η."""
+    """Summarise ε over the items that a user committed to and did not rate; `envelopes` are those of η."""
     params = ledger.params
     if not isinstance(params, DynamicParams) or params.publish != ALL:
         return None

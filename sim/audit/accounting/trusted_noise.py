@@ -1,9 +1,16 @@
-"""Which noise leads to given item factors, in `trusted`: the published V is an affine map of 2Σ u_i r_ij − η_j.
+"""The noise that leads to given item factors in `trusted`: the published V is an affine map of 2Σ u_i r_ij − η_j.
 
 With A_j = Σ u_i u_iᵀ, M_j = I − γ(2A_j/k_j + 2μI) and G_j = (γ/k_j) Σ_{s<T} M_j^s, the T noisy steps give
-v_j(T) = M_j^T v_j(0) + G_j (2Σ u_i r_ij − η_j). Their limit, the exact minimiser of equation (6), has
-(2A_j + 2μk_j I) v_j = 2Σ u_i r_ij − η_j. Both are inverted here, so that log p(V | ratings) is a number:
-Σ_j −|η_j|₁/b + log |det dη_j/dv_j|, up to a constant.
+
+    v_j(T) = M_j^T v_j(0) + G_j (2Σ u_i r_ij − η_j).
+
+Their limit, the exact minimiser of equation (6), has
+
+    (2A_j + 2μk_j I) v_j = 2Σ u_i r_ij − η_j.
+
+Both are inverted here, so that log p(V | ratings) can be computed, up to a constant:
+
+    Σ_j −|η_j|₁/b + log |det dη_j/dv_j|.
 """
 
 from __future__ import annotations
@@ -30,17 +37,17 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Published:
-    """What the recommender of a run was given, and what it published."""
+    """The inputs of a run's recommender, and what it published."""
 
     params: Params
     tape: Tape
-    handed: dict[int, UserInput]  # in the order of users
+    handed: dict[int, UserInput]  # ordered by user
     item_factors: Matrix
-    user_factors: Matrix  # which it keeps
+    user_factors: Matrix  # kept by the recommender, not published
 
 
 def read_publication(case: Case) -> Published | None:
-    """The role once more, from the recommender's view; None where it never came to publish."""
+    """Run the role again from the recommender's view; None if it never published."""
     exhibits = Exhibits(case, (RECOMMENDER,))
     card, tape = case.card, exhibits.brought(RECOMMENDER).tape
     role = card.scheme.make_role(RECOMMENDER, card.setting, tape, None)
@@ -58,7 +65,7 @@ def read_publication(case: Case) -> Published | None:
 
 
 class NoiseMap:
-    """From item factors to the noise, for one U and one set of ratings; rows are the items with raters."""
+    """The map from item factors to noise, for one U and one set of ratings; rows are the items with raters."""
 
     def __init__(self, book: RatingBook, user_factors: Matrix, params: Params, tape: Tape) -> None:
         rows, rated = user_factors[book.users], book.rated
@@ -67,7 +74,7 @@ class NoiseMap:
         )[rated]
         self._rated = rated
         self._params = params
-        # A_j, one of its rows at a time: all products u_a u_b of all ratings would fill the memory
+        # A_j is built row by row: all products u_a u_b of all ratings would fill the memory
         slices = [np.asarray(by_item @ (rows * rows[:, a : a + 1])) for a in range(params.dim)]
         self._squares: Floats = np.stack(slices, axis=1)
         self._pull: Matrix = 2 * (by_item @ (rows * book.ratings[:, None]))  # 2Σ u r
@@ -75,18 +82,18 @@ class NoiseMap:
         self._first = fresh_item_factors(params, tape)[rated]
 
     def shifted(self, item: int, pull: Floats) -> NoiseMap:
-        """The same U, with this much added to 2Σ u r of one item."""
+        """Return the map for the same U with `pull` added to 2Σ u r of `item`."""
         other = copy.copy(self)
         other._pull = self._pull.copy()
         other._pull[np.searchsorted(self._rated, item)] += pull
         return other
 
     def after_steps(self, item_factors: Matrix) -> tuple[Matrix, Floats]:
-        """(η_j, log |det dη_j/dv_j|) if the T steps led to these factors."""
+        """Compute (η_j, log |det dη_j/dv_j|), given that the T steps led to `item_factors`."""
         params, values, vectors = self._params, *np.linalg.eigh(self._squares)
         step = 1 - params.learning_rate * (2 * values / self._raters + 2 * params.item_regularisation)
         last, loss = step**params.iterations, 1 - step
-        flat = np.abs(loss) < 1e-12  # no pull at all in this direction: T equal steps
+        flat = np.abs(loss) < 1e-12  # no contraction in this direction: T equal steps
         series = np.where(flat, params.iterations, (1 - last) / np.where(flat, 1.0, loss))
         gain = series * params.learning_rate / self._raters  # eigenvalues of G_j
         turned = np.einsum("jab,ja->jb", vectors, item_factors[self._rated])
@@ -95,13 +102,13 @@ class NoiseMap:
         return self._pull - target, -np.log(gain).sum(axis=1)
 
     def at_minimum(self, item_factors: Matrix) -> tuple[Matrix, Floats]:
-        """The same if these factors are the exact minimiser of (6)."""
+        """Compute the same, given that `item_factors` are the exact minimiser of (6)."""
         curvature = self._curvature()
         target = np.einsum("jab,jb->ja", curvature, item_factors[self._rated])
         return self._pull - target, np.linalg.slogdet(curvature)[1]
 
     def minimiser(self, noise: Matrix) -> Matrix:
-        """The exact minimiser of (6) with this η; `noise` has a row for every item."""
+        """Compute the exact minimiser of (6) with η = `noise`, which has a row for every item."""
         found = np.zeros_like(noise)
         right = (self._pull - noise[self._rated])[..., None]
         found[self._rated] = np.linalg.solve(self._curvature(), right)[..., 0]

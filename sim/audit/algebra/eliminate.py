@@ -1,9 +1,9 @@
 """The left kernel of a sparse matrix over Z_{2^b}, with unit pivots.
 
-Rows are what somebody knows, columns are symbols. Which combinations of the rows are free of certain symbols? Those
-of a generating set come back as rows. Two steps are repeated: a row with a symbol that no other row has can be in no
-such combination and goes (millions at a time); and a row with a symbol in an odd coefficient serves to clear that
-symbol from the others (as many pivots at a time as do not disturb each other).
+Rows are what a coalition knows, columns are symbols. The question is which combinations of the rows are free of certain
+symbols; a generating set of them is returned as rows. Two steps are repeated. A row with a symbol that no other row has
+can be in no such combination and is dropped (millions in one step). A row with a symbol in an odd coefficient serves to
+clear that symbol from the others (in one step, as many pivots as do not disturb each other).
 
 A symbol whose coefficients are all even is cleared with the one that divides the others, c = 2^v · odd; of the pivot's
 own row its multiple by 2^(b−v) is left, which is free of the symbol and tells the low v bits of the rest (Howell).
@@ -24,11 +24,11 @@ Words = npt.NDArray[np.int64]
 @dataclass(frozen=True, slots=True, eq=False)
 class Kernel:
     rows: csr_array
-    uneven: int  # rows of which only a multiple is left, because a coefficient is no unit: they tell low bits
+    uneven: int  # rows reduced to a multiple, because a coefficient is no unit: they tell low bits only
 
 
 def reduce(rows: csr_array, bits: int) -> csr_array:
-    """Coefficients as residues in [−P/2, P/2), zeros dropped."""
+    """Reduce the coefficients to residues in [−P/2, P/2) and drop zeros."""
     spare = np.int64(64 - bits)
     rows.data = (rows.data << spare) >> spare
     rows.eliminate_zeros()
@@ -36,9 +36,10 @@ def reduce(rows: csr_array, bits: int) -> csr_array:
 
 
 def left_kernel(rows: csr_array, unwanted: Mask, bits: int, dear: Mask) -> Kernel:
-    """Generators of all combinations of `rows` without the unwanted columns.
+    """Return generators of all combinations of `rows` without the `unwanted` columns.
 
-    Rows with few entries in the `dear` columns serve as pivots first: what a pivot has besides spreads to other rows.
+    Rows with few entries in the `dear` columns serve as pivots first, because a pivot's other entries spread to other
+    rows.
     """
     rows, uneven = reduce(rows.copy(), bits), 0
     while True:
@@ -54,7 +55,7 @@ def left_kernel(rows: csr_array, unwanted: Mask, bits: int, dear: Mask) -> Kerne
 
 
 def rows_of(rows: csr_array) -> npt.NDArray[np.int64]:
-    """The row of every entry."""
+    """Return the row number of every entry."""
     return np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
 
 
@@ -63,8 +64,10 @@ def _without_empty(rows: csr_array) -> csr_array:
 
 
 def _peel(rows: csr_array, unwanted: Mask, bits: int) -> tuple[csr_array, int]:
-    """Without the rows that have an unwanted symbol alone, until there is none. Of a row that has it 2^v times, the
-    multiple by 2^(bits−v) is left; and how many these were."""
+    """Drop rows that have an unwanted symbol to themselves, until there are no such rows.
+
+    A row whose symbol has the coefficient 2^v · odd is replaced by its multiple by 2^(bits−v); these rows are counted.
+    """
     uneven = 0
     while True:
         here = unwanted[rows.indices]
@@ -73,7 +76,7 @@ def _peel(rows: csr_array, unwanted: Mask, bits: int) -> tuple[csr_array, int]:
         alone = counts[columns] == 1
         if not alone.any():
             return rows, uneven
-        least = np.full(rows.shape[0], bits)  # valuation of what the row has alone; `bits`: nothing
+        least = np.full(rows.shape[0], bits)  # least valuation of symbols that only this row has; `bits`: none
         np.minimum.at(least, rows_of(rows)[here][alone], valuations(rows.data[here][alone]))
         uneven += int(((least > 0) & (least < bits)).sum())
         rows = rows[np.flatnonzero(least)]
@@ -95,7 +98,7 @@ def clear_with(
 def _choose_pivots(
     rows: csr_array, unwanted: Mask, dear: Mask, among: set[int] | None = None
 ) -> list[tuple[int, int]]:
-    """(row, column) pairs with odd coefficients; no pivot's row has another pivot's column. Cheap rows first."""
+    """Choose (row, column) pivots with odd coefficients, cheap rows first, none with another pivot's column."""
     here = np.flatnonzero(unwanted[rows.indices])
     if not len(here):
         return []
@@ -107,12 +110,12 @@ def _choose_pivots(
     rank = rank[odd[rank]]
     if among is not None:
         rank = rank[np.isin(of_row[rank], list(among))]
-    if (np.diff(starts) <= 1).all():  # no row disturbs another pivot than its own: the first of each column serves
+    if (np.diff(starts) <= 1).all():  # no row touches two pivots: the first of each column serves
         chosen = rank[np.sort(np.unique(columns[rank], return_index=True)[1])]
         return list(zip(of_row[chosen].tolist(), columns[chosen].tolist(), strict=True))
     bounds, flat = starts.tolist(), columns.tolist()
-    decided: set[int] = set()  # rows that serve, or that have another pivot's column and never will
-    used: set[int] = set()  # columns of a pivot, or in the row of one
+    decided: set[int] = set()  # rows that serve, or cannot because they have another pivot's column
+    used: set[int] = set()  # columns in the row of a pivot
     cleared: set[int] = set()  # columns of a pivot
     pivots = []
     for row, column in zip(of_row[rank].tolist(), columns[rank].tolist(), strict=True):
@@ -129,7 +132,7 @@ def _choose_pivots(
 
 
 def _least_even(rows: csr_array, unwanted: Mask) -> list[tuple[int, int]]:
-    """Of the unwanted entries, all of them even, one that divides all others; none if there is no such entry."""
+    """Pick, among the unwanted entries (all even), one that divides all others; return [] if there are none."""
     here = np.flatnonzero(unwanted[rows.indices])
     if not len(here):
         return []
@@ -138,7 +141,7 @@ def _least_even(rows: csr_array, unwanted: Mask) -> list[tuple[int, int]]:
 
 
 def _clear(rows: csr_array, pivots: list[tuple[int, int]], bits: int) -> csr_array:
-    """Every other row without the pivots' columns: row − (its coefficient / the pivot's) · pivot row."""
+    """Clear the pivots' columns from every other row: row − (its coefficient / the pivot's) · pivot row."""
     at = np.array([row for row, _ in pivots])
     of_column = np.full(rows.shape[1], -1, np.int64)
     of_column[[column for _, column in pivots]] = np.arange(len(pivots))
@@ -152,7 +155,7 @@ def _clear(rows: csr_array, pivots: list[tuple[int, int]], bits: int) -> csr_arr
     inverse[which[is_pivot]] = inverses(values[is_pivot] >> power[which[is_pivot]])
     with np.errstate(over="ignore"):
         factors = -(values >> power[which]) * inverse[which]
-    # a pivot row clears itself and so is spent, but for its multiple by 2^(bits−v) where its coefficient is even
+    # a pivot row clears itself; only its multiple by 2^(bits−v) is left, where its coefficient is even
     rest = np.where(power > 0, np.left_shift(np.int64(1), np.where(power > 0, bits - power, 0)), 0)
     factors = np.where(is_pivot, rest[which] - 1, factors)
     multiples = csr_array((factors, (of_row, which)), shape=(rows.shape[0], len(pivots)))
@@ -160,13 +163,13 @@ def _clear(rows: csr_array, pivots: list[tuple[int, int]], bits: int) -> csr_arr
 
 
 def valuations(words: Words) -> Words:
-    """How often 2 divides each, none of them zero."""
+    """Count how often 2 divides each of `words`, none of which is zero."""
     lowest = (words & -words).view(np.uint64)
     return np.log2(lowest.astype(np.float64)).astype(np.int64)
 
 
 def inverses(odd: Words) -> Words:
-    """x with odd·x = 1 mod 2^64, by Newton's iteration: every step doubles the bits that are right."""
+    """Compute x with odd·x = 1 mod 2^64 by Newton's iteration: every step doubles the bits that are right."""
     inverse = odd.copy()
     with np.errstate(over="ignore"):
         for _ in range(6):

@@ -1,7 +1,7 @@
-"""What rows over unknown symbols amount to: nothing, an aggregate, one user's noisy numbers, one user's exact ones.
+"""Grade rows over unknown symbols: nothing, an aggregate, one user's noisy numbers, one user's exact numbers.
 
-Noise is not uniform and is never eliminated to find what a coalition holds; it is asked apart which combinations have
-none left, and those are exact. An exact difference of one user's gradients counts as exact.
+Noise is not uniform, so it is never eliminated to find what a coalition holds. A separate step finds the combinations
+without any noise, and those are exact. An exact difference of one user's gradients counts as exact.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from sim.audit.algebra.knowledge import LOW, Library, Mask, Table, as_pairs, cou
 from sim.audit.algebra.linear_forms import NOISE, UNIFORM, VALUE
 from sim.audit.algebra.noise_left import least_noise
 
-MOST_ENTANGLED = 400  # rows with shared symbols for which the last question is asked, user by user
+MOST_ENTANGLED = 400  # most rows with shared symbols that are untangled user by user
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Separated:
-    """Rows after everything that can be isolated has been."""
+    """Rows after everything that can be isolated has been isolated."""
 
     rows: csr_array
-    owners: npt.NDArray[np.int64]  # honest users in each row
-    undecided: int  # entangled rows that were too many to be sure of
+    owners: npt.NDArray[np.int64]  # number of honest users in each row
+    undecided: int  # entangled rows that were too many to untangle
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,31 +37,34 @@ class Answer:
     smallest_group: int | None
     single_contributor_sums: int
     single_items: int
-    individuals: int  # users of whom a number is isolated, from sums of two or more contributors
-    unexplained: int  # of these, those with a number that the opened sums, less the members' own, do not isolate
+    individuals: int  # users with an isolated number, from sums of two or more contributors
+    unexplained: int  # those of them with a number that the opened sums, less the members' own, do not isolate
     sums: int  # rows about two or more users
     exact_sums: int  # rows about two or more users, without noise
     exact_singles: int  # rows about one contributor's sums, without noise
-    noise_left: dict[str, float]  # by kind of noise, of the least noisy row at that level: fraction of Lemma-1 variance
-    noises: frozenset[str]  # the kinds that the opened sums carry
+    noise_left: dict[str, float]  # kind of noise -> fraction of the Lemma-1 variance, in the least noisy row
+    noises: frozenset[str]  # kinds of noise that the opened sums carry
     uneven: int
     undecided: int
-    what: str  # the numbers that the users' rows are made of, such as gradient
-    clear: tuple[str, ...]  # users whose numbers a member received without any form
-    totals: int  # items of which a weighted total of the sums is held, less the unknown first factors
-    isolated: dict[str, list[int]]  # user -> the items of which a number of theirs is isolated, alone in no sum
-    lonely: dict[str, list[int]]  # user -> the items to whose sums nobody else contributed
-    groups: dict[str, int]  # user -> how many others' numbers at least are summed with theirs, and they themselves
+    what: str  # kind of number that the users' rows are made of, such as gradient
+    clear: tuple[str, ...]  # users whose numbers a member received in the clear
+    totals: int  # items with a weighted total of the sums, less the unknown first factors
+    isolated: dict[str, list[int]]  # user -> items with an isolated number, in sums of several contributors
+    lonely: dict[str, list[int]]  # user -> items to whose sums no other user contributed
+    groups: dict[str, int]  # user -> users in the smallest sum of several that it is in, itself included
 
     @property
     def place(self) -> str:
-        """What a number belongs to: a part has places of a long vector, anything else has items."""
+        """Name what a number belongs to: a part has places in a long vector, anything else has items."""
         return "place" if self.what == "part" else "item"
 
 
 def grade(library: Library, members: tuple[str, ...], thinned: bool = False, explain: bool = True) -> Answer:
-    """`thinned`: for one user alone; only `determines`, `individuals` and the sums of one contributor are then meant.
-    Without `explain`, `unexplained` is 0."""
+    """Grade what the coalition `members` can determine.
+
+    With `thinned`, for one user alone, only `determines`, `individuals` and the sums of one contributor are valid.
+    Without `explain`, `unexplained` is 0.
+    """
     table, bits = library.table(members, thinned), library.bits
     value = table.kind == VALUE
     held = left_kernel(table.rows, table.kind == UNIFORM, bits, value)
@@ -106,7 +109,7 @@ def grade(library: Library, members: tuple[str, ...], thinned: bool = False, exp
 
 
 def _items(found: Separated, chosen: Mask, table: Table) -> dict[str, list[int]]:
-    """The items of the users' numbers in these rows, by user."""
+    """Collect the items of the users' numbers in the `chosen` rows, by user."""
     rows = found.rows
     at = np.unique(rows.indices[chosen[rows_of(rows)] & (table.kind[rows.indices] == VALUE)])
     pairs = np.unique(as_pairs(table.owner[at], table.item[at]))
@@ -116,7 +119,7 @@ def _items(found: Separated, chosen: Mask, table: Table) -> dict[str, list[int]]
 
 
 def _groups(found: Separated, table: Table) -> dict[str, int]:
-    """The size of the smallest sum of several users that each user's numbers are in."""
+    """Find, for each user, the size of the smallest sum of several users that its numbers are in."""
     rows = found.rows
     size = found.owners[rows_of(rows)]
     counted = (size >= 2) & (table.kind[rows.indices] == VALUE)
@@ -129,7 +132,7 @@ def _groups(found: Separated, table: Table) -> dict[str, int]:
 def _unexplained(
     library: Library, members: tuple[str, ...], found: Separated, table: Table, sole: Mask
 ) -> set[str]:
-    """Users with a number in a row of its own which is in none when only the opened sums are there."""
+    """Find the users with an isolated number that the opened sums alone do not isolate."""
     opened = library.opened(members)
     sums = separate(opened.rows, opened, library.bits)
     explained = _numbers(sums, sums.owners == 1, opened)
@@ -137,7 +140,7 @@ def _unexplained(
 
 
 def _numbers(found: Separated, chosen: Mask, table: Table) -> set[tuple[str, int, int, int]]:
-    """(owner, what, item, iteration) of the users' numbers in these rows."""
+    """Collect (owner, what, item, iteration) of the users' numbers in the `chosen` rows."""
     rows = found.rows
     at = np.unique(rows.indices[chosen[rows_of(rows)] & (table.kind[rows.indices] == VALUE)])
     columns = (table.owner[at], table.what[at], table.item[at], table.iteration[at])
@@ -145,7 +148,7 @@ def _numbers(found: Separated, chosen: Mask, table: Table) -> set[tuple[str, int
 
 
 def _without_known_noise(rows: csr_array, table: Table, bits: int) -> csr_array:
-    """Rows about noise alone say what it is: taken out of the others."""
+    """Subtract known noise from `rows`: rows about noise alone reveal it."""
     noise = table.kind == NOISE
     bare = np.bincount(rows_of(rows), ~noise[rows.indices], minlength=rows.shape[0]) == 0
     named = np.zeros(rows.shape[1], np.bool_)
@@ -161,9 +164,9 @@ def _smallest(owners: npt.NDArray[np.int64]) -> int | None:
 
 
 def separate(rows: csr_array, table: Table, bits: int) -> Separated:
-    """Take out of every row what other rows say of one user alone, until that changes nothing."""
+    """Subtract from every row what other rows tell about one user alone, until nothing changes."""
     value = table.kind == VALUE
-    used = []  # rows of one user whose symbol no other row has any more
+    used = []  # rows of one user whose symbol no longer occurs in any other row
     while True:
         owners = count_owners(rows, value[rows.indices], table.owner)
         of_several, of_one = np.zeros(rows.shape[1], np.bool_), np.zeros(rows.shape[1], np.bool_)
@@ -178,7 +181,10 @@ def separate(rows: csr_array, table: Table, bits: int) -> Separated:
 
 
 def _untangle(rows: csr_array, owners: npt.NDArray[np.int64], table: Table, bits: int) -> Separated:
-    """Rows of several users that share symbols: is there a combination with one user left? Part by part."""
+    """Look for combinations with one user left among rows of several users that share symbols.
+
+    Each connected component of such rows is treated separately.
+    """
     value = table.kind == VALUE
     several = np.flatnonzero(owners >= 2)
     part = rows[several]
@@ -205,7 +211,7 @@ def _untangle(rows: csr_array, owners: npt.NDArray[np.int64], table: Table, bits
 
 
 def _isolated(rows: csr_array, table: Table, bits: int) -> list[csr_array]:
-    """Combinations with the numbers of one user only, user by user."""
+    """Find the combinations with the numbers of one user only, user by user."""
     value, found = table.kind == VALUE, []
     for one in _with_own_pattern(rows, table):
         left = left_kernel(rows, value & (table.owner != one), bits, value).rows
@@ -215,7 +221,7 @@ def _isolated(rows: csr_array, table: Table, bits: int) -> list[csr_array]:
 
 
 def _with_own_pattern(rows: csr_array, table: Table) -> list[int]:
-    """Users with a pattern of symbols to themselves: else whatever leaves one of theirs leaves another user's too."""
+    """List the users with an unshared pattern of symbols: no other can be isolated."""
     columns = np.unique(rows.indices)
     columns = columns[table.kind[columns] == VALUE]
     _, which = np.unique(rows[:, columns].toarray(), axis=1, return_inverse=True)
@@ -225,7 +231,7 @@ def _with_own_pattern(rows: csr_array, table: Table) -> list[int]:
 
 
 def sole_rows(found: Separated, table: Table, library: Library) -> Mask:
-    """Rows of one user that are about sums to which nobody else contributed: a weakness of its own, counted apart."""
+    """Mark rows about sums with one contributor: a weakness of its own, counted separately."""
     rows, single = found.rows, found.owners == 1
     if not single.any() or not len(library.lonely):
         return np.zeros(rows.shape[0], np.bool_)
@@ -238,7 +244,7 @@ def sole_rows(found: Separated, table: Table, library: Library) -> Mask:
 
 
 def _singles(found: Separated, sole: Mask, table: Table) -> tuple[int, int]:
-    """(items, sums) with one contributor, of which the coalition holds that one's number."""
+    """Count (items, sums) with one contributor of which the coalition holds the number."""
     rows = found.rows
     symbols = rows.indices[sole[rows_of(rows)] & (table.kind[rows.indices] == VALUE)]
     sums = np.unique(np.stack([table.item[symbols], table.iteration[symbols]]), axis=1)

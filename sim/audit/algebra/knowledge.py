@@ -1,15 +1,15 @@
-"""What a coalition holds, as rows over the symbols that nobody in it knows.
+"""The knowledge of a coalition, as rows over the symbols that none of its members knows.
 
 Rows are the ring values and reals that its members received over all iterations, and the sums that item factors give
-away: who is told v_j at two times knows what moved it in between,
+away: a party that receives v_j at two times knows what moved it in between,
 
     v_j(t+1) = ω v_j(t) − (γ/k_j) s_j(t),   ω = 1 − 2γμ   if the sum s_j(t) was released, else v_j(t+1) = v_j(t),
 
-so over a gap the combination Σ ω^(releases after it) s_j(·). ω is a real number and rows have ring coefficients:
-`omega.py` says what stands for it. A first sighting says nothing of the sums before it that is exact: v_j(0) is drawn
-from the recommender's tape, so it is one equation with an unknown that stands in no other. That is what the published
-factors of an item are to those who did not rate it; such items are counted (`totals_under_first_factors`), because the
-length of v_j(0) is known (1), and a total that is much larger than it hides is as good as read.
+so over a gap it knows the combination Σ ω^(releases after it) s_j(·). ω is a real number and rows have ring
+coefficients: `omega.py` explains the number that represents it. A first sighting tells nothing exact about the sums
+before it: v_j(0) is drawn from the recommender's tape, so it gives one equation with an unknown that occurs in no
+other. The published factors of an item are of this kind to users that did not rate it. Such items are counted
+(`totals_under_first_factors`), because the length of v_j(0) is known (1), and it hides little of a much larger total.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from sim.audit.algebra.linear_forms import NOISE, SUM, UNIFORM, VALUE, Forms, No
 from sim.audit.algebra.omega import powers
 from sim.audit.algebra.symbolic_run import Hearing
 
-LOW = (1 << 32) - 1  # the second of a pair, one more than it is
-MANY = 100_000  # rows among which those that follow from others are looked for first: it saves more than it costs
+LOW = (1 << 32) - 1  # bits of a pair's second number, which is stored plus 1
+MANY = 100_000  # above this many rows, dropping those that follow from others saves more than it costs
 
 Mask = npt.NDArray[np.bool_]
 Compact = tuple[csr_array, Nodes]  # rows, and the leaf of each column
 
 
 class Table:
-    """Rows over unknown symbols, and what is known of each symbol, by its column."""
+    """Rows over unknown symbols, and the attributes of each symbol, by its column."""
 
     def __init__(self, rows: csr_array, leaves: Nodes, forms: Forms) -> None:
         self.rows = rows
@@ -44,7 +44,7 @@ class Table:
 
 
 class Library:
-    """What all coalitions of a run share: forms are expanded once."""
+    """Everything that all coalitions of a run share: forms are expanded once."""
 
     def __init__(self, hearing: Hearing, bits: int) -> None:
         self.hearing = hearing
@@ -59,7 +59,7 @@ class Library:
         self.openers = {entry.party for entry in releases}
         self.released = _compact(self.forms.of(_joined([entry.nodes for entry in releases])))
         self.contributors = self._contributors()
-        self.follows = len(self.forms.kind) > 1  # numbers have forms in this run
+        self.follows = len(self.forms.kind) > 1  # some numbers of this run have forms
 
     def _leaf_keys(self) -> tuple[npt.NDArray[np.int32], dict[bytes, int]]:
         numbers: dict[bytes, int] = {}
@@ -69,20 +69,20 @@ class Library:
         return of, numbers
 
     def _contributors(self) -> npt.NDArray[np.int64]:
-        """Of every release: how many users' numbers are in it."""
+        """Count, for every release, the users whose numbers are in it."""
         rows, leaves = self.released
         return count_owners(rows, (self.forms.kind[leaves] == VALUE)[rows.indices], self.forms.owner[leaves])
 
     @functools.cached_property
     def noises(self) -> frozenset[str]:
-        """The kinds of noise that the opened sums carry."""
+        """Return the kinds of noise that the opened sums carry."""
         leaves = self.released[1]
         noise = (self.forms.kind[leaves] == NOISE) & ~self.forms.nought[leaves]
         return frozenset(self.forms.words[word] for word in np.unique(self.forms.what[leaves[noise]]).tolist())
 
     @functools.cached_property
     def lonely(self) -> npt.NDArray[np.int64]:
-        """(item, iteration), as pairs, of the numbers that were opened with no other user's in the sum."""
+        """Return (item, iteration), as pairs, of the numbers that were opened with no other user's in the sum."""
         rows, leaves = self.released
         alone = np.repeat(self.contributors == 1, np.diff(rows.indptr))
         symbols = leaves[rows.indices[alone]]
@@ -97,19 +97,19 @@ class Library:
 
     @functools.cached_property
     def thin(self) -> Compact:
-        """The releases with three users' symbols of each pattern and kind instead of all.
+        """Return the releases with at most three users' symbols of each pattern and kind.
 
-        Symbols with the same coefficients in all releases stay or vanish together in every combination. Whether one
-        user other than the coalition's is left or several, and whether noise is left, three of them tell as well.
+        Symbols with the same coefficients in all releases stay or vanish together in every combination. Three of them
+        suffice to tell whether one or several users outside the coalition are left, and whether noise is left.
         """
         rows, leaves = self.released
         owner, kind = self.forms.owner[leaves], self.forms.kind[leaves]
         weights = np.random.default_rng(1).integers(-(1 << 62), 1 << 62, rows.shape[0], np.int64)
-        pattern = rows.T @ weights  # equal for equal columns, and else by chance in 2^-63
+        pattern = rows.T @ weights  # equal for equal columns, and for others with probability 2^-63
         order = np.lexsort((owner, kind, pattern))
         new = np.ones(len(leaves), np.bool_)
         new[1:] = (np.diff(pattern[order]) != 0) | (np.diff(kind[order]) != 0)
-        other = new.copy()  # another owner than the symbol before it
+        other = new.copy()  # its owner differs from that of the symbol before it
         other[1:] |= np.diff(owner[order]) != 0
         number = np.cumsum(other)
         begin = np.repeat(number[new], np.diff(np.flatnonzero(new), append=len(leaves)))
@@ -122,7 +122,7 @@ class Library:
 
     @functools.cached_property
     def _thinned_away(self) -> Mask:
-        """Leaves that `thin` leaves out: a row that has one of them must meet the whole releases."""
+        """Mark the leaves that `thin` omits: a row that has one of them needs the full releases."""
         away = np.zeros(len(self.forms.kind), np.bool_)
         away[self.released[1]] = True
         away[self.thin[1]] = False
@@ -131,9 +131,12 @@ class Library:
     # --- one coalition -------------------------------------------------------------------------------------------
 
     def known(self, members: Sequence[str], leaves: Nodes) -> Mask:
-        """Of these leaves: whether a member made it or can draw it from a key that it holds, or all know it is zero."""
+        """Mark the leaves that the coalition knows.
+
+        A member made the number, or can draw it from a key that it holds, or the number is known to be zero.
+        """
         forms, heard = self.forms, self.hearing.heard
-        of_member = np.isin(np.array([*forms.owners, ""]), members)  # the last is nobody: a node that is no leaf
+        of_member = np.isin(np.array([*forms.owners, ""]), members)  # the last entry is for nodes without an owner
         kind = forms.kind[leaves]
         own = of_member[forms.owner[leaves]] & ((kind == VALUE) | (kind == NOISE))
         held = np.zeros(len(self._keys) + 1, np.bool_)
@@ -144,7 +147,10 @@ class Library:
         return known
 
     def table(self, members: Sequence[str], thinned: bool = False) -> Table:
-        """Everything that the coalition holds, without what it knows; `thinned`: enough of it for one user's level."""
+        """Return everything that the coalition holds, less what it knows.
+
+        `thinned` keeps only what is needed to grade one user alone.
+        """
         heard = _joined([nodes for member in members for nodes in self.hearing.heard[member].nodes])
         size, parts = len(self.forms.kind), []
         if len(heard):
@@ -159,7 +165,7 @@ class Library:
         return self._unknown(*_compact(rows), members)
 
     def opened(self, members: Sequence[str]) -> Table:
-        """Every sum that was opened, without what the members know."""
+        """Return every sum that was opened, less what the members know."""
         rows, leaves = self.released
         return self._unknown(rows.copy(), leaves, members)
 
@@ -169,7 +175,7 @@ class Library:
         return Table(rows[np.flatnonzero(np.diff(rows.indptr))], leaves, self.forms)
 
     def _needed(self, heard: Nodes, members: Sequence[str]) -> Nodes:
-        """Without sums of which the coalition holds every part: they tell nothing more."""
+        """Drop the sums of which the coalition holds every part: they tell nothing more."""
         inner = self.forms.kind == SUM
         derivable = self.known(members, np.arange(len(inner)))
         derivable[heard] = True
@@ -184,16 +190,16 @@ class Library:
         return needed
 
     def _sightings(self, members: Sequence[str]) -> npt.NDArray[np.int64]:
-        """How often the members were told each item's factors up to each time: [time, item]."""
+        """Count how often the members received each item's factors up to each time: [time, item]."""
         seen = np.zeros((int(self.release_times.max()) + 2, int(self.release_items.max()) + 1), np.int64)
         for member in members:
             for iteration, told in self.hearing.heard[member].sightings:
-                if iteration >= 0:  # whatever comes after the last release comes to the same
+                if iteration >= 0:  # all sightings after the last release are equivalent
                     seen[min(iteration, len(seen) - 1), told[told < seen.shape[1]]] = 1
         return seen.cumsum(axis=0)
 
     def totals_under_first_factors(self, members: Sequence[str]) -> int:
-        """Items with releases before the first sighting: of these the members have one weighted total, less v_j(0)."""
+        """Count the items of which the members hold only one weighted total of sums, less v_j(0)."""
         items, times = self.release_items, self.release_times
         if not self.openers.isdisjoint(members) or not (items >= 0).any():
             return 0
@@ -202,27 +208,27 @@ class Library:
         return len(np.unique(items[before]))
 
     def _from_factors(self, members: Sequence[str], released: csr_array) -> csr_array:
-        """The sums that two sightings of an item's factors give away: a row for every gap with a release in it."""
+        """Return the sums that two sightings of an item's factors give away: a row per gap with a release."""
         items, times = self.release_items, self.release_times
         if not (items >= 0).any():
             return released[np.zeros(0, np.int64)]
         sightings = self._sightings(members)
-        gap = sightings[times, items]  # between this sighting and the next; 0: before the first
+        gap = sightings[times, items]  # number of the last sighting up to the release; 0: none yet
         inside = np.flatnonzero((items >= 0) & (gap > 0) & (gap < sightings[-1, items]))
         inside = inside[np.lexsort((times[inside], items[inside]))]
         key = items[inside] * len(sightings) + gap[inside]
         first = np.flatnonzero(np.diff(key, prepend=-1))
         lengths = np.diff(first, append=len(key))
         row = np.repeat(np.arange(len(first)), lengths)
-        after = np.repeat(first + lengths, lengths) - 1 - np.arange(len(key))  # releases after it in the same gap
+        after = np.repeat(first + lengths, lengths) - 1 - np.arange(len(key))  # later releases in the same gap
         which = csr_array((powers(after), (row, inside)), shape=(len(first), len(items)))
         rows: csr_array = which @ released
         return rows
 
 
 def _compact(rows: csr_array, names: Nodes | None = None) -> Compact:
-    """Only the columns that have entries, and which leaf each of them is."""
-    if rows.nnz > rows.shape[1] // 4:  # else a table of all columns costs more than sorting the few
+    """Keep only the columns that have entries, and return the leaf of each of them."""
+    if rows.nnz > rows.shape[1] // 4:  # with few entries, sorting them is cheaper than a table of all columns
         there = np.zeros(rows.shape[1], np.bool_)
         there[rows.indices] = True
         columns, place = np.flatnonzero(there), (np.cumsum(there) - 1)[rows.indices]
@@ -237,13 +243,13 @@ def _joined(parts: Iterable[Nodes]) -> Nodes:
 
 
 def as_pairs(one: npt.NDArray[np.int32], other: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
-    """Two numbers as one, the first above the second, which may be −1."""
+    """Pack two numbers into one, the first above the second; the second may be −1."""
     pairs: npt.NDArray[np.int64] = (one.astype(np.int64) << 32) | (other.astype(np.int64) + 1)
     return pairs
 
 
 def count_owners(rows: csr_array, counted: Mask, owner: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
-    """Per row, the number of different owners among the entries that are counted."""
+    """Count, per row, the different owners among the entries that `counted` marks."""
     of_row = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))[counted]
     pairs = of_row * (np.int64(1) << 32) + owner[rows.indices[counted]]
     pairs.sort()

@@ -2,8 +2,8 @@
 
 Every row of a symbolic array is a node. A leaf is a symbol: a number that entered the arithmetic (a gradient, a share
 of noise) or that was drawn from a keyed stream. Any other node is a sum of earlier nodes with coefficients. All
-coordinates of a row have the same form, since ring operations work on whole rows: one node stands for `dim` forms.
-Node 0 is the zero row.
+coordinates of a row have the same form, since ring operations work on whole rows: one node stands for `dim` forms. Node
+0 is the zero row.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from protocol.arithmetic.tape import Name
 
 Nodes = npt.NDArray[np.int64]
 
-UNIFORM, VALUE, NOISE, SUM = range(4)  # what a node is
+UNIFORM, VALUE, NOISE, SUM = range(4)  # kinds of nodes
 
 ZERO = 0
-CERTAIN = 40  # zeros of one party's noise that are no chance: a share that is there is seldom rounded to nothing
+CERTAIN = 40  # zeros that prove one party's noise absent: a real share is seldom rounded to 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Block:
-    """Leaves that were made together."""
+    """Leaves that were created together."""
 
     start: int
     count: int
     kind: int
-    owner: str  # whose number it is, or who drew it first
+    owner: str  # the party that the number belongs to, or that drew it first
     what: str
     iteration: int
     items: npt.NDArray[np.int64]
     weights: npt.NDArray[np.float64]
-    zeros: int = 0  # of noise: how many numbers it was, if all of them were zero
+    zeros: int = 0  # for noise: how many numbers it has if all of them are zero, else 0
 
 
 class Arena:
@@ -63,7 +63,7 @@ class Arena:
         return nodes
 
     def stream(self, owner: str, key: bytes, rows: int, name: tuple[Name, ...]) -> Nodes:
-        """The same leaves for everyone who draws from the same key under the same name; a longer draw goes on."""
+        """Return the same leaves for every draw from `key` under `name`; a longer draw extends them."""
         known = self.streams.get((key, name), np.zeros(0, np.int64))
         if len(known) < rows:
             more = rows - len(known)
@@ -74,7 +74,7 @@ class Arena:
         return known[:rows]
 
     def combine(self, count: int, terms: list[tuple[npt.NDArray[np.int64], Nodes, int]]) -> Nodes:
-        """New nodes; a term (places, nodes, coefficient) adds a multiple of each node to the row at its place."""
+        """Create `count` nodes; a term (places, nodes, coefficient) adds each node's multiple at its place."""
         nodes = self._new(count)
         for places, children, coefficient in terms:
             there = children != ZERO
@@ -86,7 +86,7 @@ class Arena:
     # --- when all roles have run ---------------------------------------------------------------------------------
 
     def edges(self) -> csr_array:
-        """Row: a node; columns: the nodes that it is a sum of."""
+        """Return a matrix with a row for each node and coefficients at the nodes that it is a sum of."""
         shape = (self.size, self.size)
         if not self._parents:
             return csr_array(shape, dtype=np.int64)
@@ -95,17 +95,17 @@ class Arena:
 
 
 class Forms:
-    """The finished graph: forms of nodes, and what is known of each leaf."""
+    """The finished graph: forms of nodes, and the attributes of each leaf."""
 
     def __init__(self, arena: Arena) -> None:
         self._edges = arena.edges()
         size = arena.size
         self.kind = np.full(size, SUM, np.int8)
-        self.owner = np.full(size, -1, np.int32)  # number of the party in `owners`
+        self.owner = np.full(size, -1, np.int32)  # index of the party in `owners`
         self.item = np.full(size, -1, np.int32)
         self.iteration = np.full(size, -1, np.int32)
         self.weight = np.zeros(size)
-        self.what = np.full(size, -1, np.int16)  # number of the word in `words`
+        self.what = np.full(size, -1, np.int16)  # index of the word in `words`
         self.owners = sorted({block.owner for block in arena.blocks})
         self.words = sorted({block.what for block in arena.blocks})
         numbers = {name: at for at, name in enumerate(self.owners)}
@@ -117,7 +117,7 @@ class Forms:
         self.nought = self._nought(arena.blocks)
 
     def _nought(self, blocks: list[Block]) -> npt.NDArray[np.bool_]:
-        """Noise that is not there, so that everybody knows it: all of its kind is zero, or all of one party's."""
+        """Mark noise that is known to be absent: all of its kind is zero, or all of one party's is."""
         of_all: dict[str, float] = {}
         of_one: dict[tuple[str, str], float] = {}
         noise = [block for block in blocks if block.kind == NOISE and block.count]
@@ -132,7 +132,7 @@ class Forms:
         return nought
 
     def of(self, nodes: Nodes) -> csr_array:
-        """One row per node, one column per leaf; coefficients as 64-bit words, which a smaller ring reduces."""
+        """Expand `nodes` to a row each over the leaves; coefficients are 64-bit words, reduced by a smaller ring."""
         size, count = self._edges.shape[0], len(nodes)
         ones = np.where(nodes == ZERO, 0, 1).astype(np.int64)
         pending = csr_array((ones, nodes, np.arange(count + 1)), shape=(count, size))
@@ -150,7 +150,7 @@ class Forms:
         return done
 
     def children(self) -> csr_array:
-        """Row: a node; ones at the nodes that it is made of."""
+        """Return a matrix with a row for each node and ones at the nodes that it is made of."""
         ones = self._edges.copy().astype(np.int32)
         ones.data[:] = 1
         return ones

@@ -1,4 +1,4 @@
-"""How much noise is left in what a coalition holds: the least, over what it knows of the noise alone."""
+"""The least noise left in what a coalition holds, given what it knows about the noise alone."""
 
 from __future__ import annotations
 
@@ -13,15 +13,17 @@ from sim.audit.algebra.knowledge import Table
 from sim.audit.algebra.linear_forms import NOISE, VALUE
 from sim.audit.algebra.omega import in_reals
 
-MOST_ROWS = 400  # that are improved with what is known of the noise alone
-MOST_NUMBERS = 10_000_000  # of what is known of the noise alone: a dense matrix
+MOST_ROWS = 400  # rows to improve with what is known about the noise alone
+MOST_NUMBERS = 10_000_000  # entries of the dense matrix of what is known about the noise alone
 
 Floats = npt.NDArray[np.float64]
 
 
 def least_noise(rows: csr_array, chosen: Mask, table: Table, bits: int) -> dict[str, Any]:
-    """Of the chosen row with the least unknown noise: which kinds remain, and how much of the whole each is, in a
-    combination that has one user's number once."""
+    """Measure the noise of the `chosen` row with the least unknown noise.
+
+    Returns the fraction of the whole that remains of each kind, in a combination that has one user's number once.
+    """
     if not chosen.any():
         return {}
     value = table.kind == VALUE
@@ -34,7 +36,7 @@ def least_noise(rows: csr_array, chosen: Mask, table: Table, bits: int) -> dict[
 
 
 def _noise_of(rows: csr_array, table: Table, bits: int) -> csr_array:
-    """The real coefficients of noise."""
+    """Return the real coefficients of the noise in `rows`."""
     data = np.where(table.kind[rows.indices] == NOISE, in_reals(rows, table.kind == VALUE, bits), 0.0)
     noise = csr_array((data, rows.indices, rows.indptr), shape=rows.shape)
     noise.eliminate_zeros()
@@ -42,7 +44,7 @@ def _noise_of(rows: csr_array, table: Table, bits: int) -> csr_array:
 
 
 def _least(kept: csr_array, bare: csr_array, table: Table) -> Floats:
-    """The row of the least variance, after taking from it the multiples of `bare` that leave least."""
+    """Return the row of the least variance after subtracting the multiples of `bare` that minimise it."""
     variances = np.bincount(rows_of(kept), kept.data**2 * table.weight[kept.indices], minlength=kept.shape[0])
     least = int(np.argmin(variances))
     columns = np.unique(bare.indices)

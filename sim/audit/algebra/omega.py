@@ -1,8 +1,8 @@
-"""ω = 1 − 2γμ, a real number, among coefficients in a ring: a fixed odd number stands for it, and back again.
+"""ω = 1 − 2γμ, a real number, among ring coefficients: a fixed odd number represents it, and is mapped back to reals.
 
-Item factors give away Σ ω^k s_j over the k releases of a gap. Under the odd number different combinations stay as
-different as they are; but how much noise a row has is a question about real coefficients. There ω is so near to 1
-that it is taken as 1 (ω^100 = .994 with the default rates).
+Item factors give away Σ ω^k s_j over the k releases of a gap. The odd number keeps different combinations different,
+but the amount of noise in a row depends on real coefficients. There ω is so close to 1 that it is taken as 1 (ω^100 =
+.994 with the default rates).
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from scipy.sparse import csr_array
 
 from sim.audit.algebra.eliminate import Mask, Words, inverses, rows_of, valuations
 
-OMEGA = 0x2545F4914F6CDD1D  # odd; any other would do
-LONGEST = 128  # releases in a gap for which coefficients are recognised
+OMEGA = 0x2545F4914F6CDD1D  # any odd number would do
+LONGEST = 128  # longest gap, in releases, whose coefficients are recognised
 
 
 def powers(exponents: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """ω to these exponents, as signed 64-bit words."""
+    """Raise ω to `exponents`, as signed 64-bit words."""
     words = np.ones(int(exponents.max(initial=0)) + 1, np.int64)
     words[1:] = OMEGA
-    result: npt.NDArray[np.int64] = np.cumprod(words)[exponents]  # overflow is the reduction
+    result: npt.NDArray[np.int64] = np.cumprod(words)[exponents]  # overflow performs the reduction
     return result
 
 
 def in_reals(rows: csr_array, value: Mask, bits: int) -> npt.NDArray[np.float64]:
-    """The coefficients of all entries, each row in units of one of its users' numbers; ω is 1.
+    """Return the coefficients of all entries as reals, each row in units of one of its users' numbers; ω is 1.
 
-    What is recognised: integers up to `LONGEST`, and sums of consecutive powers of ω (noise that is constant over a
-    gap), each with either sign. Anything else counts as 1: less noise than there is, never more.
+    Recognised are integers up to `LONGEST`, and sums of consecutive powers of ω (noise that is constant over a gap),
+    each with either sign. Anything else counts as 1: less noise than there is, never more.
     """
     of_row, here = rows_of(rows), value[rows.indices]
     power = valuations(rows.data)
@@ -49,7 +49,7 @@ def in_reals(rows: csr_array, value: Mask, bits: int) -> npt.NDArray[np.float64]
 
 @functools.cache
 def _table(bits: int) -> tuple[Words, npt.NDArray[np.float64]]:
-    """(residues, sorted; the real that each stands for)."""
+    """Return (the sorted residues, the real that each represents)."""
     up = powers(np.arange(2 * LONGEST))
     with np.errstate(over="ignore"):
         scaled = up * inverses(powers(np.array([LONGEST])))  # ω^(−LONGEST) … ω^(LONGEST − 1)
@@ -59,7 +59,7 @@ def _table(bits: int) -> tuple[Words, npt.NDArray[np.float64]]:
     small = np.arange(LONGEST + 1)
     words = np.concatenate([small, -small, runs, -runs])
     reals = np.concatenate([small, small, end - start, end - start]).astype(np.float64)
-    words, at = np.unique(_signed(words, bits), return_index=True)  # the first: an integer before a run
+    words, at = np.unique(_signed(words, bits), return_index=True)  # an integer takes precedence over a run
     return words, reals[at]
 
 

@@ -1,4 +1,4 @@
-"""The exact linear answer for every coalition, and what of it goes beyond the scheme's word."""
+"""The exact linear answer for every coalition, and the findings where it exceeds what the scheme permits."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ EXACT = "exact, over the ring, for what is linear in the values on the wire"
 class Solved:
     members: Coalition
     answer: Answer
-    stands_for: int  # parties alone: how many come to the same
-    extra: bool = False  # it was asked for
+    stands_for: int  # for a user alone: how many users reach the same level
+    extra: bool = False  # requested, not a default coalition
 
 
 def solve(
@@ -38,9 +38,9 @@ def solve(
     tell: Tell = lambda done, total: None,
     until: int | None = None,
 ) -> list[Solved]:
-    """Each server alone, users alone by what they come to, the default coalitions, and those asked for.
+    """Solve each server alone, one user per level that users reach, the default coalitions, and the `extra` ones.
 
-    `until`: the iteration before which to stop.
+    `until` is the iteration before which to stop.
     """
     library = library_of(case, until)
     solved = [solve_one(case, library, (server,)) for server in case.card.scheme.servers]
@@ -53,14 +53,14 @@ def solve(
 
 
 def solve_servers(case: Case, until: int) -> list[Solved]:
-    """Each server alone, and all of them together, from the iterations before `until`: a part of a large run."""
+    """Solve each server alone, and all together, from the iterations before `until`: a part of a large run."""
     library, servers = library_of(case, until), case.card.scheme.servers
     coalitions = dict.fromkeys([*((server,) for server in servers), ordered(case, servers)])
     return [solve_one(case, library, members) for members in coalitions]
 
 
 def library_of(case: Case, until: int | None = None) -> Library:
-    """What all coalitions share: every role once more, on linear forms."""
+    """Run every role again on linear forms, and return what all coalitions share."""
     hearing = Rerun(case, until).run()
     if until is None and not hearing.complete:
         raise Broken("a view holds messages that no other view accounts for; see verify")
@@ -74,7 +74,7 @@ def solve_one(case: Case, library: Library, members: Coalition, extra: bool = Fa
 
 
 def _users_alone(case: Case, library: Library, tell: Tell) -> list[Solved]:
-    """For each level that users alone come to the one who reads most others; the level of most users first."""
+    """Solve, per level that users reach alone, the user that reads most others; most frequent level first."""
     levels: dict[str, list[tuple[int, str]]] = {}
     n_users = case.card.params.n_users
     for number, name in enumerate(map(user_name, range(n_users))):
@@ -89,7 +89,7 @@ def _users_alone(case: Case, library: Library, tell: Tell) -> list[Solved]:
 
 
 def row(solved: Solved) -> dict[str, Any]:
-    """As it stands in `audit --json`."""
+    """Return the row of `audit --json`."""
     answer = solved.answer
     return {
         "members": list(solved.members),
@@ -178,7 +178,7 @@ def _of_one(case: Case, solved: Solved) -> list[Finding]:
         found.append(_finding("difference-attack", title, solved, "break", f"ε = {case.card.params.epsilon:g}"))
     roles = {role_of(member) for member in solved.members}
     allowed = max((LEVELS.index(scheme.permits.get(role, LEVELS[0])) for role in roles), default=0)
-    if not protects and LEVELS[allowed] == "noisy-individual":  # there is no noise, and none was claimed
+    if not protects and LEVELS[allowed] == "noisy-individual":  # no noise was claimed, so exact numbers are allowed
         allowed = LEVELS.index("exact-individual")
     level = LEVELS.index(answer.determines)
     if answer.single_contributor_sums and len(solved.members) == 1 and allowed < LEVELS.index("noisy-individual"):
@@ -193,12 +193,12 @@ def _of_one(case: Case, solved: Solved) -> list[Finding]:
 
 
 def is_randomized(params: Params) -> bool:
-    """Is there noise before anything is received or opened? (In `hybrid` it is the perturbation, not ε.)"""
+    """Tell whether values carry noise before they are received or opened (in `hybrid`: the perturbation, not ε)."""
     return params.gamma > 0 if isinstance(params, HybridParams) else not math.isinf(params.epsilon)
 
 
 def _too_little(case: Case, solved: Solved) -> bool:
-    """A server, who has no share of the noise, is left with less than the whole of some kind in a sum."""
+    """Tell whether a sum has less than all noise of some kind for a server, which holds no share of it."""
     answer, server = solved.answer, solved.members[0] in case.card.scheme.servers
     if not server or len(solved.members) > 1 or answer.determines != "aggregate" or not answer.sums:
         return False
@@ -206,7 +206,7 @@ def _too_little(case: Case, solved: Solved) -> bool:
 
 
 def _beyond(case: Case, solved: Solved, roles: set[str], allowed: str) -> Finding:
-    """More than the scheme permits the members' roles. That roles do not collude is what the schemes assume."""
+    """Report more than the members' roles are permitted. Schemes assume that roles do not collude."""
     servers = roles & set(case.card.scheme.servers)
     if solved.answer.determines == "exact-individual" and is_randomized(case.card.params):
         title = "One user's numbers, or their differences, can be had without noise."

@@ -1,4 +1,4 @@
-"""A ring, and reals, whose values carry their linear form beside the machine word: roles cannot tell the difference."""
+"""A ring, and reals, whose values carry their linear form beside the machine word; roles cannot tell the difference."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _HOW = "use ring.uniform for what is drawn and FixedPoint.encode or reals.mark w
 
 
 class Rows:
-    """Numbers and the nodes of their forms, one per row; indexed by rows, as roles do."""
+    """Numbers and the nodes of their forms, one node per row; indexed by rows, as in the roles."""
 
     __slots__ = ("nodes", "values")
 
@@ -49,7 +49,7 @@ class Rows:
 
 
 def followed(rows: Any) -> Rows:
-    """A ring value that was made by the ring; zeros need no form."""
+    """Return `rows` as `Rows`; raise `BadInput` for nonzero values that this ring or these reals did not make."""
     if isinstance(rows, Rows):
         return rows
     if isinstance(rows, np.ndarray) and not rows.any():
@@ -58,7 +58,7 @@ def followed(rows: Any) -> Rows:
 
 
 class SymbolicRing(Ring):
-    """One party's. `drawn`: keys from which it drew; `opened`: the nodes that it last turned into floats."""
+    """The ring of one party. `drawn`: keys it drew from; `opened`: the nodes that it last turned into floats."""
 
     def __init__(self, bits: int, arena: Arena, owner: str) -> None:
         super().__init__(bits)
@@ -81,7 +81,7 @@ class SymbolicRing(Ring):
     def sum_by_item(self, parts: Sequence[tuple[Ids, Any]], items: Ids, dim: int) -> Any:
         rows = [(ids, followed(part)) for ids, part in parts]
         values: Any = super().sum_by_item([(ids, part.values) for ids, part in rows], items, dim)
-        if isinstance(values, Rows):  # nothing to add: made by `zeros`
+        if isinstance(values, Rows):  # nothing to add: `zeros` made it
             return values
         return Rows(values, summed(self._arena, rows, items))
 
@@ -103,12 +103,12 @@ class SymbolicRing(Ring):
 
 
 class SymbolicReals(Reals):
-    """The same for values that travel as floats: what is rounded away is not followed."""
+    """The counterpart for values that travel as floats; rounding is not followed."""
 
     __slots__ = ("_arena", "_has_atom", "_owner", "opened")
 
     def __init__(self, arena: Arena, owner: str, has_atom: bool = False) -> None:
-        """`has_atom`: noise is 0 with a probability of its own, and zeros do not say that there is none."""
+        """Follow the reals of `owner`; with `has_atom`, noise may be exactly 0, so zeros do not prove it absent."""
         self._arena = arena
         self._owner = owner
         self._has_atom = has_atom
@@ -146,7 +146,7 @@ class SymbolicReals(Reals):
 def entered(
     arena: Arena, owner: str, numbers: npt.NDArray[Any], label: Label | None, has_atom: bool = False
 ) -> Nodes:
-    """Fresh symbols; of noise it is noted if all of it is zero, as when it is switched off (ε = ∞)."""
+    """Create fresh symbols; noise that is zero throughout (switched off, as at ε = ∞) is recorded as such."""
     if label is None:
         raise BadInput(f"This scheme encodes a number without saying what it is: {_HOW}.")
     if label.weights is None:

@@ -1,7 +1,7 @@
-"""Every role once more on linear forms, in the order that the views of a run recorded.
+"""Run every role again on linear forms, in the order that the views of a run recorded.
 
-Messages are handed over as objects, so that a ring value keeps its form on the way; each of them must be, word for
-word, the frame that its receiver's view holds. What comes out is what every party heard, as nodes of one arena.
+Messages are handed over as objects, so that a ring value keeps its form on the way; each must equal, word for word, the
+frame in its receiver's view. The result is what every party heard, as nodes of one arena.
 """
 
 from __future__ import annotations
@@ -30,28 +30,28 @@ from sim.views.exhibits import Exhibits, read_input, read_message
 
 @dataclass(slots=True, eq=False)
 class Heard:
-    """What one party received, as far as the algebra follows it."""
+    """Everything that one party received and the algebra follows."""
 
-    nodes: list[Nodes] = field(default_factory=list)  # of ring values and of marked reals
+    nodes: list[Nodes] = field(default_factory=list)  # forms of ring values and of marked reals
     keys: set[bytes] = field(default_factory=set)  # received, sent or drawn from
-    clear: set[str] = field(default_factory=set)  # whose reals it received without a form: taken as known exactly
-    published: bool = False  # reals without a form came from a server: envelopes, or a model
-    model: bool = False  # of these, what a scheme without factors publishes: made of everybody's data
-    sightings: list[tuple[int, Nodes]] = field(default_factory=list)  # (t, items): it was told v_j(t) of these
+    clear: set[str] = field(default_factory=set)  # senders of reals without a form: taken as known exactly
+    published: bool = False  # a server sent reals without a form: envelopes, or a model
+    model: bool = False  # these are a model, made from all users' data by a scheme without factors
+    sightings: list[tuple[int, Nodes]] = field(default_factory=list)  # (t, items): it received v_j(t) of these items
 
     @property
     def has_figures(self) -> bool:
-        """Was it sent numbers that a server made?"""
+        """Tell whether the party received numbers that a server computed."""
         return self.published or bool(self.sightings)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Released:
-    """Sums that were opened. If they became item factors, v_j(t) and v_j(t+1) together give them away."""
+    """Sums that were opened. If they moved item factors, v_j(t) and v_j(t+1) together give them away."""
 
-    party: str  # that opened them
+    party: str  # the party that opened them
     iteration: int
-    items: Nodes  # whose factors each moved; −1: no item's
+    items: Nodes  # the item whose factors each sum moved; −1: no item
     nodes: Nodes
 
 
@@ -72,9 +72,9 @@ class Actor:
         self.reals = SymbolicReals(arena, party, _has_atom(case))
         self.records = _whole(Exhibits(case, (party,)).records(party))
         self.pending: Record | None = None
-        self.message: Message | None = None  # of the pending record, once it was asked for
+        self.message: Message | None = None  # decoded from the pending record, on first use
         self.heard = Heard()
-        self.items: Nodes = np.zeros(0, np.int64)  # of a user
+        self.items: Nodes = np.zeros(0, np.int64)  # rated by a user; empty for a server
         record = next((record for record in self.records if record.type == INPUT), None)
         if record is None:
             raise Broken(f"the view of {party} does not say what it brought")
@@ -85,12 +85,12 @@ class Actor:
         self.role: Role = case.card.scheme.make_role(party, setting, brought.tape, brought.inputs)
 
     def next(self) -> Record | None:
-        """The record that waits, if any; `taken` goes on to the next one."""
+        """Return the pending record, if any; `taken` moves on to the next one."""
         while self.pending is None:
             record = next(self.records, None)
             if record is None:
                 return None
-            refused = record.type == REJECTED and record.fields[4]  # and its number is used up
+            refused = record.type == REJECTED and record.fields[4]  # its sequence number is used up all the same
             happened = record.type == EVENT and record.fields[0] in EVENTS
             if record.type == RECEIVED or refused or happened:
                 self.pending = record
@@ -102,16 +102,16 @@ class Actor:
 
 class Rerun:
     def __init__(self, case: Case, until: int | None = None) -> None:
-        """`until`: the iteration before which to stop."""
+        """Open all views; `until` is the iteration before which to stop."""
         self._case = case
         self._until = math.inf if until is None else until
         check_files(files_of(len(case.parties), 0))  # all views are open at once
         self._arena = Arena()
         self._queues: dict[tuple[str, str], deque[Message]] = {}
-        case.card.setting.envelopes.sharers += 2  # many raters of an item derive the same envelopes here
+        case.card.setting.envelopes.sharers += 2  # caches them: all raters of an item derive the same ones
         if len(case.kept) < len(case.parties):
             raise BadInput("The algebra needs the view of every party: run it again with --views full.")
-        there = [party for party in case.parties if case.path(party).is_file()]  # who ended before that sent nothing
+        there = [party for party in case.parties if case.path(party).is_file()]  # the others ended before sending
         self._actors = {party: Actor(case, party, self._arena) for party in there}
         self._ready: deque[str] = deque()
         self._releases: list[Released] = []
@@ -130,7 +130,7 @@ class Rerun:
         return Hearing(Forms(self._arena), self._arena, heard, self._releases, complete)
 
     def _advance(self, actor: Actor) -> None:
-        """As far as its view goes without a message that nobody has sent yet."""
+        """Advance `actor` through its view until it needs a message that has not been sent yet."""
         while (record := actor.next()) is not None:
             if self._is_beyond(actor, record):
                 return
@@ -149,20 +149,20 @@ class Rerun:
             self._carry_out(actor.party, effects)
 
     def _is_beyond(self, actor: Actor, record: Record) -> bool:
-        """Whether it belongs to an iteration that is not asked about."""
+        """Tell whether `record` belongs to an iteration at or after `until`."""
         if math.isinf(self._until) or record.type == REJECTED:
             return False
         what = read_event(*record.fields) if record.type == EVENT else self._recorded(actor, record)
         return bool(getattr(what, "iteration", -1) >= self._until)
 
     def _recorded(self, actor: Actor, record: Record) -> Message:
-        """Decode the pending record, once: an actor is asked often while it waits."""
+        """Decode the pending record only once: an actor is asked often while it waits."""
         if actor.message is None:
             actor.message = read_message(self._case, actor.party, record).message
         return actor.message
 
     def _hear(self, actor: Actor, record: Record, sender: str, message: Message) -> Effects:
-        """What a party refuses, it has seen all the same."""
+        """Deliver `message` to `actor`; a message that the party refuses counts as seen all the same."""
         before = len(actor.heard.nodes)
         self._note(actor, sender, message)
         if record.type == REJECTED:
@@ -174,13 +174,16 @@ class Rerun:
         return self._do(actor, actor.role.receive, sender, message, arrived=arrived)
 
     def _do(self, actor: Actor, act: Callable[..., Effects], *given: Any, arrived: Sequence[Nodes] = ()) -> Effects:
-        """`arrived`: what came from one user. Who opens just that has read a message and made no sum."""
+        """Let the role `act`, and note what it opened as a release.
+
+        `arrived` is what came from one user: a party that opens exactly that has read a message and made no sum.
+        """
         actor.ring.opened = actor.reals.opened = None
         before = actor.role.iteration
         effects: Effects
         try:
             effects = act(*given)
-        except Aborted:  # what it opened before that, it has seen
+        except Aborted:  # what it opened before aborting, it has seen
             effects = []
         opened = actor.ring.opened if actor.ring.opened is not None else actor.reals.opened
         moved = getattr(actor.role, "last_moved", None)
@@ -222,7 +225,7 @@ class Rerun:
                     heard.clear.add(sender)
 
     def _told(self, actor: Actor, sender: str, message: Message, rows: int) -> Nodes | None:
-        """Whose factors a message has: of the items that it names, of all, of the receiver's or of the sender's."""
+        """Find the items whose factors a message has: those it names, all, the receiver's, or the sender's."""
         every = np.arange(self._case.card.params.n_items)
         named = [getattr(message, name) for name, kind in self._fields[type(message)] if kind == "items"]
         candidates = [*named, every, actor.items, self._actors[sender].items]
@@ -230,13 +233,13 @@ class Rerun:
 
 
 def _has_atom(case: Case) -> bool:
-    """A level that stays what it is was randomized all the same: no change at all is no sign of missing noise."""
+    """Tell whether randomization may leave a value unchanged, so that zeros do not prove missing noise."""
     digits = any(kind == "digits" for message in case.card.scheme.messages for _, kind in field_kinds(message))
     return digits and not math.isinf(case.card.params.epsilon)
 
 
 def _whole(records: Iterator[Record]) -> Iterator[Record]:
-    """A process that was killed may leave half a record; what it was to cause has not happened."""
+    """Drop a record that a killed process left half-written; its consequences have not happened."""
     try:
         yield from records
     except CutOff:

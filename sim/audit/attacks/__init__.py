@@ -1,7 +1,7 @@
-"""Attacks on the real bytes of the view files: done by a coalition from its own views, scored against the truth.
+"""Attacks on the real bytes of the view files: made by a coalition from its own views, scored against the truth.
 
-Every attack guesses first, from `Exhibits` of the coalition alone; only then are other views opened, to score it. What
-counts as public, and so is open before: sizes and parameters of the run, and how frequent each rating value is.
+Every attack guesses first, from `Exhibits` of the coalition alone; only then are other views opened to score it. The
+sizes and parameters of the run and the frequency of each rating value count as public, and are available before.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Every attack that a coalition can try, on its own views."""
+"""Run every attack that a coalition can try on its own views."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ Attack = Callable[[Scene], list[Finding]]
 def attack(
     case: Case, coalitions: Sequence[tuple[str, ...]], now: Sequence[tuple[str, ...]] | None = None
 ) -> list[Finding]:
-    """The findings of each coalition in turn; `BadInput` if a member is no party or kept no view.
+    """Collect the findings of each coalition in turn; raise `BadInput` if a member is no party or kept no view.
 
-    `now`: those that attack now; the others have done so before.
+    `now` are the coalitions that attack now (None: all); the others have done so before.
     """
     alone = sum(len(members) == 1 for members in coalitions)
     shared = Truth(case, iterations_attacked(case.card.params), alone)
@@ -48,18 +48,21 @@ def attack(
 
 
 def guess_ratings(case: Case, members: tuple[str, ...], iterations: int) -> list[Finding]:
-    """Guess ratings from one gradient each, of the first iterations: the one attack that is asked in passing."""
+    """Guess ratings from one gradient each, of the first `iterations`: the only attack of a quick audit."""
     scene = Scene(case, members, Truth(case, min(iterations, iterations_attacked(case.card.params))))
     return attack_inference(scene) if scene.masks or scene.uploads_openly else []
 
 
 def attack_by(scene: Scene, apart: frozenset[str]) -> list[Finding]:
-    """By one coalition; `apart`: its members who are no coalition of their own, so that it does their attacks too."""
+    """Attack by one coalition; `apart` are its members that are not asked alone, so that it makes their attacks."""
     return [finding for run in _applicable(scene, apart) for finding in run(scene)]
 
 
 def _applicable(scene: Scene, apart: frozenset[str]) -> Iterator[Attack]:
-    """What one server does alone is left to it where it is a coalition of its own; `apart` are those that are not."""
+    """Yield the attacks that apply to the coalition.
+
+    Attacks of one server alone are left to that server, unless it is in `apart`, the members that are not asked alone.
+    """
     both = scene.has_recommender and scene.has_third_party
     if {RECOMMENDER, THIRD_PARTY} & apart and not scene.invents:
         yield attack_support
@@ -67,7 +70,7 @@ def _applicable(scene: Scene, apart: frozenset[str]) -> Iterator[Attack]:
         yield attack_perturbed
     if both:
         yield attack_parts
-    if not (scene.masks or scene.uploads_openly):  # `trusted` shows the recommender every rating: the inventory says so
+    if not (scene.masks or scene.uploads_openly):  # in `trusted` the recommender gets all ratings: see inventory
         return
     if RECOMMENDER in apart:
         yield attack_single

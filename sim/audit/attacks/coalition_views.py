@@ -1,4 +1,4 @@
-"""A coalition at work: its own views, what follows from them, and the truth that is opened for scoring."""
+"""The working data of a coalition: its own views, what follows from them, and the truth for scoring."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from sim.audit.scoring import LEVEL, MOST_TRIES
 from sim.views.evidence import Case
 from sim.views.exhibits import Exhibits, Seen
 
-MOST_UPLOADS = 5000  # that are attacked one by one: the first iterations of a large run
+MOST_UPLOADS = 5000  # uploads to attack one by one: the first iterations of a large run
 FEWEST_ITERATIONS = 3
 
 
 class Truth:
-    """Opened for scoring only. The rating scale and how frequent each value is count as public."""
+    """The truth, opened for scoring only. The rating scale and the frequency of each value count as public."""
 
     def __init__(self, case: Case, iterations: int, alone: int = 1) -> None:
-        """`alone`: how many parties attack by themselves."""
+        """Prepare to score the first `iterations`; `alone` is the number of parties that attack alone."""
         self.case = case
         self.iterations = iterations
-        self.level = LEVEL / (MOST_TRIES * max(1, alone))  # of one try
+        self.level = LEVEL / (MOST_TRIES * max(1, alone))  # of one attempt
         self._stories: dict[int, UserStory] = {}
         self._parts: dict[int, dict[int, Contribution]] = {}
         self._seen: dict[str, list[Seen]] = {}
@@ -51,7 +51,7 @@ class Truth:
 
     @functools.cached_property
     def is_whole(self) -> bool:
-        """Every user's view was kept."""
+        """Tell whether every user's view was kept."""
         return len(truth.known_users(self.case)) == self.case.card.params.n_users
 
     @functools.cached_property
@@ -59,12 +59,12 @@ class Truth:
         return frozenset(map(user_index, truth.known_users(self.case)))
 
     def is_kept(self, user: int) -> bool:
-        """Whether this user's view was."""
+        """Tell whether the view of `user` was kept."""
         return user in self._kept
 
     @functools.cached_property
     def raters(self) -> dict[int, list[int]]:
-        """Of each item, among the users whose views were kept."""
+        """Map each item to its raters among the users whose views were kept."""
         found: dict[int, list[int]] = {}
         for user, own in self.ratings.items():
             for item in map(int, own.items):
@@ -73,13 +73,13 @@ class Truth:
 
     @functools.cached_property
     def sealed_in(self) -> dict[int, int]:
-        """In which attempt the objective noise of each item was fixed."""
+        """Map each item to the attempt in which its objective noise was fixed."""
         seen = Exhibits(self.case, (RECOMMENDER,)).received(RECOMMENDER, "SealedTotal")
         return {int(item): found.message.attempt for found in seen for item in found.message.items}
 
     @functools.cached_property
     def sealed_shares(self) -> dict[int, dict[int, RingArray]]:
-        """enc(η share) of every committer, by item and user, in the attempt that was sealed."""
+        """Map item and user to enc(η share) of every committer, in the attempt that was sealed."""
         found: dict[int, dict[int, RingArray]] = {}
         for user in range(self.case.card.params.n_users):
             for attempt, (items, words) in self.story(user).committed.items():
@@ -94,13 +94,13 @@ class Truth:
         return self._stories[user]
 
     def contribution(self, user: int, iteration: int) -> Contribution | None:
-        """What this user put into this iteration."""
+        """Return what `user` contributed to `iteration`, if anything."""
         if user not in self._parts:
             self._parts[user] = {own.iteration: own for own in reversed(self.story(user).contributions)}
         return self._parts[user].get(iteration)
 
     def seen_by(self, exhibits: Exhibits, party: str) -> list[Seen]:
-        """All that a party received up to the end of what is attacked; many attacks read the same view."""
+        """List what `party` received in the attacked iterations; cached, because many attacks read the same view."""
         if party not in exhibits.members:
             raise Bug(f"the view of {party} is not one of {'+'.join(exhibits.members)}")
         if party not in self._seen:
@@ -109,7 +109,7 @@ class Truth:
         return self._seen[party]
 
     def n_raters(self, item: int) -> int:
-        """k_j: public, as every user announces its items and as the claim itself takes them to be."""
+        """Return k_j: public, since every user announces its items and the claim itself assumes it to be."""
         return len(self.raters.get(item, ()))
 
     def took_part(self, user: int, iteration: int) -> bool:
@@ -121,7 +121,7 @@ class Truth:
 
 
 class Scene:
-    """What one coalition has. Nothing here but `Exhibits` touches a view."""
+    """Everything that one coalition has. Only `Exhibits` reads views here."""
 
     def __init__(self, case: Case, members: tuple[str, ...], truth: Truth) -> None:
         self.case = case
@@ -136,8 +136,8 @@ class Scene:
         scheme = case.card.scheme
         self.masks, self.commits = isinstance(scheme, Masked), isinstance(scheme, Dynamic)
         self.uploads_openly = isinstance(scheme, (Direct, Plain))
-        self.randomizes = isinstance(self.params, (HybridParams, CollectingParams))  # users do, each rating once
-        self.invents = isinstance(self.params, CollectingParams)  # and say of some items that they rated them
+        self.randomizes = isinstance(self.params, (HybridParams, CollectingParams))  # users randomize each rating once
+        self.invents = isinstance(self.params, CollectingParams)  # users also report items that they did not rate
 
     @property
     def ring(self) -> Ring:
@@ -145,7 +145,7 @@ class Scene:
 
     @property
     def together(self) -> str:
-        """The coalition in a sentence."""
+        """Name the coalition for use in a sentence."""
         names = [name if user_index(name) >= 0 else f"the {name.replace('_', ' ')}" for name in self.members]
         if len(names) > 4:
             names = [*names[:3], f"{len(names) - 3} more"]
@@ -154,18 +154,18 @@ class Scene:
 
     @property
     def noisy(self) -> str:
-        """Before "gradient" or "sum", where there is noise in it."""
+        """Return "noisy ", to precede "gradient" or "sum", if there is noise."""
         return "" if math.isinf(self.params.epsilon) else "noisy "
 
     @property
     def extent(self) -> str:
-        """Which iterations were attacked, where not all."""
+        """Describe the attacked iterations, unless all were attacked."""
         of = self.params.iterations
         return "" if self.iterations >= of else f" Iterations 0 to {self.iterations - 1} of {of}."
 
     @property
     def declared(self) -> frozenset[str]:
-        """The weaknesses that the scheme itself names."""
+        """Return the weaknesses that the scheme itself declares."""
         return frozenset(self.case.card.scheme.known_weaknesses)
 
     @functools.cached_property
@@ -174,11 +174,11 @@ class Scene:
 
     @functools.cached_property
     def stories(self) -> dict[int, UserStory]:
-        """Of the users in the coalition, from their own views."""
+        """Return the stories of the users in the coalition, from their own views."""
         return {user: user_story(self.exhibits, user_name(user), self.iterations) for user in self.users}
 
     def received(self, party: str, *kinds: str) -> Iterator[Seen]:
-        """Up to the last iteration that is attacked."""
+        """Yield what `party` received up to the last attacked iteration."""
         for seen in self.truth.seen_by(self.exhibits, party):
             if kinds and type(seen.message).__name__ not in kinds:
                 continue
@@ -187,7 +187,7 @@ class Scene:
             yield seen
 
     def own_noise(self, item: int) -> tuple[int, RingArray | None]:
-        """(how many committers are members, the sum of their enc(η share) for this item)."""
+        """Return (the number of committers among the members, the sum of their enc(η share) for `item`)."""
         latest: dict[int, list[RingArray]] = {}
         for story in self.stories.values():
             for attempt, (items, words) in story.committed.items():
@@ -201,7 +201,7 @@ def iterations_attacked(params: Params) -> int:
 
 
 def unknown_noise(scene: Scene, item: int) -> RingArray:
-    """Truth: Σ enc(η share) of the committers outside the coalition."""
+    """Compute from the truth Σ enc(η share) of the committers outside the coalition."""
     rows = [row for user, row in scene.truth.sealed_shares.get(item, {}).items() if user not in scene.users]
     total: RingArray = scene.ring.zeros(1, scene.params.dim)[0]
     return scene.ring.add(total, *rows) if rows else total

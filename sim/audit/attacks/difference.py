@@ -3,9 +3,9 @@
     y_j(t) = −2 u(t) e_j(t) + η_j (+ ρ_j(t)),   e_j(t) = r_j − u(t)·v_j(t)
     D_j = y_j(1) − y_j(0) = 2 r_j (u(0) − u(1)) + 2 u(1) (u(1)·v_j(1)) − 2 u(0) (u(0)·v_j(0))
 
-All D_j lie in the plane of u(0) and u(1), found by singular values. In it |u(0)| = 1 leaves three unknown numbers.
-Given them r_j is linear, the part of D_j across u(0) − u(1) must vanish for every item, and u(1) must follow from u(0)
-and the ratings by the published rule.
+All D_j lie in the plane of u(0) and u(1), which the singular values give. In that plane |u(0)| = 1 leaves three unknown
+numbers. Given them, r_j is linear, the part of D_j across u(0) − u(1) must vanish for every item, and u(1) must follow
+from u(0) and the ratings by the published rule.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from protocol.params import Params
 
 STARTS = 16
 FEW_STARTS = 3
-EVALUATIONS = 60  # of the residuals, from one start, without those for the slopes
-SMALL = 2.0**-26  # a step for a slope: the square root of the rounding
-FLAT = 0.01  # root mean square outside the plane: beyond it D has noise, and no start finds what is not there
-EXACT = 1e-8  # a squared misfit that only the truth reaches: what rounding to 32 bits leaves
+EVALUATIONS = 60  # evaluations of the residuals per start, not counting those for the slopes
+SMALL = 2.0**-26  # step of the numerical derivative: the square root of the rounding error
+FLAT = 0.01  # root mean square outside the plane: above it D is noisy, and more starts do not help
+EXACT = 1e-8  # squared misfit that only the truth reaches: the rounding to 32 bits
 FEWEST_ITEMS = 4  # one equation each, for three unknowns
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TwoUploads:
-    """Of one user, for the same items; v_j as the user was sent them."""
+    """Two uploads of one user, for the same items; v_j as the user received them."""
 
     first: Matrix
     second: Matrix
@@ -40,11 +40,11 @@ class TwoUploads:
 @dataclass(frozen=True, slots=True, eq=False)
 class Recovered:
     ratings: Vector  # not rounded
-    misfit: float  # root mean square of what the model leaves of D, per coordinate
+    misfit: float  # root mean square per coordinate of the part of D that the model does not explain
 
 
 def recover(seen: TwoUploads, params: Params) -> Recovered:
-    """The ratings that explain the difference best."""
+    """Find the ratings that explain the difference best."""
     model = _Model(seen, params)
     angles = np.arange(STARTS) * np.pi / STARTS  # the other half of the circle is the mirrored solution
     starts = [np.array([angle, 0.97 * np.cos(angle), 0.97 * np.sin(angle)]) for angle in angles]
@@ -56,7 +56,7 @@ def recover(seen: TwoUploads, params: Params) -> Recovered:
             best, cost = found.x, found.cost
         if cost < EXACT * len(seen.first):
             break
-    # −u(0), −u(1) and −r_j explain D as well: ratings have a range that tells the two apart
+    # −u(0), −u(1) and −r_j explain D as well: the range of ratings tells the two apart
     mirrored = np.array([best[0] + np.pi, -best[1], -best[2]])
     middle = (params.rating_min + params.rating_max) / 2
     point = min((best, mirrored), key=lambda point: float(np.abs(model.ratings(point) - middle).mean()))
@@ -74,7 +74,7 @@ class _Model:
         self.before, self.after = seen.first_factors @ self.plane, seen.second_factors @ self.plane
 
     def _across(self, point: Vector) -> tuple[Vector, Vector, Matrix]:
-        """(u(0), u(1)) in the plane, and D_j without what does not depend on r_j."""
+        """Return (u(0), u(1)) in the plane, and D_j less the terms that do not depend on r_j."""
         first, second = np.array([np.cos(point[0]), np.sin(point[0])]), point[1:]
         known = 2 * np.outer(self.after @ second, second) - 2 * np.outer(self.before @ first, first)
         return first, second, self.flat - known
@@ -99,7 +99,7 @@ class _Model:
         return np.concatenate([across, rule])
 
     def slopes(self, point: Vector) -> Matrix:
-        """Change the residuals by a small step of each unknown."""
+        """Differentiate the residuals numerically, by a small step of each unknown."""
         here = self.residuals(point)
         steps = SMALL * np.maximum(1.0, np.abs(point))
         moved = [self.residuals(point + step) for step in np.diag(steps)]
@@ -112,6 +112,6 @@ class _Model:
 
 
 def round_to(ratings: Vector, scale: Vector) -> Vector:
-    """The nearest value that ratings take."""
+    """Round to the nearest value that ratings take."""
     rounded: Vector = scale[np.abs(ratings[:, None] - scale[None, :]).argmin(axis=1)]
     return rounded

@@ -1,4 +1,5 @@
-"""The difference attack on a coalition's uploads: which two, of which users, and how many ratings it gets right."""
+"""The difference attack on a coalition's uploads: the choice of users and uploads, and the share of ratings recovered.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ from sim.audit.scoring import Score, generator, score
 
 SAMPLE = 30
 ENOUGH_ITEMS = 20
-NOISELESS = 0.1  # of the scale of the noise: a difference that the model explains better has no noise of that scale
+NOISELESS = 0.1  # relative to the scale of the noise: a smaller misfit means that this noise is missing
 
 
 class Reading(NamedTuple):
@@ -33,7 +34,7 @@ class Reading(NamedTuple):
 
 
 def readings(scene: Scene, wanted: int = 2) -> dict[int, list[Reading]]:
-    """The first uploads of every user who made so many, as far as the coalition can read them."""
+    """Collect the first `wanted` uploads, readable to the coalition, of every user that made that many."""
     found: dict[int, list[Reading]] = {}
     for user, reading in _all_readings(scene):
         first = found.setdefault(user, [])
@@ -58,7 +59,10 @@ def _all_readings(scene: Scene) -> Iterable[tuple[int, Reading]]:
 def sampled(
     scene: Scene, found: Iterable[int], sizes: dict[int, int], fewest: int = FEWEST_ITEMS
 ) -> tuple[list[int], int]:
-    """(up to 30 users whose views were kept, the fewest items that one must have): 20, or less where nobody has 20."""
+    """Return (up to 30 users whose views were kept, the fewest items that a user must have).
+
+    The latter is 20, or `fewest` if no user has 20.
+    """
     kept = set(truth.known_users(scene.case))
     there = sorted(user for user in found if user_name(user) in kept and user not in scene.users)
     least = ENOUGH_ITEMS if any(sizes[user] >= ENOUGH_ITEMS for user in there) else fewest
@@ -68,7 +72,7 @@ def sampled(
 
 
 def recovered(scene: Scene, two: list[Reading]) -> Recovered:
-    """The third party knows no factors: it takes them as zero."""
+    """Recover the ratings from two uploads; the third party knows no factors and takes them as zero."""
     one, other = two
     known = scene.has_recommender
     none = np.zeros(one.values.shape)
@@ -96,7 +100,7 @@ def attack_difference(scene: Scene) -> list[Finding]:
 
 
 def noise_of(scene: Scene, seen: list[Reading]) -> float:
-    """The scale of one user's iteration noise: b, or of one share b/√k, at the median of the uploads."""
+    """Compute the scale of one user's iteration noise: b, or of one share b/√k, at the median of the uploads."""
     if scene.uploads_openly or not scene.has_recommender:
         return scene.params.noise_scale
     floors = [scene.recommender.floors(read.iteration)[read.items] for read in seen]
@@ -104,7 +108,7 @@ def noise_of(scene: Scene, seen: list[Reading]) -> float:
 
 
 def ceiling(chance: float, epsilon: float) -> float:
-    """No guess is more often right under pure ε: odds of a value grow by e^ε at most."""
+    """Bound the accuracy of any guess under pure ε, where the odds of a value grow by e^ε at most."""
     return 1.0 if math.isinf(epsilon) else chance / (chance + (1 - chance) * math.exp(-epsilon))
 
 
@@ -148,8 +152,11 @@ def _rule(scene: Scene, noise: float, permitted: float) -> str:
 
 
 def _severity(scene: Scene, result: Score, missing: bool, permitted: float) -> Severity:
-    """A break: above chance because the claimed noise is not there at all; or, for a party alone, more than two
-    releases with the claimed ε permit. Who colludes has only shares of the noise against it."""
+    """Grade the attack.
+
+    It is a break if it is above chance because the claimed noise is entirely missing or, for a party alone, if it beats
+    what two releases with the claimed ε permit. Against colluding parties there are only shares of the noise.
+    """
     if math.isinf(scene.params.epsilon):
         return "weak" if result.above_chance and "difference-attack" in scene.declared else "info"
     level = scene.truth.level

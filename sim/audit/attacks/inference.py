@@ -1,4 +1,4 @@
-"""Rating inference: the noisy gradients that a coalition can tell apart by user, and the ratings that they betray."""
+"""Rating inference: the noisy gradients that a coalition can attribute to single users, and the ratings they reveal."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from sim.audit.scoring import Score, counted, generator, score
 
 
 class Target(NamedTuple):
-    user: int | None  # None: the coalition does not know whose it is
+    user: int | None  # None: the coalition does not know the user
     item: int
     iteration: int
     value: Vector  # y
-    variance: Vector  # of the noise in it, given what the coalition knows
-    rounding: Vector  # the part of it that would be there without noise
+    variance: Vector  # of its noise, given what the coalition knows
+    rounding: Vector  # the part of the variance that rounding alone causes
     factors: Vector  # v_j
 
 
 def guess(targets: list[Target], scale: Vector, prior: Vector, doubting: bool, rng: np.random.Generator) -> Vector:
-    """The most probable rating of each; `doubting`: as if there were no noise but rounding."""
+    """Guess the most probable rating of each target; `doubting` assumes that rounding is the only noise."""
     together: dict[tuple[int, int], list[int]] = {}
     for place, target in enumerate(targets):  # gradients of one user in one iteration share u
         owner = target.user if target.user is not None else -1 - place
@@ -48,11 +48,11 @@ def guess(targets: list[Target], scale: Vector, prior: Vector, doubting: bool, r
     return guesses
 
 
-# --- whose gradients a coalition holds -------------------------------------------------------------------------------
+# --- gradients that a coalition holds --------------------------------------------------------------------------------
 
 
 def targets(scene: Scene) -> list[Target]:
-    """One for each rating: the first time that the coalition holds a gradient which it alone made."""
+    """Choose for each rating the first gradient of a single user that the coalition holds."""
     first: dict[tuple[int | None, int], Target] = {}
     for target in _targets(scene):
         first.setdefault((target.user, target.item), target)
@@ -79,7 +79,7 @@ def _target(user: int | None, rest: Rest, noise: Vector, rounding: float) -> Tar
 
 
 def _uploaded(scene: Scene) -> Iterator[Target]:
-    """The first upload of each of a sample of users: in the open, or unmasked by both servers."""
+    """Yield the first uploads of a sample of users: in the open, or unmasked by both servers."""
     found, params = readings(scene, 1), scene.params
     users, _ = sampled(scene, found, {user: len(one[0].items) for user, one in found.items()}, fewest=1)
     for user in users:
@@ -93,7 +93,7 @@ def _uploaded(scene: Scene) -> Iterator[Target]:
 
 
 def _upload_variance(scene: Scene, t: int, items: Ids) -> Matrix:
-    """Of the noise in one user's upload, given the envelopes that the recommender dealt."""
+    """Compute the noise variance of one user's upload, given the envelopes that the recommender dealt."""
     params, tape = scene.params, scene.exhibits.brought(RECOMMENDER).tape
     keys = [tape.key("item", int(item)) for item in items]
     floors = scene.recommender.floors(t)[items].astype(np.float64)[:, None]
@@ -109,7 +109,10 @@ def _upload_variance(scene: Scene, t: int, items: Ids) -> Matrix:
 
 
 def _known_variance(scene: Scene, rest: Rest) -> tuple[Vector, float]:
-    """(of the noise, of the rounding): the recommender knows both envelopes; members' shares are out already."""
+    """Return the variances (of the noise, of the rounding).
+
+    The recommender knows both envelopes; the members' shares are already subtracted.
+    """
     params, key = scene.params, scene.recommender.role.item_keys[rest.item]
     if scene.commits:
         sealed = derive(key, "eta", scene.recommender.sealed_in[rest.item])
@@ -123,7 +126,7 @@ def _known_variance(scene: Scene, rest: Rest) -> tuple[Vector, float]:
 
 
 def _mean_variance(scene: Scene, rest: Rest) -> tuple[Vector, float]:
-    """Users take the envelopes at their mean, 1; factors come to them in float32."""
+    """Return the same variances for users, which take envelopes at their mean, 1, and get float32 factors."""
     params = scene.params
     objective = 1.0 if scene.commits else 1 / rest.floor
     rounding = (rest.floor / params.learning_rate * max(float(np.abs(rest.factors).max()), 1.0) * 2.0**-22) ** 2
@@ -149,7 +152,7 @@ def attack_inference(scene: Scene) -> list[Finding]:
 
 
 def _scored(scene: Scene, aims: list[Target], guesses: Vector) -> Score | None:
-    """The truth is open from here on; None if no view of these users was kept."""
+    """Score the guesses against the truth; None if no view of these users was kept."""
     by_user: dict[int, list[tuple[float, float]]] = {}
     for aim, guessed in zip(aims, guesses, strict=True):
         user = aim.user if aim.user is not None else _whose(scene, aim)
@@ -204,14 +207,14 @@ def _rule(scene: Scene, permitted: float) -> str:
 
 
 def _id(scene: Scene, over: bool) -> str:
-    """What the servers read only together follows from unmasking; what beats ε together, from shares put together."""
+    """Choose the id: `unmasking` for both servers, `known-shares` for other coalitions that beat ε."""
     if scene.masks and scene.has_third_party:
         return "unmasking"
     return "known-shares" if over and len(scene.members) > 1 else "rating-inference"
 
 
 def _severity(scene: Scene, best: Score, over: bool, id_: str) -> Severity:
-    """A break is more than the claim permits a party alone."""
+    """Grade the guesses; a break is more than the claim permits a party alone."""
     if over:
         return "break" if len(scene.members) == 1 else "weak"
     return "weak" if best.above_chance and id_ in scene.declared else "info"

@@ -1,8 +1,8 @@
-"""One user's contribution, isolated from a sum by everybody else who is in it.
+"""Isolate one user's contribution from a sum by means of all other contributors to it.
 
 The recommender has the released sums; users have them too (v_j(t) and v_j(t+1) differ by the sum), up to the precision
-in which factors travel. Whatever members of the coalition contributed themselves is subtracted; what is left belongs to
-the contributors outside it, and where there is one of those, to a person.
+in which factors travel. The members' own contributions are subtracted; the rest belongs to the contributors outside the
+coalition, and to a single user if there is only one of these.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from protocol.wire.messages import Publication
 from sim.audit.attacks.coalition_views import Scene, row_of, unknown_noise
 from sim.audit.findings import Finding
 
-CLOSE = 0.01  # of the size of what is to be found: then it counts as recovered
+CLOSE = 0.01  # relative error below which a sum counts as recovered
 
 
 class Rest(NamedTuple):
-    """A sum less what members put into it."""
+    """A sum less the members' contributions."""
 
     item: int
     iteration: int
-    outsiders: int  # contributors who are not members, as far as the coalition can tell
-    members: int  # contributors who are
-    floor: int  # over how many shares the iteration noise was split
+    outsiders: int  # contributors that are not members, by what the coalition knows
+    members: int  # contributors that are members
+    floor: int  # number of shares of the iteration noise
     factors: Vector  # v_j(t)
     value: Vector
-    words: RingArray | None  # exact, where the recommender is a member
+    words: RingArray | None  # exact, if the recommender is a member
 
 
 def rests_of_recommender(scene: Scene, outsiders: int) -> Iterator[Rest]:
-    """Sums with exactly so many contributors outside the coalition."""
+    """Yield the sums with exactly `outsiders` contributors outside the coalition."""
     fixed, ring = FixedPoint(scene.ring, scene.params.fraction_bits), scene.ring
     for t, found in scene.recommender.rounds.items():
         if not len(found.items) or found.words is None:
@@ -66,7 +66,7 @@ def _own_words(scene: Scene, user: int, iteration: int) -> RingArray:
 
 
 def attack_with_recommender(scene: Scene) -> list[Finding]:
-    """The recommender and all other raters of an item: 0 ring units beside the last one's noisy gradient."""
+    """Attack as the recommender with all other raters of an item: the last noisy gradient, to 0 ring units."""
     rests = [rest for rest in rests_of_recommender(scene, 1) if rest.members]
     if not rests:
         return []
@@ -89,7 +89,7 @@ def attack_with_recommender(scene: Scene) -> list[Finding]:
 
 
 def true_words(scene: Scene, rest: Rest) -> RingArray:
-    """Truth: the encodings of those outside, and the objective noise that outsiders committed."""
+    """Compute from the truth the outsiders' encodings and the objective noise that they committed."""
     total = scene.ring.zeros(1, scene.params.dim)[0]
     for user in outsiders_of(scene, rest):
         own = scene.truth.contribution(user, rest.iteration)
@@ -99,7 +99,7 @@ def true_words(scene: Scene, rest: Rest) -> RingArray:
 
 
 def outsiders_of(scene: Scene, rest: Rest) -> list[int]:
-    """Truth: who else contributed to this sum."""
+    """List from the truth the other contributors to this sum."""
     raters = scene.truth.raters.get(rest.item, [])
     return [user for user in raters if user not in scene.users and scene.truth.took_part(user, rest.iteration)]
 
@@ -108,20 +108,20 @@ def outsiders_of(scene: Scene, rest: Rest) -> list[int]:
 
 
 class Known(NamedTuple):
-    factors: dict[int, Vector]  # by iteration
+    factors: dict[int, Vector]  # iteration -> v_j
     floors: dict[int, int]
     raters: int
 
 
 def rests_of_users(scene: Scene) -> Iterator[Rest]:
-    """(k_j/γ)(v_j(t)(1 − 2γμ) − v_j(t+1)) less the members' own, for every item of a member and every t."""
+    """Yield (k_j/γ)(v_j(t)(1 − 2γμ) − v_j(t+1)) less the members' own, for each item of a member and each t."""
     params, rate = scene.params, scene.params.learning_rate
     kept = 1 - 2 * rate * params.item_regularisation
     for item, known in learned(scene).items():
         own = scene.own_noise(item)[1] if scene.commits else None
         for t in sorted(known.factors):
             after = known.factors.get(t + 1)
-            if after is None or (after == known.factors[t]).all():  # it did not move: nothing was released
+            if after is None or (after == known.factors[t]).all():  # unchanged factors: nothing was released
                 continue
             value, inside = scene.truth.n_raters(item) / rate * (known.factors[t] * kept - after), 0
             for user in scene.users:
@@ -136,7 +136,7 @@ def rests_of_users(scene: Scene) -> Iterator[Rest]:
 
 
 def learned(scene: Scene) -> dict[int, Known]:
-    """What the members were sent of each of their items; `raters` is the largest count that they were told."""
+    """Collect what the members received about each of their items; `raters` is the largest count told to them."""
     found: dict[int, Known] = {}
     for user in scene.users:
         party = user_name(user)
@@ -165,10 +165,10 @@ def learned(scene: Scene) -> dict[int, Known]:
 
 
 def attack_by_users(scene: Scene) -> list[Finding]:
-    """Weakness 9: no server is needed for the sums of one's own items."""
+    """Attack as users alone (weakness 9): the sums of their own items need no server."""
     if scene.params.dropout_allowance > 0 or not scene.truth.is_whole:
         return []
-    # with no one else in it, only `dynamic` leaves something to find: the objective noise
+    # in a sum of members alone, only `dynamic` leaves something to find: the objective noise
     rests = [rest for rest in rests_of_users(scene) if rest.outsiders or scene.commits]
     if not rests:
         return []
@@ -205,7 +205,7 @@ def attack_by_users(scene: Scene) -> list[Finding]:
 
 
 def _true_values(scene: Scene, rests: Sequence[Rest]) -> Matrix:
-    """Truth: what those outside the coalition put into each of these sums."""
+    """Compute from the truth what the users outside the coalition contributed to each of these sums."""
     params, outside = scene.params, [user for user in range(scene.params.n_users) if user not in scene.users]
     sums = {iteration: np.zeros((params.n_items, params.dim)) for iteration in {rest.iteration for rest in rests}}
     for iteration, total in sums.items():

@@ -1,4 +1,4 @@
-"""Who took part in an iteration, and whether one rating is in a sum: certain to servers; what counts tell a user."""
+"""Participation in an iteration, and in a sum: certain to servers; to users, what counts tell."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _KINDS = {RECOMMENDER: ("Contributors", "NoisyGradient", "Gradient"), THIRD_PART
 
 
 def seen_taking_part(scene: Scene, server: str) -> set[tuple[int, int]]:
-    """(user, iteration), as this server was told or saw."""
+    """Collect the pairs (user, iteration) that `server` was told or saw."""
     found: set[tuple[int, int]] = set()
     for seen in scene.received(server, *_KINDS[server]):
         users = getattr(seen.message, "users", [user_index(seen.sender)])
@@ -26,7 +26,7 @@ def seen_taking_part(scene: Scene, server: str) -> set[tuple[int, int]]:
 
 
 def attack_presence(scene: Scene) -> list[Finding]:
-    """By a server: declared, so certainty is no news."""
+    """Attack as a server; its certainty is declared, so it is only information."""
     server = RECOMMENDER if scene.has_recommender else THIRD_PARTY
     guessed = seen_taking_part(scene, server)
     pairs = [(user_index(name), t) for name in truth.known_users(scene.case) for t in range(scene.iterations)]
@@ -47,7 +47,7 @@ def attack_presence(scene: Scene) -> list[Finding]:
 
 
 def attack_counts(scene: Scene) -> list[Finding]:
-    """By users, from the counts that come with their own items: who is behind them they are not told."""
+    """Attack as users, from the counts for their own items; they are not told which users are counted."""
     if not scene.truth.is_whole:
         return []
     rated, present = _rated(scene), _present(scene)
@@ -79,7 +79,7 @@ def attack_counts(scene: Scene) -> list[Finding]:
 
 
 def _rated(scene: Scene) -> Score | None:
-    """Did user X rate item j? For every other user and every item of a member."""
+    """Guess whether user X rated item j, for every other user and every item of a member."""
     hits: list[Floats] = []
     lucky: list[Floats] = []
     known, others = learned(scene), [user for user in range(scene.params.n_users) if user not in scene.users]
@@ -96,7 +96,7 @@ def _rated(scene: Scene) -> Score | None:
 
 
 def _present(scene: Scene) -> Score | None:
-    """Was user X, who rated j, in the sum of j at t? Asked only where counts vary: else everyone always is."""
+    """Guess whether user X, a rater of j, was in the sum of j at t; None if every rater always was."""
     answers: dict[int, tuple[list[bool], list[bool]]] = {}
     for item, found in learned(scene).items():
         others = [user for user in scene.truth.raters[item] if user not in scene.users]

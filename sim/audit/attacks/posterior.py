@@ -1,4 +1,4 @@
-"""What ratings were, from the noisy gradients of one user in one iteration: Bayes with the population's prior.
+"""The posterior of ratings given the noisy gradients of one user in one iteration: Bayes with the population's prior.
 
     y_j = −2 u (r_j − u·v_j) + noise,   u uniform on the unit sphere, noise normal with known variances
 
@@ -6,8 +6,8 @@ Given u the ratings are independent, and with s_jr = 2 (r − u·v_j)
 
     log P(y_j | u, r) = −A_j s_jr²/2 − B_j s_jr + const,   A_j = Σ_l u_l²/σ_jl²,   B_j = Σ_l u_l y_jl/σ_jl²
 
-u is drawn by importance: as the direction of a weighted mean of −y_j, disturbed by the noise of that mean; its density
-there is an integral over the length that was lost. Without noise the ratings are determined.
+u is drawn by importance sampling: as the direction of a weighted mean of −y_j, disturbed by the noise of that mean. The
+density of a direction is an integral over the discarded length. Without noise the ratings are determined.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Rows(NamedTuple):
 
 
 def posterior(rows: Rows, scale: Vector, prior: Vector, rng: np.random.Generator) -> Matrix:
-    """P(r_j | all y), one row per gradient and one column per value of the scale."""
+    """Compute P(r_j | all y), one row per gradient and one column per value of `scale`."""
     profiles, log_density = _draw(rows, rng)
     precision = 1 / rows.variance
     slope, cross = profiles**2 @ precision.T, profiles @ (rows.values * precision).T
@@ -47,7 +47,7 @@ def posterior(rows: Rows, scale: Vector, prior: Vector, rng: np.random.Generator
 
 
 def _draw(rows: Rows, rng: np.random.Generator) -> tuple[Matrix, Vector]:
-    """Unit vectors, and the logarithm of the density with which each was drawn, up to a constant."""
+    """Draw unit vectors; return them with the log density of each, up to a constant."""
     weights = 1 / rows.variance.mean(axis=1)
     weights = weights / weights.sum()
     centre, spread = weights @ rows.values, weights**2 @ rows.variance

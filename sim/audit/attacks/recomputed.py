@@ -1,4 +1,4 @@
-"""A party's role once more, from its own view: what it computed is knowledge of whoever holds the view."""
+"""Stories of users and of the recommender: what their roles computed, run again from their own views."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ Counts = npt.NDArray[np.uint32]
 
 
 class Contribution(NamedTuple):
-    """What one user put into one iteration, under whatever mask it then travelled."""
+    """The contribution of one user to one iteration, before any mask."""
 
     iteration: int
     items: Ids
     gradient: Matrix  # ∇
     noisy: Matrix  # ∇ + η share + ρ share, as it is summed
-    words: RingArray | None  # enc(∇) + enc(η share) + enc(ρ share); None where nothing is summed in a ring
+    words: RingArray | None  # enc(∇) + enc(η share) + enc(ρ share); None if no ring is used
 
 
 class UserStory(NamedTuple):
     contributions: list[Contribution]
-    committed: dict[int, tuple[Ids, RingArray]]  # by attempt: enc(η share) of the items that it committed to
+    committed: dict[int, tuple[Ids, RingArray]]  # attempt -> enc(η share) of the items that it committed to
 
 
 class _Listener:
-    """Keeps what the role encodes and the gradients of its step, between two inputs."""
+    """A record of what the role encodes, and of the gradients of its step, between two inputs."""
 
     def __init__(self) -> None:
         self.role: Any = None
@@ -57,7 +57,7 @@ class _Listener:
         self.encoded, self.gradient = [], None
 
     def words(self) -> RingArray:
-        """All encodings since `clear`; and the η share, which was encoded long ago."""
+        """Add up all encodings since `clear`, and the η share, which was encoded in the set-up."""
         kept = getattr(self.role, "objective_share", None)
         parts = self.encoded if kept is None else [*self.encoded, kept]
         words: RingArray = self.role.fixed.ring.add(*parts)
@@ -65,7 +65,7 @@ class _Listener:
 
 
 def user_story(exhibits: Exhibits, party: str, iterations: int) -> UserStory:
-    """What this user contributed to the iterations below `iterations`, and the noise that it committed to."""
+    """Collect what the user contributed to the iterations below `iterations`, and the noise it committed to."""
     heard, story = _Listener(), UserStory([], {})
     for turn in rerun(exhibits, party, heard.attach):
         if getattr(turn.given, "iteration", -1) >= iterations and not isinstance(turn.given, Event):
@@ -98,20 +98,20 @@ class Round:
 
     def __init__(self, iteration: int, factors: Matrix) -> None:
         self.iteration = iteration
-        self.factors = factors  # v_j(t) of all items, as users are sent them
-        self.dealt: dict[int, Ids] = {}  # who was invited, and their items
-        self.pieces: dict[int, RingArray] = {}  # of the sealed noise, where these travel
+        self.factors = factors  # v_j(t) of all items, as sent to users
+        self.dealt: dict[int, Ids] = {}  # invited user -> its items
+        self.pieces: dict[int, RingArray] = {}  # user -> its pieces of the sealed noise, if sent
         self.contributors: dict[int, Ids] = {}
         self.items: Ids = np.zeros(0, np.uint32)  # released
         self.sums: Matrix = np.zeros(factors.shape)[:0]
-        self.words: RingArray | None = None  # of the released items, unmasked, with all their noise
+        self.words: RingArray | None = None  # sums of the released items, unmasked, with all their noise
 
 
 class RecommenderStory:
-    """Its rounds, from its role; everything that it computed it also knows."""
+    """The rounds of the recommender, from its role; it knows everything that it computed."""
 
     def __init__(self, exhibits: Exhibits, iterations: int) -> None:
-        """Up to the first `iterations` iterations."""
+        """Run the role again through the first `iterations` iterations."""
         self.rounds: dict[int, Round] = {}
         self.sealed_in: dict[int, int] = {}  # item -> the attempt that fixed its objective noise
         self.role: Any = None
@@ -131,7 +131,7 @@ class RecommenderStory:
         return supports
 
     def floors(self, iteration: int) -> Counts:
-        """Over how many shares the noise of each item is split."""
+        """Return the number of shares into which the noise of each item is split."""
         found, params = self.rounds[iteration], self.role.params
         named = np.concatenate([np.zeros(0, np.uint32), *found.dealt.values()])
         invited = np.bincount(named, minlength=params.n_items)
@@ -144,7 +144,7 @@ class RecommenderStory:
         listen(role, "move", self._on_move)
 
     def _open(self, effects: Effects) -> None:
-        for effect in effects:  # where nobody is online, no item factors are sent
+        for effect in effects:  # with no user online, no item factors are sent
             if isinstance(effect, Send) and type(effect.message).__name__.startswith(("OpenSum", "ItemFactors")):
                 role, t = self.role, effect.message.iteration
                 opened = self.rounds[t] = Round(t, role.outgoing_factors().astype(np.float64))
@@ -158,5 +158,5 @@ class RecommenderStory:
     def _on_move(self, result: None, items: Ids, sums: Matrix) -> None:
         closed = self.rounds[self.role.iteration]
         closed.items, closed.sums = items, sums
-        agreed = getattr(self.role, "agreed", None)  # nobody at all is an answer, too
+        agreed = getattr(self.role, "agreed", None)  # may be empty, which differs from None
         closed.contributors = dict(self.role.supports if agreed is None else agreed)

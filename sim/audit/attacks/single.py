@@ -1,4 +1,4 @@
-"""Sums of one: the recommender releases them like any other, and they are one user's noisy gradient."""
+"""Sums of one contributor: the recommender releases them like any other, and each is one user's noisy gradient."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Counts = npt.NDArray[np.int64]
 
 
 def contributor_counts(scene: Scene) -> list[tuple[Ids, Counts]]:
-    """Of every iteration of the run: the released items and how many contributed to each. The recommender's view."""
+    """Count, from the recommender's view, the contributors to each released item, in every iteration."""
     supports: dict[int, Ids] = {}
     contributors: dict[int, Ids] = {}
     released: dict[int, Ids] = {}

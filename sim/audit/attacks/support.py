@@ -1,4 +1,5 @@
-"""Who rated what, as each server reads it off its messages; and what that alone says about a person."""
+"""The items that each user rated, as each server reads them in its messages; and what they alone reveal about a person.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ from sim.audit.scoring import CONFIDENCE, generator
 from sim.data.ratings import NAMED, find
 from sim.foreign import untrusted
 
-# by server: the messages in which users name what they rated
+# server -> the messages in which users name the items they rated
 _NAMING = {
     RECOMMENDER: ("Join", "RatingsHandover", "GradedRatings", "PerturbedRatings"),
     THIRD_PARTY: ("MaskedGradient", "MaskedPart"),
@@ -30,7 +31,7 @@ _NAMING = {
 FOLDS = 5
 RIDGE = 0.3
 FEWEST_PEOPLE = 50
-MOST_PEOPLE = 1 << 24  # bytes of u.user
+MOST_PEOPLE = 1 << 24  # largest u.user that is read, in bytes
 DRAWS = 500
 
 Floats = npt.NDArray[np.float64]
@@ -38,7 +39,7 @@ Flags = npt.NDArray[np.bool_]
 
 
 def supports_seen(scene: Scene, server: str) -> dict[int, set[int]]:
-    """From the items that users name: to the recommender when they join, to the third party with every upload."""
+    """Collect the items that users name: to the recommender on joining, to the third party with every upload."""
     kinds = _NAMING[server]
     seen: dict[int, set[int]] = {}
     for found in scene.exhibits.received(server, *kinds):
@@ -77,11 +78,11 @@ def _attack(scene: Scene, server: str) -> list[Finding]:
                     evidence)]  # fmt: skip
 
 
-# --- what support predicts -------------------------------------------------------------------------------------------
+# --- predictions from support ----------------------------------------------------------------------------------------
 
 
 def demographics(scene: Scene) -> dict[int, tuple[str, int]]:
-    """(gender, age) of each user, where the data set's own folder has them (`u.user`); else empty."""
+    """Read (gender, age) of each user from `u.user` in the folder of the data set; empty if it has none."""
     data = scene.case.config.data
     folder = find(data) if data in NAMED else Path(data).expanduser()
     names = scene.case.folder / "names.json"
@@ -125,8 +126,10 @@ def _predictions(scene: Scene, seen: dict[int, set[int]]) -> tuple[dict[str, Any
 
 
 def _matrix(rows: list[list[int]], n_items: int) -> csr_matrix:
-    """Rows by the root, columns by the fourth root of their sums, and a mean squared length of 1: neither the active
-    users nor the popular items decide alone."""
+    """Scale rows by the root and columns by the fourth root of their sums, and make the mean squared length 1.
+
+    So neither active users nor popular items dominate.
+    """
     items = np.concatenate([np.array(row, np.int64) for row in rows])
     lengths = np.array([len(row) for row in rows])
     popularity = np.bincount(items, minlength=n_items)
@@ -137,7 +140,7 @@ def _matrix(rows: list[list[int]], n_items: int) -> csr_matrix:
 
 
 def cross_validated(matrix: csr_matrix, labels: Flags, rng: np.random.Generator) -> Floats:
-    """A score for each user from a model that has not seen that user."""
+    """Score each user by a model that has not seen that user."""
     fold = rng.permutation(np.arange(len(labels)) % FOLDS)
     scores = np.zeros(len(labels))
     for part in range(FOLDS):
@@ -148,7 +151,7 @@ def cross_validated(matrix: csr_matrix, labels: Flags, rng: np.random.Generator)
 
 
 def fit(matrix: csr_matrix, labels: Flags) -> Floats:
-    """Ridge logistic regression: (intercept, weights)."""
+    """Fit a ridge logistic regression: (intercept, weights)."""
     sign = np.where(labels, 1.0, -1.0)
 
     def loss(point: Floats) -> tuple[float, Floats]:
@@ -162,7 +165,7 @@ def fit(matrix: csr_matrix, labels: Flags) -> Floats:
 
 
 def auc(scores: Floats, labels: Flags) -> float:
-    """P(a user who has the trait scores higher than one who has not), ties half."""
+    """Compute P(a user with the trait scores higher than a user without it), ties counting half."""
     positive = int(labels.sum())
     ranks = rankdata(scores)[labels].sum()
     return float((ranks - positive * (positive + 1) / 2) / (positive * (len(labels) - positive)))

@@ -1,4 +1,4 @@
-"""`covariance-masked`: both servers take the masks off every part; a share of the noise is all that is left on it."""
+"""`covariance-masked`: both servers together remove the masks from every part, which leaves a share of the noise."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Floats = npt.NDArray[np.float64]
 
 
 def first_parts(scene: Scene) -> Iterator[tuple[int, Floats]]:
-    """(user, its part of the first sum with its share of the noise): NaN where it adds nothing."""
+    """Yield (user, its part of the first sum with its share of the noise): NaN where it adds nothing."""
     from protocol.schemes.covariance.covariance_masked_roles import masks_of, places_of
 
     params, setting = scene.params, scene.case.card.setting
@@ -38,7 +38,7 @@ def first_parts(scene: Scene) -> Iterator[tuple[int, Floats]]:
 
 
 def deviations(params: MaskedCovarianceParams, adding: npt.NDArray[np.int64]) -> Floats:
-    """The standard deviation of one share at each item's sum, of which `adding` users have one."""
+    """Compute the standard deviation of one share at each item's sum, to which `adding` users add one."""
     rounding = 2.0**-params.first_fraction_bits
     if math.isinf(params.epsilon):
         return np.full(params.n_items, rounding)
@@ -48,7 +48,7 @@ def deviations(params: MaskedCovarianceParams, adding: npt.NDArray[np.int64]) ->
 
 def attack_parts(scene: Scene) -> list[Finding]:
     params = scene.params
-    if not isinstance(params, MaskedCovarianceParams) or params.per_user:  # then sums have weights that must be guessed
+    if not isinstance(params, MaskedCovarianceParams) or params.per_user:  # per user, weights are unknown
         return []
     parts = dict(first_parts(scene))
     sums = {user: numbers[2 : 2 + params.n_items] for user, numbers in parts.items()}

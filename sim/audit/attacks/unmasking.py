@@ -1,4 +1,4 @@
-"""Uploads without their masks: by both servers, who need only subtract; and by the third party alone, who must fail."""
+"""Remove the masks of uploads: both servers only need to subtract them; the third party alone must fail."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ class Upload(NamedTuple):
 
 
 def uploads(scene: Scene) -> Iterator[Upload]:
-    """As the third party received them."""
+    """Yield the uploads as the third party received them."""
     for seen in scene.received(THIRD_PARTY, "MaskedGradient"):
         yield Upload(user_index(seen.sender), seen.iteration, seen.message.items, seen.message.values)
 
 
 def unmasked(scene: Scene) -> Iterator[Upload]:
-    """Both servers: the masks follow from the recommender's tape, and it dealt the pieces itself."""
+    """Unmask the uploads as both servers: masks follow from the recommender's tape, and it dealt the pieces itself."""
     params, tape = scene.params, scene.exhibits.brought(RECOMMENDER).tape
     dealer = MaskDealer(scene.ring, params.dim, scene.case.card.run_id, tape)
     paper = scene.commits and params.wire == "paper"
@@ -39,7 +39,7 @@ def unmasked(scene: Scene) -> Iterator[Upload]:
         words = scene.ring.subtract(found.words, masks)
         if paper:
             pieces = scene.recommender.rounds[found.iteration].pieces.get(found.user)
-            if pieces is None:  # it was not invited to this iteration
+            if pieces is None:  # the user was not invited to this iteration
                 continue
             words = scene.ring.subtract(words, pieces)
         yield found._replace(words=words)
@@ -77,7 +77,7 @@ def attack_together(scene: Scene) -> list[Finding]:
 
 
 def attack_alone(scene: Scene) -> list[Finding]:
-    """Tries that would succeed on a mask that is missing, used twice, shared between users, or sent along."""
+    """Try what would succeed against a mask that is missing, used twice, shared between users, or sent along."""
     tries = {"as sent": 0, "less the user's previous upload": 0, "less another user's upload": 0, "less a sent mask": 0}
     rows, before, other, sent_along = 0, dict[int, Upload](), dict[int, Upload](), _other_rows(scene)
     for found in uploads(scene):
@@ -111,7 +111,7 @@ def attack_alone(scene: Scene) -> list[Finding]:
 
 
 def attack_totals(scene: Scene) -> list[Finding]:
-    """A total of several contributors less the mask of one must not be that one's message: it must be a sum."""
+    """Check that a total of several contributors, less the mask of one, is not that contributor's message."""
     tape, params = scene.exhibits.brought(RECOMMENDER).tape, scene.params
     dealer, rows, read = MaskDealer(scene.ring, params.dim, scene.case.card.run_id, tape), 0, 0
     for seen in scene.received(RECOMMENDER, "MaskedTotal"):
@@ -142,7 +142,7 @@ def attack_totals(scene: Scene) -> list[Finding]:
 
 
 def _luck(scene: Scene) -> float:
-    """That a uniform row is right."""
+    """Compute the probability that a uniform row is right."""
     return float(2.0 ** -(scene.ring.bits * scene.params.dim))
 
 
@@ -151,7 +151,7 @@ def _more_than_luck(scene: Scene, read: int, rows: int) -> bool:
 
 
 def _other_rows(scene: Scene) -> dict[tuple[int, int], list[RingArray]]:
-    """Every further matrix of ring elements that a user sent to the third party, by user and iteration."""
+    """Collect all other matrices of ring elements that users sent to the third party, by user and iteration."""
     found: dict[tuple[int, int], list[RingArray]] = {}
     for seen in scene.received(THIRD_PARTY):
         user = user_index(seen.sender)
@@ -166,7 +166,7 @@ def _other_rows(scene: Scene) -> dict[tuple[int, int], list[RingArray]]:
 
 
 def _true_words(scene: Scene, upload: Upload) -> RingArray | None:
-    """None if that user's view was not kept."""
+    """Return the true words of `upload`; None if that user's view was not kept."""
     if not scene.truth.is_kept(upload.user):
         return None
     own = scene.truth.contribution(upload.user, upload.iteration)
@@ -178,11 +178,11 @@ def _equal_rows(guess: RingArray, true: RingArray) -> int:
 
 
 def _differs_alike(scene: Scene, one: Upload, two: Upload | None) -> int:
-    """Rows of two uploads that differ by exactly what their contents differ by: both are under one mask."""
+    """Count the rows of two uploads that differ exactly by their contents, and so are under the same mask."""
     true, earlier = _true_words(scene, one), None if two is None else _true_words(scene, two)
     if two is None or true is None or earlier is None:
         return 0
-    rows = min(len(true), len(earlier))  # a mask's position is that in the user's list of items
+    rows = min(len(true), len(earlier))  # masks follow the order of the user's items
     ring = scene.ring
     sent = ring.subtract(one.words[:rows], two.words[:rows])
     return _equal_rows(sent, ring.subtract(true[:rows], earlier[:rows]))

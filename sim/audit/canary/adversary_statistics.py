@@ -1,7 +1,7 @@
-"""What an adversary computes from a canary's repetitions: one number each, larger where the rating may be the greatest.
+"""The statistics that an adversary computes from a canary: one number per repetition, larger for the greatest rating.
 
-It knows every factor at the start, every other rating, and sees v(t); so it works out every gradient for either rating
-and what is left of a sum is noise, or noise and the difference of the two gradients:
+It knows every factor at the start and every other rating, and sees v(t); so it works out every gradient for either
+rating, and what is left of a sum is noise, or noise and the difference of the two gradients:
 
     x(t) = (s(t) − Σ_others ∇ − ∇(least)) · sign(d(t)),     d(t) = ∇(greatest) − ∇(least),     |d(0)| = 2Δ
 
@@ -25,7 +25,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Known:
-    """What the adversary has worked out; one row per repetition, one column per iteration."""
+    """The quantities that the adversary works out; one row per repetition, one column per iteration."""
 
     least: Floats  # ∇ of user 0 for the least rating
     shift: Floats  # d(t)
@@ -41,7 +41,7 @@ def work_out(problem: Problem, observed: Observed) -> Known:
 
 
 def gradients(params: Params, user_factors: Floats, item_factors: Floats, rating: float) -> Floats:
-    """−2 u(t) e(t) of a user with one rating, and its steps in between, for all repetitions at once."""
+    """Compute −2 u(t) e(t) of a user with one rating, and its steps in between, for all repetitions at once."""
     own, columns = user_factors, []
     for sent in as_sent(item_factors[:, : params.iterations], params).astype(np.float64).T:
         error = np.clip(rating - own * sent, -params.clip, params.clip)
@@ -52,28 +52,31 @@ def gradients(params: Params, user_factors: Floats, item_factors: Floats, rating
 
 
 def released_sums(params: Params, item_factors: Floats) -> Floats:
-    """s(t) = (k/γ) (v(t) (1 − 2γμ) − v(t+1)): what every holder of two successive item factors has."""
+    """Compute s(t) = (k/γ) (v(t) (1 − 2γμ) − v(t+1)), known to every holder of two successive item factors."""
     shrunk = 1 - 2 * params.learning_rate * params.item_regularisation
     sums: Floats = params.n_users / params.learning_rate * (item_factors[:, :-1] * shrunk - item_factors[:, 1:])
     return sums
 
 
 def centred_sums(problem: Problem, observed: Observed) -> tuple[Floats, Floats]:
-    """(x(t), |d(t)|) of the released sums."""
+    """Compute (x(t), |d(t)|) of the released sums."""
     known = work_out(problem, observed)
     sums = released_sums(problem.params, observed.item_factors)
     return (sums - known.others - known.least) * np.sign(known.shift), np.abs(known.shift)
 
 
 def centred_uploads(problem: Problem, observed: Observed) -> Floats:
-    """The same of what user 0 sent: no other gradient is in it."""
+    """Compute x(t) of the uploads of user 0, which contain no other gradient."""
     known = work_out(problem, observed)
     centred: Floats = (observed.uploads - known.least) * np.sign(known.shift)
     return centred
 
 
 def difference(problem: Problem, observed: Observed, values: Floats, with_others: bool) -> Floats:
-    """Of the first two releases: which rating foretells it better. Constant noise, or noise used twice, cancels."""
+    """Score how much better the greatest rating predicts the difference of the first two releases.
+
+    Constant noise, or noise used twice, cancels.
+    """
     known = work_out(problem, observed)
     left = values - known.others if with_others else values
     for_least = left - known.least
@@ -83,20 +86,20 @@ def difference(problem: Problem, observed: Observed, values: Floats, with_others
 
 
 def likelihood_ratio(params: Params, centred: Floats, shift: Floats, envelope: Floats, unknown: float = 1.0) -> Floats:
-    """Of Gaussian noise with variance 2 b² H, `unknown` of which the adversary does not hold itself."""
+    """Compute the log ratio for Gaussian noise of variance 2 b² H, a part `unknown` of which the adversary lacks."""
     variance = 2 * params.noise_scale**2 * np.maximum(envelope, np.finfo(np.float64).tiny) * unknown
     ratio: Floats = shift * (centred - shift / 2) / variance
     return ratio
 
 
 def own_share(params: Params, envelope: Floats, normals: Floats) -> Floats:
-    """b sqrt(2H) C with C of variance 1/k: what a rater put into the sum itself."""
+    """Compute b sqrt(2H) C with C of variance 1/k: the share that a rater itself added to the sum."""
     share: Floats = params.noise_scale * np.sqrt(2 * envelope / params.n_users) * normals
     return share
 
 
 def centred_publication(observed: Observed) -> Floats:
-    """v(T) between what it were without noise for the least (0) and for the greatest (1) rating."""
+    """Place v(T) between its noiseless values for the least (0) and for the greatest (1) rating."""
     least, greatest = observed.quiet.T
     gap = greatest - least
     place: Floats = (observed.item_factors[:, -1] - least) / np.where(gap == 0, 1.0, gap)

@@ -1,4 +1,4 @@
-"""Which canaries are played, and what each coalition computes from them.
+"""The canaries that are played, and the statistics that each coalition computes from them.
 
 | arm | iterations | noise that is zero | what a fault in it means |
 |---|---|---|---|
@@ -38,12 +38,12 @@ from sim.audit.canary.canary import Problem, make_problem
 from sim.audit.canary.repeat import Observed
 
 Floats = npt.NDArray[np.float64]
-# what the bound of a row depends on
+# the knowledge that a row depends on
 Kind = Literal["noise", "envelope", "shares", "others", "mask", "counts", "uniform"]
 
-STILL = 2.0**-20  # a learning rate at which nothing moves, and a sum can still be read from v in float64
-_CARRIED = ("wire", "factor_bits")  # settings of a run that its canary takes over, besides the scheme's own options
-# these follow from the size of a run, and a canary has its own; a profile is fitted at home, where nobody looks on
+STILL = 2.0**-20  # a learning rate at which nothing moves, but v in float64 still shows a sum
+_CARRIED = ("wire", "factor_bits")  # settings of a run that its canary adopts, besides the scheme's options
+# a canary has its own size, which determines these; `profile_ridge` matters only locally, to a user's own profile
 _SIZED = frozenset(
     {"ring_bits", "clip", "dropout_allowance", "min_contributors", "committers", "learning_rate", "profile_ridge"}
 )
@@ -51,23 +51,23 @@ _SIZED = frozenset(
 
 @dataclass(frozen=True)
 class Statistic:
-    """One number per repetition, and whose it is."""
+    """One number per repetition, and the coalition that computes it."""
 
-    coalition: tuple[str, ...]  # empty: whoever is shown the item factors
+    coalition: tuple[str, ...]  # empty: any party that receives the item factors
     knows: str
     name: str
     kind: Kind
     values: Floats
-    releases: int = 1  # of the rating's gradient that it uses, the claim is made for each; 0: nothing may be told
-    claimed: float | None = None  # ε, where it is not that of the parameters; infinite: nothing is claimed
-    claimed_mu: float | None = None  # the claim is Gaussian noise: `claimed` is what this μ has at δ
+    releases: int = 1  # releases that it uses, with the claim for each; 0: nothing may be revealed
+    claimed: float | None = None  # ε, if not that of the parameters; infinite: nothing is claimed
+    claimed_mu: float | None = None  # set if Gaussian noise is claimed: `claimed` is its ε at δ
 
 
 @dataclass(frozen=True)
 class Arm:
     name: str
     iterations: int
-    part: float  # of the repetitions that were asked for
+    part: float  # fraction of the requested repetitions
     statistics: Callable[[Problem, Observed], Iterator[Statistic]]
     silent: tuple[str, ...] = ()
     learning_rate: float | None = None
@@ -86,7 +86,7 @@ def _carried(scheme: Scheme, params: Params | None) -> dict[str, Any]:
     return {name: getattr(params, name) for name in names if params is not None and hasattr(params, name)}
 
 
-# --- what each coalition computes ------------------------------------------------------------------------------------
+# --- statistics by coalition -----------------------------------------------------------------------------------------
 
 OUTSIDER = "the item factors, every other rating and every first factor"
 
@@ -116,7 +116,7 @@ def _of_an_upload(problem: Problem, observed: Observed, given: str) -> Iterator[
     values, coalition = centred_uploads(problem, observed)[:, 0], (observed.receiver,)
     if not observed.masked:
         yield Statistic(coalition, f"the upload of user 0{given}", "upload", "noise", values)
-    elif given:  # once is enough
+    elif given:  # one arm suffices
         knows = f"the masked upload of user 0, its first factors, that its rating is one of two{given}"
         yield Statistic(coalition, knows, "masked upload, read as a signed number", "mask", values, releases=0)
 

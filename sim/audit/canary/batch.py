@@ -1,9 +1,8 @@
-"""Many repetitions of a canary in one run: as many items as repetitions, each with its own coin and its own noise.
+"""Many repetitions of a canary in one run: an item for each repetition, with its own coin and its own noise.
 
-It is the same law as one run for each where nothing is carried from one item to another: in the first iteration (in one
-dimension every first user factor is 1 or −1), and while no factor moves. The noise, masks and envelopes of an item are
-its own in Keyhole's own factorizations; whether they are in a scheme of somebody else's nobody knows, so that its
-repetitions are runs of their own.
+The law is the same as that of separate runs if nothing is carried from one item to another: in the first iteration (in
+one dimension every first user factor is 1 or −1), and while no factor moves. In Keyhole's own factorizations the noise,
+masks and envelopes of an item are its own. For other schemes that is unknown, so their repetitions are separate runs.
 """
 
 from __future__ import annotations
@@ -21,19 +20,19 @@ from protocol.schemes.base import Setting
 from protocol.schemes.factorization.static_users import JoiningUser
 from sim.audit.canary.canary import CANARY, WITNESS, Play, Problem, Stage
 
-STILL = 2.0**-28  # a learning rate at which no factor moves, not even a user's with hundreds of items
+STILL = 2.0**-28  # a learning rate at which no factor moves, not even that of a user with hundreds of items
 
 Columns = dict[str, npt.NDArray[np.float64]]
 
 
 def can_batch(problem: Problem) -> bool:
-    """Whether items are repetitions."""
+    """Tell whether items can serve as repetitions."""
     params = problem.params
     return is_ours(problem.scheme) and (params.iterations == 1 or params.learning_rate <= STILL)
 
 
 class Batch(Stage):
-    """A stage with an item for each repetition; every other one has the greatest rating of user 0."""
+    """A stage with an item for each repetition; every second item has the greatest rating of user 0."""
 
     def __init__(self, problem: Problem, run_id: bytes, first: int, count: int) -> None:
         many = dataclasses.replace(problem.params, n_items=count)
@@ -50,7 +49,7 @@ class Batch(Stage):
         return self._of_canary if party == CANARY else self._of_others
 
     def numbers(self, values: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-        """Of an upload of one coordinate."""
+        """Read an upload of one coordinate as numbers."""
         self.masked = values.dtype == self.setting.ring.dtype
         if self.masked:
             return np.asarray(self.setting.ring.to_signed(values)[:, 0] * self._scale, np.float64)
@@ -58,7 +57,7 @@ class Batch(Stage):
 
 
 def play_batch(batch: Batch, seed: bytes, first: int, dealt: Any) -> Columns:
-    """One run, read as so many repetitions; `dealt` reads the envelopes from what a rater received."""
+    """Play one run and read its items as repetitions; `dealt` reads the envelopes from a rater's messages."""
     tapes = batch.tapes(seed, first)
     roles = batch.roles(tapes, False)
     count, iterations = len(batch.greatest), batch.params.iterations

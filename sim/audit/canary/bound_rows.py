@@ -1,4 +1,4 @@
-"""A row of the `empirical` part: one statistic of one arm, its bound beside its claim, and the finding it makes."""
+"""A row of the `empirical` part: one statistic of one arm, its bound beside its claim, and the resulting finding."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from sim.audit.canary.arms import Kind, Statistic
 from sim.audit.canary.epsilon_bound import Bound, attainable, gaussian_attainable, gaussian_bound, lower_bound
 from sim.audit.findings import Finding, Severity
 
-ALONE = 0.95  # of a row by itself, as bounds are usually given
-CONFIDENCE = 0.995  # one row above its claim breaks a scheme, so a correct one must hardly ever have one
+ALONE = 0.95  # confidence of a single row, as bounds are usually given
+CONFIDENCE = 0.995  # a single row above its claim is a break, so a correct scheme must rarely have any
 
 _FINDINGS: dict[Kind, tuple[str, str]] = {
     "noise": ("missing-noise", "There is less noise than is claimed"),
@@ -28,7 +28,7 @@ _FINDINGS: dict[Kind, tuple[str, str]] = {
     "counts": ("support", "A rater is told how many others there are, exactly, where noise is claimed"),
     "uniform": ("uniform-noise", "Uniform noise alone keeps no ε"),
 }
-_BREAKS: frozenset[Kind] = frozenset({"noise", "mask"})  # the claim counts on it; the others are weaknesses
+_BREAKS: frozenset[Kind] = frozenset({"noise", "mask"})  # the claim depends on these; the others are weaknesses
 
 
 class ArmPlayed(Protocol):
@@ -61,8 +61,8 @@ class Row:
     statistic: Statistic
     claimed: float  # infinite: nothing is claimed
     bound: Bound
-    attainable: float  # what exactly the claimed ε would show
-    alone: Bound  # at 95 % for this row, whatever the others say
+    attainable: float  # the bound expected for exactly the claimed ε
+    alone: Bound  # at 95 % for this row alone
 
     @property
     def exceeds(self) -> bool:
@@ -98,11 +98,11 @@ Found = tuple[ArmPlayed, ProblemPlayed, Repetitions, Statistic]
 
 
 def make_row(found: Found, claimed: float, confidence: float) -> Row:
-    """The bound is of the same nature as the claim: pure, or that of Gaussian noise at δ."""
+    """Compute the bound in the same form as the claim: pure, or for Gaussian noise at δ."""
     arm, problem, observed, statistic = found
     values, truth, mu = statistic.values, observed.greatest, statistic.claimed_mu
     if mu is None:
-        trials = len(observed) // 4  # half choose, and half of the rest has either rating
+        trials = len(observed) // 4  # half choose the threshold; half of the rest have each rating
         bound, alone = (lower_bound(values, truth, level, DELTA) for level in (confidence, ALONE))
         shown = attainable(claimed, trials, confidence) if math.isfinite(claimed) else bound.certifiable
     else:
@@ -112,7 +112,7 @@ def make_row(found: Found, claimed: float, confidence: float) -> Row:
 
 
 def findings_of(rows: Sequence[Row], confidence: float = CONFIDENCE) -> list[Finding]:
-    """One for each kind of knowledge and coalition: the row that exceeds its claim most, or comes nearest to it."""
+    """Make a finding per kind of knowledge and coalition, from the row that most exceeds or nears its claim."""
     worst: dict[tuple[Kind, tuple[str, ...]], Row] = {}
     for row in rows:
         key = (row.statistic.kind, row.statistic.coalition)
@@ -122,7 +122,7 @@ def findings_of(rows: Sequence[Row], confidence: float = CONFIDENCE) -> list[Fin
 
 
 def _excess(row: Row) -> float:
-    """As a ratio, because the claims differ."""
+    """Compute the bound relative to the claim, because claims differ."""
     return row.bound.epsilon / row.claimed if 0 < row.claimed < math.inf else row.bound.epsilon
 
 

@@ -1,6 +1,6 @@
 """A canary: the smallest run of a scheme, two users and one item in one dimension, played through its roles many times.
 
-Messages are handed over as objects, every repetition has fresh tapes, and in every other repetition user 0 gave the
+Messages are handed over as objects, every repetition has fresh tapes, and in every second repetition user 0 gave the
 greatest rating instead of the least: the two neighbouring data sets of the claim.
 """
 
@@ -25,8 +25,8 @@ from protocol.party.role import RECOMMENDER, Done, Effects, Role, Send, UserInpu
 from protocol.schemes.base import Scheme, Setting, Shape
 from protocol.wire.messages import Event, Message
 
-CANARY, WITNESS = user_name(0), user_name(1)  # whose rating changes; another rater of the item
-CROWDS = (2, 3, 5, 10)  # users: the first number that the scheme accepts
+CANARY, WITNESS = user_name(0), user_name(1)  # the user whose rating changes; another rater of the item
+CROWDS = (2, 3, 5, 10)  # numbers of users to try; the first that the scheme accepts
 
 Floats = npt.NDArray[np.float64]
 
@@ -37,12 +37,12 @@ class Problem:
 
     scheme: Scheme
     params: Params
-    silent: frozenset[str] = frozenset()  # names of noise that is zero: a party that knows it would subtract it
-    quiet: Params | None = None  # the same without any noise, if the scheme can do without
+    silent: frozenset[str] = frozenset()  # names of noise set to zero: a party that knows it would subtract it
+    quiet: Params | None = None  # the same parameters without noise, if the scheme allows that
 
     @property
     def ratings(self) -> tuple[float, float]:
-        """Of user 0: the least, the greatest."""
+        """Return the least and the greatest rating that user 0 can give."""
         return self.params.rating_min, self.params.rating_max
 
     @property
@@ -51,13 +51,13 @@ class Problem:
 
 
 class CannotBeMeasured(BadInput):
-    """A scheme whose roles do not run as a canary, or show nothing that one could measure."""
+    """A scheme whose roles do not run as a canary, or reveal nothing that can be measured."""
 
 
 def make_problem(
     scheme: Scheme, rating_range: tuple[float, float], silent: Sequence[str] = (), **settings: Any
 ) -> Problem:
-    """With as few users as the scheme accepts."""
+    """Make the problem with the fewest users that the scheme accepts."""
     for n_users in CROWDS:
         shape = Shape(n_users, 1, rating_range, (1,) * n_users, np.array([n_users], np.int64))
         own = {**settings, "committers": n_users} if "committers" in scheme.options else settings
@@ -94,7 +94,7 @@ class SilentTape(Tape):
 
 
 class OneItemRing(Ring):
-    """The same sums, without a sparse matrix where there is only one item."""
+    """A ring that sums over a single item without a sparse matrix."""
 
     def sum_by_item(self, parts: Sequence[tuple[Ids, RingArray]], items: Ids, dim: int) -> RingArray:
         rows = [rows for _, rows in parts if len(rows)]
@@ -104,7 +104,7 @@ class OneItemRing(Ring):
 
 
 class Stage:
-    """What all repetitions of a problem share: parameters, ring, run id, inputs."""
+    """Everything that the repetitions of a problem share: parameters, ring, run id, inputs."""
 
     def __init__(self, problem: Problem, run_id: bytes) -> None:
         self.scheme, self.params, self.silent = problem.scheme, problem.params, problem.silent
@@ -114,7 +114,7 @@ class Stage:
         self._canary = [_rated(rating) for rating in problem.ratings]
         self._other = _rated(problem.other_rating)
         self._scale = 2.0**-self.params.fraction_bits
-        self.receiver, self.masked = "", False  # of the canary's uploads
+        self.receiver, self.masked = "", False  # receiver of the canary's uploads; are they masked?
 
     def roles(self, tapes: Mapping[str, Tape], greatest: bool) -> dict[str, Role]:
         return {
@@ -132,7 +132,7 @@ class Stage:
         return {party: SilentTape(own, self.silent) if self.silent else Tape(own) for party, own in seeds}
 
     def number(self, values: npt.NDArray[Any]) -> float:
-        """An upload of one row and one coordinate; of a ring element the signed residue, behind the fixed point."""
+        """Read an upload of one row and coordinate as a number; a ring element by its signed residue, scaled."""
         self.masked = values.dtype == self.setting.ring.dtype
         if self.masked:
             return float(self.setting.ring.to_signed(values)[0, 0]) * self._scale
@@ -144,7 +144,7 @@ def _rated(rating: float) -> UserInput:
 
 
 class Play:
-    """One repetition, from the first word to the recommender's last."""
+    """One repetition, from the first message until the recommender is done."""
 
     def __init__(self, stage: Stage, roles: dict[str, Role]) -> None:
         self.roles = roles

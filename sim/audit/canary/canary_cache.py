@@ -1,7 +1,7 @@
 """The canary of a scheme, played once per account: it depends on the scheme, its ε, its options and the code alone.
 
-Of Keyhole's own schemes only, since the code of anybody else's may change without its name. The tapes follow from what
-the canary depends on and not from the run, so that every run of the same scheme and ε has the same one.
+Only Keyhole's own schemes are cached, since the code of other schemes may change under the same name. The tapes are
+derived from what the canary depends on, not from the run, so every run of the same scheme and ε has the same canary.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ PURPOSE = "canary"
 
 
 def cached_canary(case: Case, repetitions: int, fresh: bool, tell: Tell) -> tuple[dict[str, Any], list[Finding]]:
-    """The `empirical` part of an audit and its findings: from the account's cache, unless `fresh`, or played now.
+    """Return the `empirical` part of an audit and its findings, from the account's cache or played now.
 
-    The document says so: `cached`, and under `cache` the file.
+    `fresh` ignores the cache. In the document, `cached` tells which it was, and `cache` names the file.
     """
     scheme = case.card.scheme
     key = key_of(case, repetitions)
@@ -50,12 +50,12 @@ def cached_canary(case: Case, repetitions: int, fresh: bool, tell: Tell) -> tupl
 
 
 def key_of(case: Case, repetitions: int) -> dict[str, Any] | None:
-    """All that the canary of this run depends on; None: it is not cached."""
+    """Return everything that the canary of this run depends on; None if it is not cached."""
     scheme, params = case.card.scheme, case.card.params
     if not is_ours(scheme) or math.isinf(params.epsilon) or "epsilon" not in scheme.flags:
         return None
     settings: Any = dataclasses.asdict(params)
-    if scheme.factorizes:  # the canary has a size of its own
+    if scheme.factorizes:  # the canary's size does not depend on the run
         try:
             arms = empirical.arms_of(scheme, params, params.epsilon)
         except CannotBeMeasured:

@@ -1,9 +1,9 @@
 """Noisy sums over users: covariance, covariance-masked and hybrid, played through their roles.
 
-Users are shown only what is made of the noisy sums, so these are overheard where the recommender makes averages and a
-model of them (`averages_of`, `model_of`): what follows is post-processing, and is not played. The adversary of
-differential privacy knows every other rating, so it works out both sums, without (m) and with (m') the record, the
-second round's from the averages that are published by then:
+Users receive only what is made of the noisy sums, so the sums are intercepted where the recommender makes averages and
+a model of them (`averages_of`, `model_of`): what follows is post-processing, and is not played. The adversary of
+differential privacy knows every other rating, so it works out both sums, without (m) and with (m') the record; those of
+the second round use the averages that are published by then:
 
     Σ ((x − m)² − (x − m')²) / 2σ²   (Gaussian noise)      Σ (|x − m| − |x − m'|) / b   (Laplace noise)
 
@@ -40,9 +40,9 @@ from protocol.schemes.covariance.round_noise import scales_for
 from protocol.wire.messages import MaskedPart, MaskWelcome, Message
 from sim.audit.canary.canary import CannotBeMeasured
 
-USERS, ITEMS = 3, 6  # more items bring the covariance nearer to its sensitivity, and cost time
-FAR, ATTEMPTS = 0.5, 20  # of γ; one in four perturbations is further out
-_SIZED = frozenset({"items", "rank", "neighbours"})  # these follow from the size of a run
+USERS, ITEMS = 3, 6  # more items bring the covariance closer to its sensitivity, but take longer
+FAR, ATTEMPTS = 0.5, 20  # FAR is relative to γ; one in four perturbations is larger
+_SIZED = frozenset({"items", "rank", "neighbours"})  # determined by the size of a run
 COLUMNS = ("overall", "items", "covariance", "own_shares", "masked", "told")
 
 Floats = npt.NDArray[np.float64]
@@ -59,7 +59,7 @@ class World:
 
 @dataclass(frozen=True)
 class Neighbours:
-    """The last user has one rating less, or is not there at all; the others rate everything in the middle."""
+    """Two data sets: the last user has one rating less, or is absent; the others rate everything in the middle."""
 
     scheme: Scheme
     without: World
@@ -72,15 +72,15 @@ class Neighbours:
 
 @dataclass(frozen=True)
 class Ratios:
-    """Log likelihood ratios, one row per repetition; no columns where the roles have no such thing."""
+    """Log likelihood ratios, one row per repetition; columns that do not apply to the roles are empty."""
 
-    greatest: Truth  # the record is there
+    greatest: Truth  # the record is present
     overall: Floats
     items: Floats
     covariance: Floats
-    own_shares: Floats  # of the last user's own part, as those know it who know all others
-    masked: Floats  # the same of what the third party received
-    told: Floats  # how many raters of the last item another rater is told; not a ratio
+    own_shares: Floats  # of the last user's part, to a coalition that knows all others
+    masked: Floats  # the same for what the third party received
+    told: Floats  # number of raters of the last item, as told to another rater; not a ratio
     seconds: float
 
     def __len__(self) -> int:
@@ -88,7 +88,7 @@ class Ratios:
 
 
 def neighbours_of(scheme: Scheme, params: CovarianceParams | None, epsilon: float, **budgets: float) -> Neighbours:
-    """With the run's options; `budgets` in place of its split."""
+    """Make the two data sets with the options of the run; `budgets` replace its split."""
     rating_range = (1.0, 5.0) if params is None else (params.rating_min, params.rating_max)
     names = [name for name in scheme.options if name not in _SIZED and params is not None and hasattr(params, name)]
     options = {name: getattr(params, name) for name in names} | budgets
@@ -130,7 +130,7 @@ def _world(
 
 
 class _Enough(Exception):
-    """Both totals are known: the rest of the run tells nothing more."""
+    """Raised once both totals are known: the rest of the run reveals nothing more."""
 
 
 @dataclass
@@ -138,7 +138,7 @@ class Overheard:
     first: Floats | None = None
     second: Floats | None = None
     averages: Averages | None = None
-    sent: list[tuple[str, Message]] = field(default_factory=list)  # of every user, in order
+    sent: list[tuple[str, Message]] = field(default_factory=list)  # (party, message), in order
 
     def clear(self) -> None:
         self.first = self.second = self.averages = None
@@ -147,7 +147,7 @@ class Overheard:
 
 @contextmanager
 def overhear(modules: Sequence[ModuleType], heard: Overheard) -> Iterator[None]:
-    """In these modules, `averages_of` and `model_of` say what they are given; by one thread at a time."""
+    """Record what `averages_of` and `model_of` are given in `modules`; not safe for several threads."""
 
     def first(params: CovarianceParams, noisy: Floats) -> Averages:
         heard.first, heard.averages = noisy.copy(), averages_of(params, noisy)
@@ -170,7 +170,7 @@ def overhear(modules: Sequence[ModuleType], heard: Overheard) -> Iterator[None]:
 
 
 def _modules_of(role: Role) -> list[ModuleType]:
-    """Where the code of a recommender may take these functions from."""
+    """List the modules from which the code of a recommender may take these functions."""
     return [course, *(sys.modules[kind.__module__] for kind in type(role).__mro__ if kind.__module__ in sys.modules)]
 
 
@@ -202,9 +202,9 @@ class Troupe:
         raise CannotBeMeasured(f"{name} cannot be measured: its recommender made no model that could be overheard.")
 
     def summed(self, seed: bytes, recommender: Role, heard: Overheard) -> list[UserInput]:
-        """The ratings of every user as they are summed: perturbed ones as the users sent them.
+        """Return the ratings of every user as they are summed: perturbed ones as the users sent them.
 
-        The last user of the other data set did not send any in this run, and has the same tape here.
+        If the last user sent none in this run, its message is recreated with the same tape.
         """
         if not isinstance(self.world.params, HybridParams):
             return list(self.world.inputs)
@@ -216,9 +216,10 @@ class Troupe:
         return [UserInput(*opened(message)) for message in (*others, *own)]
 
     def telling(self, seed: bytes) -> bytes:
-        """Of seeds that follow from this one, the first with which the record is far out after its perturbation.
+        """Derive seeds from `seed` until the record is far out after its perturbation, and return the last.
 
-        The claim holds for every perturbed record, and this choice does not depend on whether it is there.
+        At most `ATTEMPTS` are tried. The claim holds for every perturbed record, and the choice does not depend on
+        whether the record is present.
         """
         params, user = self.world.params, user_name(self.world.params.n_users - 1)
         if not isinstance(params, HybridParams) or not params.gamma:
@@ -240,7 +241,7 @@ def _post(party: str, effects: Effects, waiting: deque[tuple[str, str, Message]]
 
 
 def ratio(params: CovarianceParams, x: Floats, without: Floats, whole: Floats, scales: Floats) -> Floats:
-    """Of every number by itself."""
+    """Compute the log likelihood ratio of each number separately."""
     if params.gaussian:
         each: Floats = ((x - without) ** 2 - (x - whole) ** 2) / (2 * scales**2)
     else:
@@ -249,7 +250,7 @@ def ratio(params: CovarianceParams, x: Floats, without: Floats, whole: Floats, s
 
 
 def play_chunk(problem: Neighbours, seed: bytes, first: int, count: int) -> Ratios:
-    """Repetitions first … first + count − 1, the same whoever plays them."""
+    """Play repetitions first … first + count − 1; the result does not depend on the process."""
     began = time.process_time()
     troupes = [Troupe(problem.scheme, world, derive(seed, "run")) for world in (problem.without, problem.whole)]
     heard, rows = Overheard(), []
@@ -283,7 +284,7 @@ def _ratios_of(troupes: list[Troupe], seed: bytes, there: bool, heard: Overheard
     uploads = own_uploads(troupes[there], roles, heard) if canary is not None else []
     for round_, (noisy, part, spread) in enumerate(rounds, 1):
         once, scales = {id(own): part(own) for own in users}, scales_for(params, round_, spread)
-        parts = [once[id(own)] for own in users]  # users who are alike are one object
+        parts = [once[id(own)] for own in users]  # identical users share one object
         absent = np.zeros(len(noisy)) if canary is None else part(canary)
         others = np.sum(parts[:-1], axis=0)
         each = ratio(params, noisy, others + absent, others + parts[-1], scales)
@@ -295,10 +296,10 @@ def _ratios_of(troupes: list[Troupe], seed: bytes, there: bool, heard: Overheard
 
 
 def own_uploads(troupe: Troupe, roles: dict[str, Role], heard: Overheard) -> list[tuple[Floats, Floats]]:
-    """(what the last user added to a round, what the third party received of it) of each round, as numbers.
+    """List (what the last user added, what the third party received of it) for each round, as numbers.
 
     The first is what the recommender and all other users know together: the total without masks, less their parts. The
-    second is read as if there were no masks. Nothing in the sparse form, whose messages say what is rated.
+    second is read as if there were no masks. The list is empty in the sparse form, whose messages reveal what is rated.
     """
     params, setting = troupe.world.params, troupe.setting
     if getattr(params, "form", "sparse") == "sparse":

@@ -2,7 +2,7 @@
 
 A bound above the claim shows that the claim does not hold for that party. A bound below it shows nothing more than
 itself: each row says what its repetitions would show of a mechanism that keeps exactly its claim (`attainable`), and of
-one that hides nothing (`certifiable`).
+a mechanism that hides nothing (`certifiable`).
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from sim.views.evidence import Case
 __all__ = ["CONFIDENCE", "arms_of", "findings_of", "measure", "measure_arms"]
 
 REPETITIONS = 20_000
-LEAST_REPETITIONS = 400  # of the largest arm: with fewer no fault of interest could be shown
-# Outside of this range some arm of so many repetitions cannot tell too little noise from enough (below), or cannot show
-# so large an ε at all (above). The noise is proportional to 1/ε, so the same roles are then also measured at ε = 1.
+LEAST_REPETITIONS = 400  # of the largest arm: fewer could not show any fault of interest
+# Below this range some arm has too few repetitions to tell too little noise from enough; above it, too few to show such
+# an ε at all. The noise is proportional to 1/ε, so the same roles are then also measured at ε = 1.
 MEASURABLE = (0.7, 2.0)
 STAND_IN = 1.0
 
@@ -48,7 +48,7 @@ def measure(
     confidence: float = CONFIDENCE,
     tell: Tell = lambda done, total: None,
 ) -> tuple[dict[str, Any], list[Finding]]:
-    """The `empirical` part of an audit, and its findings; ε, options and seed are those of the run if it has them."""
+    """Return the `empirical` part of an audit and its findings; ε, options and seed default to those of the run."""
     if repetitions < LEAST_REPETITIONS:
         raise BadInput(f"An empirical bound needs {LEAST_REPETITIONS} repetitions or more, not {repetitions}.")
     params = case.card.params if case is not None and params is None else params
@@ -85,7 +85,7 @@ def measure_arms(
     confidence: float = CONFIDENCE,
     tell: Tell = lambda done, total: None,
 ) -> list[Row]:
-    """Every statistic of these arms, each arm at its ε, with its bound."""
+    """Measure every statistic of `arms`, each arm at its ε, with its bound."""
     played = [(arm, arm.problem(scheme, epsilon, params)) for arm, epsilon in arms]
     work = [
         (problem, derive(seed, "canary", arm.name, repr(problem.params.epsilon)), round(arm.part * repetitions))
@@ -96,13 +96,13 @@ def measure_arms(
         for (arm, problem), observed in zip(played, repeat(work, workers, tell), strict=True)
         for statistic in arm.statistics(problem, observed)
     ]
-    each = 1 - (1 - confidence) / len(found)  # all rows hold together with the confidence that is stated
-    steps = 1 if "rating value" in scheme.unit else 2  # a changed value is a rating removed and another added
+    each = 1 - (1 - confidence) / len(found)  # so that all rows hold jointly with the stated confidence
+    steps = 1 if "rating value" in scheme.unit else 2  # a changed value is one rating removed and another added
     return [make_row(one, one[1].params.epsilon * one[3].releases * steps, each) for one in found]
 
 
 def arms_of(scheme: Scheme, params: Params | None, claim: float) -> list[tuple[Arm, float]]:
-    """Every arm at the claimed ε where that can be measured; else all at ε = 1, and one release at the claim."""
+    """Choose every arm at the claimed ε if that is measurable; else all at ε = 1, and one release at the claim."""
     sums = plays_sums(Stage(PUBLICATION.problem(scheme, claim, params), bytes(32)))
     arms: Sequence[Arm] = SUMS if sums else (PUBLICATION,)
     if MEASURABLE[0] <= claim <= MEASURABLE[1]:
@@ -128,7 +128,7 @@ def _problem(rows: Sequence[Row]) -> dict[str, Any]:
 def _document(
     rows: Sequence[Row], problem: dict[str, Any], claim: float, repetitions: int, confidence: float, seconds: float
 ) -> dict[str, Any]:
-    played = {id(row.observed): row.observed for row in rows}.values()  # several rows may be of the same repetitions
+    played = {id(row.observed): row.observed for row in rows}.values()  # several rows may share repetitions
     total = sum(len(observed) for observed in played)
     processor = sum(observed.seconds for observed in played)
     return {

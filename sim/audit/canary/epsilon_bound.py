@@ -1,22 +1,22 @@
-"""From a statistic of many repetitions to a lower bound on ε.
+"""Lower bounds on ε from a statistic of many repetitions.
 
-Whatever an adversary computes and wherever it draws the line, (ε, δ)-differential privacy asks of the event S that its
-probability under one data set is at most e^ε times that under the neighbouring one, plus δ. So
+For any statistic of an adversary and any threshold, (ε, δ)-differential privacy requires of the event S that its
+probability under one data set is at most e^ε times that under the neighbouring data set, plus δ. So
 
     ε ≥ ln( (P(S | one) − δ) / P(S | other) ),
 
-with the lower Clopper–Pearson limit of the first and the upper limit of the second, each at half of the error that is
-allowed. The line and the direction are chosen on the first half of the repetitions; the limits come from the second, so
-that choosing costs no confidence. A poor statistic gives a low bound, never a false one.
+with the lower Clopper–Pearson limit of the first and the upper limit of the second, each at half of the allowed error.
+The threshold and the direction are chosen on the first half of the repetitions; the limits come from the second, so
+that the choice costs no confidence. A poor statistic gives a low bound, never a false one.
 
 A claim of Gaussian noise says more: that no test beats the one that tells N(0, 1) from N(μ, 1), at any rates. So
 
     μ ≥ Φ⁻¹(P(S | one)) − Φ⁻¹(P(S | other)),
 
-from the same limits, and the ε at δ that this μ has stands beside the claimed one. (At a δ of 1e-5 the rates alone show
+from the same limits, and the ε at δ of this μ is compared with the claimed one. (At a δ of 1e-5 the rates alone show
 nothing of the tail in which that ε lies; `at_delta` says what they show without the claim about the noise.) There the
-statistic is a log likelihood ratio and its line is 0, where both rates tell most of μ: nothing is left to be chosen, so
-all repetitions count.
+statistic is a log likelihood ratio and its threshold is 0, where both rates tell most about μ: nothing has to be
+chosen, so all repetitions count.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from scipy.special import ndtr, ndtri
 
 from protocol.schemes.composition import gaussian_epsilon
 
-THRESHOLDS = 100  # lines to choose from, at even steps of rank
-CAUTION = 10  # the line is chosen with so many times less error: a lucky tail of the first half does not repeat itself
+THRESHOLDS = 100  # candidate thresholds, at even steps of rank
+CAUTION = 10  # divides the error for choosing the threshold: a lucky tail of the first half does not recur
 
 Floats = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]
@@ -40,17 +40,17 @@ Counts = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    epsilon: float  # at δ = 0; 0 where nothing is shown
-    at_delta: float  # at the δ that was asked for
+    epsilon: float  # at δ = 0; 0 if nothing is shown
+    at_delta: float  # at the requested δ
     true_rate: float  # lower limit of P(S | one)
     false_rate: float  # upper limit of P(S | other)
     event: str  # S, in words
     certifiable: float  # the bound if S always happened under one and never under the other
-    mu: float | None = None  # where Gaussian noise is claimed: `epsilon` is what this μ has at δ
+    mu: float | None = None  # set if Gaussian noise is claimed: `epsilon` is its ε at δ
 
 
 def lower_limit(hits: Counts, trials: int, error: float) -> Floats:
-    """One-sided Clopper–Pearson."""
+    """Compute the one-sided Clopper–Pearson limit."""
     limits: Floats = np.where(hits > 0, stats.beta.ppf(error, np.maximum(hits, 1), trials - hits + 1), 0.0)
     return limits
 
@@ -63,7 +63,7 @@ def upper_limit(hits: Counts, trials: int, error: float) -> Floats:
 def lower_bound(
     statistic: Floats, greatest: npt.NDArray[np.bool_], confidence: float = 0.95, delta: float = 0.0
 ) -> Bound:
-    """`statistic` is larger where the rating may be the greatest one; `greatest` says where it is."""
+    """Bound ε; `statistic` should be larger for the greatest rating, and `greatest` says where it was given."""
     half, error = len(statistic) // 2, (1 - confidence) / 2
     above, threshold = _choose(statistic[:half], greatest[:half], error / CAUTION)
     true_rate, false_rate, trials = _rates(statistic[half:], greatest[half:], threshold, above, error)
@@ -78,7 +78,7 @@ def lower_bound(
 
 
 def gaussian_bound(ratio: Floats, greatest: npt.NDArray[np.bool_], confidence: float, delta: float) -> Bound:
-    """The same where the claim is Gaussian noise, of a log likelihood ratio."""
+    """Bound ε by a log likelihood ratio if Gaussian noise is claimed."""
     true_rate, false_rate, trials = _rates(ratio, greatest, 0.0, True, (1 - confidence) / 2)
     mu = max(0.0, float(ndtri(true_rate) - ndtri(false_rate)))
     return Bound(
@@ -93,7 +93,7 @@ def gaussian_bound(ratio: Floats, greatest: npt.NDArray[np.bool_], confidence: f
 
 
 def certifiable(trials: int, confidence: float = 0.95) -> float:
-    """What `trials` repetitions of either data set show at most: S in all of one, in none of the other."""
+    """Compute the largest bound that `trials` of either data set can show: S in all of one, in none of the other."""
     error = (1 - confidence) / 2
     always, never = np.array(trials), np.array(0)
     return _log_ratio(float(lower_limit(always, trials, error)), float(upper_limit(never, trials, error)))
@@ -104,17 +104,18 @@ def gaussian_certifiable(trials: int, confidence: float, delta: float) -> float:
 
 
 def gaussian_attainable(mu: float, trials: int, confidence: float, delta: float) -> float:
-    """What Gaussian noise of exactly this μ would show, were the rates as expected: Φ(μ/2) and Φ(−μ/2)."""
+    """Compute the bound for Gaussian noise of exactly `mu`, at the expected rates Φ(μ/2) and Φ(−μ/2)."""
     error, hits = (1 - confidence) / 2, round(trials * float(ndtr(mu / 2)))
     lower, upper = lower_limit(np.array(hits), trials, error), upper_limit(np.array(trials - hits), trials, error)
     return gaussian_epsilon(max(0.0, float(ndtri(lower) - ndtri(upper))), delta)
 
 
 def attainable(epsilon: float, trials: int, confidence: float = 0.95) -> float:
-    """What a Laplace mechanism of exactly this ε would show, were all rates as expected.
+    """Compute the bound for a Laplace mechanism of exactly `epsilon`, at the expected rates.
 
     With S = {x ≥ t}, t = ε + s in units of the noise's scale, and a shift of ε:
-    P(S | one) = e^(−s)/2, or 1 − e^s/2 for s < 0, and P(S | other) = e^(−ε−s)/2.
+
+        P(S | one) = e^(−s)/2, or 1 − e^s/2 for s < 0,     P(S | other) = e^(−ε−s)/2.
     """
     error = (1 - confidence) / 2
     place = np.linspace(-min(epsilon, 10.0), 5.0, THRESHOLDS)
@@ -129,9 +130,9 @@ def _log_ratio(one: float, other: float) -> float:
 
 
 def _choose(statistic: Floats, greatest: npt.NDArray[np.bool_], error: float) -> tuple[bool, float]:
-    """(whether S lies above, the line): the best bound on these repetitions."""
+    """Choose (whether S lies above, the threshold) for the best bound on these repetitions."""
     ordered, high, low = np.sort(statistic), np.sort(statistic[greatest]), np.sort(statistic[~greatest])
-    # between two draws, and in any case where a perfect statistic would part the ratings
+    # between two draws; always include the threshold of a perfect statistic
     ranks = np.unique(np.append(np.linspace(1, len(ordered) - 1, THRESHOLDS).astype(np.int64), len(low)))
     lines = (ordered[ranks - 1] + ordered[ranks]) / 2
     over_high, over_low = len(high) - np.searchsorted(high, lines), len(low) - np.searchsorted(low, lines)
@@ -145,7 +146,7 @@ def _choose(statistic: Floats, greatest: npt.NDArray[np.bool_], error: float) ->
 def _rates(
     statistic: Floats, greatest: npt.NDArray[np.bool_], threshold: float, above: bool, error: float
 ) -> tuple[float, float, int]:
-    """(lower limit of P(S | one), upper limit of P(S | other), trials of the rarer); S speaks for one."""
+    """Return (lower limit of P(S | one), upper limit of P(S | other), the smaller number of trials)."""
     inside = statistic >= threshold if above else statistic < threshold
     one = greatest if above else ~greatest
     trials_one, trials_other = int(one.sum()), int((~one).sum())

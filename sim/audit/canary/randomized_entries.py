@@ -1,8 +1,8 @@
 """Entries of a rating vector that a user randomizes itself: laplace-ratings, randomized-response, and hybrid's r'.
 
 The two data sets differ in one entry, so every entry of a vector is a repetition of its own, if the mechanism treats
-them apart. That it does is measured too, with vectors of two entries one of which is known (`beside`): a draw that both
-share would tell the other.
+entries independently. That is measured too, with vectors of two entries, one of them known (`beside`): a draw that both
+share would reveal the other.
 
 The statistic is ln P(received | second)/P(received | first), by the exact law of the mechanism.
 """
@@ -37,12 +37,12 @@ Entry = float | None  # a rating, or missing
 
 @dataclass(frozen=True)
 class Vectors:
-    """A problem: entry 0 (`beside`), or each, is the first or the second of `pair`."""
+    """A problem: each entry (with `beside`, entry 0 alone) is the first or the second of `pair`."""
 
     scheme: Scheme
     params: Params
     pair: tuple[Entry, Entry]
-    beside: Entry = None  # what entry 1 is, in vectors of two; None: every entry is a repetition
+    beside: Entry = None  # entry 1 of vectors of two; None: every entry is a repetition
 
     @property
     def known_beside(self) -> bool:
@@ -51,11 +51,11 @@ class Vectors:
 
 @dataclass(frozen=True)
 class Received:
-    """NaN where nothing was received of an entry: it is said to be missing."""
+    """The entries that were received; NaN for an entry that is said to be missing."""
 
     greatest: Truth
-    entries: Floats  # ratings scaled as they travel, or levels
-    others: Floats  # the same of entry 1, if it is beside
+    entries: Floats  # ratings as scaled on the wire, or levels
+    others: Floats  # the same for entry 1, with `beside`
     kind: type
     seconds: float
 
@@ -66,7 +66,7 @@ class Received:
 def vectors_of(
     scheme: Scheme, params: Params | None, epsilon: float, pair: tuple[str, str], beside: bool = False, **options: Any
 ) -> Vectors:
-    """`pair` in words: least, greatest or missing. The rating beside is the least."""
+    """Make the problem; `pair` names least, greatest or missing, and the rating beside is the least."""
     rating_range = (1.0, 5.0) if params is None else (params.rating_min, params.rating_max)
     entry: dict[str, Entry] = {"least": rating_range[0], "greatest": rating_range[1], "missing": None}
     n_items, step = 2 if beside else VECTOR, 1.0 if params is None else getattr(params, "step", 0.0) or None
@@ -76,7 +76,7 @@ def vectors_of(
 
 
 def receive(problem: Vectors, seed: bytes, repetitions: int) -> Received:
-    """What the recommender receives; each of the two data sets in half of the repetitions, in random order."""
+    """Collect what the recommender receives; each data set has half of the repetitions, in random order."""
     began, random = time.process_time(), np.random.default_rng(list(derive(seed, "truth")))
     truth = random.permutation(np.arange(repetitions) % 2 == 1)
     setting = Setting(problem.params, derive(seed, "run"), Ring(problem.params.ring_bits))
@@ -105,7 +105,7 @@ def _inputs(problem: Vectors, truth: Truth) -> UserInput:
 
 
 def _said(problem: Vectors, message: Message) -> Floats:
-    """Of every entry; NaN: missing."""
+    """Return what `message` says of every entry; NaN means missing."""
     said = np.full(problem.params.n_items, np.nan)
     if isinstance(message, PerturbedRatings):
         said[message.items] = message.values[:, 0]
@@ -118,11 +118,11 @@ def _said(problem: Vectors, message: Message) -> Floats:
     return said
 
 
-# --- what the recommender makes of it ---------------------------------------------------------------------------------
+# --- the recommender's statistics -------------------------------------------------------------------------------------
 
 
 def log_ratio(problem: Vectors, received: Received) -> Floats:
-    """By the exact law; rounded, so that equal ratios stay equal."""
+    """Compute the log ratio by the exact law; rounded, so that equal ratios stay equal."""
     law = _laplace_ratio if received.kind is PerturbedRatings else _response_ratio
     return np.round(law(problem, received.entries), 9)
 
@@ -159,7 +159,7 @@ def _scaled(problem: Vectors, entry: float) -> float:
 
 
 def beside_known(problem: Vectors, received: Received) -> Floats:
-    """If both entries had the same draws: what that would tell of the first; larger for the second of the pair."""
+    """Compute what the known entry tells if both share draws; larger for the second of the pair."""
     if received.kind is PerturbedRatings:
         return _laplace_beside(problem, received)
     one, other = _levels(problem)
@@ -172,7 +172,7 @@ def beside_known(problem: Vectors, received: Received) -> Floats:
 
 def _laplace_beside(problem: Vectors, received: Received) -> Floats:
     assert problem.beside is not None
-    if None in problem.pair:  # entry 1 is rated: it is received if it was not flipped
+    if None in problem.pair:  # entry 1 is rated, so it is received unless it was flipped
         rated = 1.0 if problem.pair[0] is None else -1.0
         agree = np.isnan(received.entries) == np.isnan(received.others)
         return np.where(agree, rated, -rated)

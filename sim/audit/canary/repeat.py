@@ -1,5 +1,6 @@
-"""Thousands of repetitions of a canary, and what is noted of each: what an adversary of differential privacy knows,
-everything but one rating and the noise.
+"""Thousands of repetitions of a canary, and what is recorded of each.
+
+The record is what an adversary of differential privacy knows: everything but one rating and the noise.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ from sim.audit.canary.canary import WITNESS, CannotBeMeasured, Play, Problem, St
 from sim.console.progress import Tell
 from sim.drivers.workers import worker_pool
 
-CHUNK = 250  # repetitions that one process plays at a time
-WORTH_A_PROCESS = 4_000  # repetitions below which starting others takes longer than it saves
+CHUNK = 250  # repetitions per task of a process
+WORTH_A_PROCESS = 4_000  # with fewer repetitions, starting processes takes longer than it saves
 _COLUMNS = (
     "user_factors",
     "item_factors",
@@ -46,12 +47,12 @@ _COLUMNS = (
 
 Floats = npt.NDArray[np.float64]
 Posed = TypeVar("Posed")  # a problem
-Part = TypeVar("Part")  # what is noted of some of its repetitions
+Part = TypeVar("Part")  # the record of some of its repetitions
 
 
 @dataclass(frozen=True)
 class Observed:
-    """One row per repetition; no columns where the roles have no such thing.
+    """One row per repetition; columns that do not apply to the roles are empty.
 
     `greatest` is the truth: only the estimate of the two error rates may read it.
     """
@@ -59,21 +60,21 @@ class Observed:
     greatest: npt.NDArray[np.bool_]
     user_factors: Floats  # u_i(0), one column per user
     item_factors: Floats  # v(0) … v(T)
-    uploads: Floats  # what user 0 sent in each iteration, as a number; of a ring element the signed residue
+    uploads: Floats  # of user 0 in each iteration, as numbers; ring elements by their signed residue
     rho_envelopes: Floats  # H(t), as dealt to user 1
     eta_envelopes: Floats  # H of the objective noise
-    witness_normals: Floats  # what user 1 drew for ρ, in each iteration
-    quiet: Floats  # v(T) of the same tapes without noise, for the least and for the greatest rating
-    receiver: str  # of the uploads
-    masked: bool  # they are ring elements
-    seconds: float  # of processors
+    witness_normals: Floats  # user 1's draw for ρ in each iteration
+    quiet: Floats  # v(T) with the same tapes without noise, for the least and the greatest rating
+    receiver: str  # party that receives the uploads
+    masked: bool  # the uploads are ring elements
+    seconds: float  # processor time
 
     def __len__(self) -> int:
         return len(self.greatest)
 
 
 def dealt_envelopes(messages: Sequence[Message], iterations: int) -> tuple[list[Floats], list[Floats]]:
-    """(H(t) of ρ in every iteration, H of η) as a rater is dealt them, item by item: keys, or the numbers."""
+    """Return (H(t) of ρ in every iteration, H of η) as dealt to a rater, per item: from keys, or as numbers."""
     rho: list[Floats] = []
     eta: list[Floats] = []
     for message in messages:
@@ -92,15 +93,15 @@ def dealt_envelopes(messages: Sequence[Message], iterations: int) -> tuple[list[
 
 
 def _first(rows: npt.NDArray[np.float32]) -> Floats:
-    """The one coordinate that there is."""
+    """Return the only coordinate."""
     return rows[:, 0].astype(np.float64)
 
 
-Row = dict[str, list[float]]  # columns of `Observed` by name, of one repetition; those that are missing are empty
+Row = dict[str, list[float]]  # columns of `Observed` by name, for one repetition; missing ones are empty
 
 
 def play_once(stage: Stage, seed: bytes, repetition: int, greatest: bool) -> Row:
-    """A repetition of a factorization with joining users: everything that its roles show."""
+    """Play a repetition of a factorization with joining users; return everything that its roles show."""
     tapes = stage.tapes(seed, repetition)
     roles = stage.roles(tapes, greatest)
     users = [role for role in roles.values() if isinstance(role, JoiningUser)]
@@ -122,7 +123,10 @@ def play_once(stage: Stage, seed: bytes, repetition: int, greatest: bool) -> Row
 
 
 def play_thrice(stage: Stage, quiet: Stage, seed: bytes, repetition: int, greatest: bool) -> Row:
-    """A repetition of any other scheme: the published factors, and what they were without noise for either rating."""
+    """Play a repetition of any other scheme.
+
+    Returns the published factors, and their values without noise for either rating.
+    """
     published = []
     for each, rating in ((stage, greatest), (quiet, False), (quiet, True)):
         play = Play(each, each.roles(each.tapes(seed, repetition), rating))
@@ -132,14 +136,14 @@ def play_thrice(stage: Stage, quiet: Stage, seed: bytes, repetition: int, greate
 
 
 def plays_sums(stage: Stage) -> bool:
-    """The released sum follows from v(t) and v(t+1), and the users' gradients from what the adversary knows."""
+    """Tell whether v(t) and v(t+1) give the released sum, and the adversary's knowledge the users' gradients."""
     roles = stage.roles(stage.tapes(bytes(32), 0), False)
     users = [role for party, role in roles.items() if party not in stage.scheme.servers]
     return isinstance(roles[RECOMMENDER], JoiningRecommender) and all(isinstance(user, JoiningUser) for user in users)
 
 
 def play_chunk(problem: Problem, seed: bytes, first: int, count: int) -> Observed:
-    """Repetitions first … first + count − 1, the same whoever plays them."""
+    """Play repetitions first … first + count − 1; the result does not depend on the process."""
     began = time.process_time()
     stage = Stage(problem, derive(seed, "run"))
     try:
@@ -180,7 +184,7 @@ def _quiet_stage(problem: Problem, run_id: bytes) -> Stage:
     return Stage(Problem(problem.scheme, problem.quiet), run_id)
 
 
-Work = tuple[Problem, bytes, int]  # a problem, the seed of its tapes, how many repetitions
+Work = tuple[Problem, bytes, int]  # a problem, the seed of its tapes, the number of repetitions
 
 
 def _silent(done: int, total: int) -> None:
@@ -188,7 +192,7 @@ def _silent(done: int, total: int) -> None:
 
 
 def repeat(work: Sequence[Work], workers: int | None = None, tell: Tell = _silent) -> list[Observed]:
-    """Of each problem so many repetitions, half with either rating; the same for any number of workers."""
+    """Play the repetitions of each problem, half with either rating; the result does not depend on `workers`."""
     slow = sum(repetitions for problem, _, repetitions in work if not can_batch(problem))
     workers = workers if slow >= WORTH_A_PROCESS else 1
     return [_joined(parts) for parts in spread(play_chunk, [cut(*one) for one in work], workers, tell)]
@@ -200,7 +204,7 @@ def spread(
     workers: int | None,
     tell: Tell = _silent,
 ) -> list[list[Part]]:
-    """`play` for every chunk of every problem, by several processes where that saves time."""
+    """Call `play` for every chunk of every problem, in several processes if that saves time."""
     total, done = sum(map(len, work)), 0
     workers = (os.cpu_count() or 1) if workers is None else workers
     if workers <= 1 or sum(count for chunks in work for _, _, _, count in chunks) < WORTH_A_PROCESS:

@@ -1,10 +1,10 @@
-"""Canaries of the schemes that do not factorize: which are played, and what each coalition computes from them.
+"""Canaries of the schemes that do not factorize, and the statistics that each coalition computes from them.
 
 | arm | neighbours | what is measured |
 |---|---|---|
-| `release` (entries) | one entry of a vector | the received entry, for each pair of what it may be |
+| `release` (entries) | one entry of a vector | the received entry, for each pair of its possible values |
 | `beside` | the same, in a vector whose other entry is known | draws that two entries share |
-| `release` (totals) | one rating, or one user, is there or not | all noisy sums together, at the run's budget |
+| `release` (totals) | one rating, or one user, is present or not | all noisy sums together, at the run's budget |
 | `parts` | the same | each of the three measurements alone, each with a budget of 1, and all together |
 | `perturbation` | the value of one rating | hybrid's r' alone, for which no ε is claimed |
 """
@@ -32,21 +32,21 @@ from sim.audit.canary.randomized_entries import VECTOR, beside_known, log_ratio,
 from sim.audit.canary.repeat import cut, spread
 from sim.console.progress import Tell
 
-ENTRIES = 20  # for each repetition that was asked for: entries cost hardly anything
+ENTRIES = 20  # per requested repetition: entries are cheap
 PAIRS = (("least", "greatest"), ("missing", "greatest"), ("missing", "least"))
-# So many entries tell too little noise from enough, and can show the claimed ε, within this range; else also at ε = 1.
+# In this range entries can tell too little noise from enough and show the claimed ε; outside, ε = 1 is measured too.
 MEASURABLE = (0.1, 6.0)
 STAND_IN = 1.0
 
 BUDGETS = {"budget_global": 1 / 3, "budget_items": 1 / 3, "budget_covariance": 1 / 3}
-EACH_ONE = 3.0  # θ, so that each measurement has a budget of 1
-RELEASE, PARTS = 0.5, 1.0  # of the repetitions that were asked for
+EACH_ONE = 3.0  # θ that gives each measurement a budget of 1
+RELEASE, PARTS = 0.5, 1.0  # fractions of the requested repetitions
 OUTSIDER = "every other rating, and the noisy sums of which everything that is published is made"
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What `empirical.measure` was asked."""
+    """The arguments of `empirical.measure`."""
 
     scheme: Scheme
     params: Params | None
@@ -64,7 +64,7 @@ class Named:
 
 
 def measure_sibling(asked: Asked) -> tuple[list[Row], dict[str, Any]]:
-    """(rows, the problem in words); `CannotBeMeasured` for a scheme of another kind."""
+    """Return (rows, the problem in words); raise `CannotBeMeasured` for a scheme of another kind."""
     kind = asked.scheme.params_class
     if issubclass(kind, CollectingParams):
         found, problem = list(of_entries(asked)), _entry_problem(asked)
@@ -72,7 +72,7 @@ def measure_sibling(asked: Asked) -> tuple[list[Row], dict[str, Any]]:
         found, problem = list(of_totals(asked)), _total_problem(asked)
     else:
         raise CannotBeMeasured(f"{asked.scheme.name} cannot be measured: nothing is known of what its users send.")
-    each = 1 - (1 - asked.confidence) / len(found)  # all rows hold together with the confidence that is stated
+    each = 1 - (1 - asked.confidence) / len(found)  # so that all rows hold jointly with the stated confidence
     claims = [one[1].params.epsilon if one[3].claimed is None else one[3].claimed for one in found]
     rows = [make_row(one, claimed, each) for one, claimed in zip(found, claims, strict=True)]
     return rows, problem | {"epsilons": sorted({row.problem.params.epsilon for row in rows})}
@@ -140,7 +140,7 @@ def of_totals(asked: Asked) -> Iterator[Found]:
 
 
 def _who(params: CovarianceParams) -> tuple[str, ...]:
-    """Whom the noise is for: a recommender who learns nothing but the sums, else those who are shown something."""
+    """Name the party that the noise is for: a recommender that learns only the sums, else any receiver of results."""
     return (RECOMMENDER,) if getattr(params, "form", "") == "dense" else ()
 
 
@@ -149,7 +149,7 @@ def _together(params: CovarianceParams, values: Any) -> Statistic:
     if params.gaussian:
         claimed, mu = whole_epsilon(params, DELTA), gaussian_mu(params)
         return Statistic(who, OUTSIDER, name, "noise", values, claimed=claimed, claimed_mu=mu)
-    return Statistic(who, OUTSIDER, name, "noise", values, claimed=params.epsilon)  # θ, also where pairs spend more
+    return Statistic(who, OUTSIDER, name, "noise", values, claimed=params.epsilon)  # θ, even if pairs spend more
 
 
 def of_parts(problem: Neighbours, seen: Ratios) -> Iterator[Statistic]:
@@ -176,7 +176,7 @@ def of_parts(problem: Neighbours, seen: Ratios) -> Iterator[Statistic]:
 
 
 def _perturbation(asked: Asked, gamma: float) -> Found:
-    """r' of the least or the greatest rating: for each, some values are impossible."""
+    """Measure r' of the least or the greatest rating: for each, some values are impossible."""
     arm = Named("perturbation")
     problem = vectors_of(asked.scheme, asked.params, asked.claim, PAIRS[0], gamma=gamma)
     received = receive(problem, derive(asked.seed, "canary", arm.name), asked.repetitions * ENTRIES)

@@ -1,7 +1,8 @@
-"""A classifier that guesses a secret of (user, item) pairs, cross-validated over users, and how well it does.
+"""A classifier that guesses a secret of (user, item) pairs, cross-validated over users, and a measure of its success.
 
-Ridge regression on standardised columns; the score of a pair comes from users of the other folds alone. Whether the
-real view helps is decided against views that were simulated: all else equal, the words in it are drawn uniformly.
+It is a ridge regression on standardised columns; the score of a pair comes from users of the other folds alone. To
+decide whether the real view helps, it is compared with simulated views in which only the ring words differ: they are
+drawn uniformly.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from protocol.arithmetic.ring import Ring, RingArray
 
 FOLDS = 5
 RESAMPLES = 200
-SIMULATIONS = 32  # ideal views that the real one is compared with
+SIMULATIONS = 32  # ideal views to compare the real one with
 MOST_COORDINATES = 6
 POWER = 0.9
 
-_FLAT = 1e-12  # of its mean square: less variance than this is rounding
-_PRIOR = 5.0  # how many guesses at the overall mean an item's own mean is worth
+_FLAT = 1e-12  # relative to the mean square: a smaller variance is rounding
+_PRIOR = 5.0  # weight of the overall mean, in observations, when shrinking an item's mean
 
 Reals = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -42,14 +43,14 @@ class Pairs:
 
 
 def word_columns(ring: Ring, rounds: tuple[RingArray, ...]) -> Reals:
-    """Words, and differences from one message to the next, as reals and as magnitudes; the bits of one word."""
+    """Build columns from words and their differences between messages (reals, magnitudes) and one word's bits."""
     cut = [words[:, :MOST_COORDINATES] for words in rounds]
     cut += [ring.subtract(later, former) for former, later in itertools.pairwise(cut)]
     columns = []
     for words in cut:
         signed = ring.to_signed(words).astype(np.float64)
         magnitude = np.log2(np.abs(signed) + 1)
-        bare = np.where(magnitude < ring.bits - 8, signed, 0.0)  # what would be small even if few of the others are
+        bare = np.where(magnitude < ring.bits - 8, signed, 0.0)  # keeps small values, as unmasked ones are
         columns += [signed, magnitude, magnitude.mean(axis=1, keepdims=True), bare]
     places = np.arange(ring.bits, dtype=np.uint64)
     bits = (cut[0][:, :1].astype(np.uint64) >> places) & np.uint64(1)
@@ -57,16 +58,16 @@ def word_columns(ring: Ring, rounds: tuple[RingArray, ...]) -> Reals:
 
 
 def simulated(ring: Ring, rounds: tuple[RingArray, ...], rng: np.random.Generator) -> tuple[RingArray, ...]:
-    """What a simulator that knows the permitted alone puts in their place: uniform words."""
+    """Draw uniform words in place of `rounds`, as a simulator that knows only what is permitted would."""
     return tuple(
         ring.from_bytes(rng.bytes(words.size * ring.width), words.shape[1]).reshape(words.shape) for words in rounds
     )
 
 
 def scores(pairs: Pairs, secret: npt.NDArray[np.bool_], extra: Reals | None, folds: Ints) -> Reals:
-    """Of each pair, by a classifier that never saw its user; `folds` by pair."""
+    """Score each pair by a classifier that never saw its user; `folds` has the fold of each pair."""
     columns = pairs.permitted if extra is None else np.column_stack([pairs.permitted, extra])
-    columns = columns - columns.mean(axis=0)  # so that nothing large cancels below
+    columns = columns - columns.mean(axis=0)  # avoids cancellation of large numbers below
     places = [np.flatnonzero(folds == fold) for fold in range(FOLDS)]
     parts = [_Sums.of(columns[at], secret[at]) for at in places]
     result = np.zeros(len(secret))
@@ -84,7 +85,7 @@ def scores(pairs: Pairs, secret: npt.NDArray[np.bool_], extra: Reals | None, fol
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Sums:
-    """What a ridge regression needs of the pairs that it learns from: sums over them, which folds add up to."""
+    """Sums over the pairs that a ridge regression learns from; the sums of several folds can be added."""
 
     count: int
     first: Reals  # Σ x
@@ -106,18 +107,18 @@ class _Sums:
         )
 
     def beside(self, last: Reals, columns: Reals, secret: npt.NDArray[np.bool_]) -> _Sums:
-        """The same with one column more, behind the others."""
+        """Return the same sums with the further column `last` behind the others."""
         across = columns.T @ last
         second = np.block([[self.second, across[:, None]], [across[None, :], np.array([[last @ last]])]])
         first, mixed = np.append(self.first, last.sum()), np.append(self.mixed, last @ secret)
         return _Sums(self.count, first, second, self.secret, mixed)
 
     def ridge(self, unknown: Reals) -> Reals:
-        """Guesses for further rows; columns are standardised by what was learned from."""
+        """Guess for the rows of `unknown`; columns are standardised by the pairs learned from."""
         mean, share = self.first / self.count, self.secret / self.count
         scatter = self.second - self.count * np.outer(mean, mean)
         variance = np.diag(scatter) / self.count
-        flat = variance <= _FLAT * (np.diag(self.second) / self.count)  # a column that is the same everywhere
+        flat = variance <= _FLAT * (np.diag(self.second) / self.count)  # a constant column
         spread = np.sqrt(np.where(flat, 1.0, variance))
         scatter[flat, :] = scatter[:, flat] = 0.0
         aims = np.where(flat, 0.0, self.mixed - self.first * share) / spread
@@ -127,10 +128,10 @@ class _Sums:
 
 
 def _item_means(item: Ints, secret: npt.NDArray[np.bool_], folds: Ints, guess: int) -> Reals:
-    """How often the secret is true of an item among users of other folds than the pair's and the one to guess.
+    """Compute how often the secret is true of an item, over users outside the pair's fold and outside the fold `guess`.
 
-    (With all users but oneself, a pair that is true would have a lower mean than one of the same item that is not, and
-    the classifier would learn that.)
+    (If only the pair's own user were left out, a pair with a true secret would have a lower mean than a pair of the
+    same item with a false one, and the classifier would learn that.)
     """
     size, means = int(item.max()) + 1, np.zeros(len(item))
     for fold in range(FOLDS):
@@ -148,11 +149,11 @@ class Curve:
     def __init__(self, values: Reals, secret: npt.NDArray[np.bool_]) -> None:
         self._order = np.argsort(values, kind="stable")
         ordered = values[self._order]
-        self._starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])  # of pairs with one and the same score
+        self._starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])  # where each run of equal scores begins
         self._true = secret[self._order]
 
     def area(self, weights: Reals) -> float:
-        """A half for each pair of equal scores; 1/2 where one of the two classes has no weight."""
+        """Compute the area; a tie counts one half, and the area is 1/2 if one of the two classes has no weight."""
         ordered = weights[self._order]
         true = np.add.reduceat(ordered * self._true, self._starts)
         false = np.add.reduceat(ordered * ~self._true, self._starts)
@@ -164,7 +165,7 @@ class Curve:
 def compare(
     ring: Ring, pairs: Pairs, secret: npt.NDArray[np.bool_], level: float, rng: np.random.Generator
 ) -> dict[str, Any]:
-    """Permitted alone, with a simulated view, with the real view: areas, and the difference of the last two."""
+    """Compare the areas with permitted columns alone, with simulated views and with the real view."""
     users, place = np.unique(pairs.user, return_inverse=True)
     folds = rng.permutation(np.arange(len(users)) % FOLDS)[place]
 
@@ -183,10 +184,11 @@ def compare(
 
 
 def _verdict(alone: float, real: float, drawn: Reals, resampled: float, level: float) -> dict[str, Any]:
-    """If masks hide, the real area is one more draw of the simulated ones: Student's t, a degree less than draws.
+    """Judge the real area as one more draw of the simulated ones, by Student's t.
 
-    For the interval the spread over users (`resampled`, by the bootstrap) is added; alone it is too narrow, because it
-    leaves out what the classifier learned by chance.
+    If masks hide, it is such a draw; t has one degree of freedom less than there are draws. For the interval, the
+    spread over users (`resampled`, by the bootstrap) is added. On its own that spread would be too narrow, because it
+    omits what the classifier learned by chance.
     """
     ideal, gain = float(drawn.mean()), float(real - drawn.mean())
     error = float(drawn.std(ddof=1)) * math.sqrt(1 + 1 / len(drawn))
@@ -201,7 +203,7 @@ def _verdict(alone: float, real: float, drawn: Reals, resampled: float, level: f
         "gain_95": [gain - reach, gain + reach],
         "p": float(stats.t.sf(gain / error, len(drawn) - 1)),
         "level": level,
-        "smallest_gain": (strict + float(stats.norm.isf(1 - POWER))) * error,  # that would be found with this power
+        "smallest_gain": (strict + float(stats.norm.isf(1 - POWER))) * error,  # detected with this power
         "power": POWER,
         "helps": bool(gain > strict * error),
     }

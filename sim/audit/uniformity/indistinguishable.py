@@ -2,17 +2,18 @@
 
 A classifier guesses, for pairs of a user and an item that it rated, (a) whether the rating is high and (b) the sign of
 the first coordinate of the user's first gradient. It is a ridge regression, cross-validated over users: it has the true
-answers of the users of the other folds, so it is an attacker who knows many people and guesses of the rest. It is given
+answers of the users of the other folds, so it models an attacker that knows many users and guesses the rest. It is
+given
 
-    permitted    what the leakage policy allows: the item (its mean over known users), how many rated it, how many
-                 items the user rated; to the recommender also the released movement of the item's factors
+    permitted    what the leakage policy allows: the item (its mean over known users), how many users rated it, how
+                 many items the user rated; to the recommender also the released movement of the item's factors
     simulated    permitted, and ring words drawn uniformly: what a simulator makes of the permitted alone
     real         permitted, and the ring words of the view in their place
 
 If masks hide, real and simulated cannot be told apart: the difference of their areas under the curve (AUC) is 0 but for
 chance. The words of the third party are those of the messages that are declared uniform to it. Those of the recommender
-are φ_j − ψ^i_j, the total less the one mask of the user who is guessed at: for items of two and more contributors the
-other masks still hide it (a sole contributor's sum is the finding `single-contributor`).
+are φ_j − ψ^i_j, the total less the one mask of the user under attack: for items of two and more contributors the other
+masks still hide it (a sole contributor's sum is the finding `single-contributor`).
 """
 
 from __future__ import annotations
@@ -37,33 +38,33 @@ from sim.audit.uniformity.classifier import Pairs, Reals
 from sim.views.evidence import Case
 from sim.views.exhibits import Exhibits
 
-LEVEL = 0.001  # of all comparisons of a run together
+LEVEL = 0.001  # for all comparisons of a run together
 MOST_USERS = 200
-MOST_ITEMS = 25  # of one user
+MOST_ITEMS = 25  # per user
 FEWEST_USERS = 10
-ROUNDS = 2  # messages of a user that are looked at
+ROUNDS = 2  # messages per user to look at
 
-Words = dict[int, tuple[Ids, list[RingArray]]]  # by user: its items, and the words of each round
+Words = dict[int, tuple[Ids, list[RingArray]]]  # user -> (its items, the words of each round)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Glimpse:
-    """What one server holds: ring words that should tell nothing, and what the policy permits."""
+    """The data that one server holds: ring words that should tell nothing, and what the policy permits."""
 
     words: Words
-    moved: Reals | None = None  # per item, how the released sums moved its factors
+    moved: Reals | None = None  # per item: the movement of its factors by the released sums
 
 
-# --- what the servers hold -------------------------------------------------------------------------------------------
+# --- the servers' words ----------------------------------------------------------------------------------------------
 
 
 def third_party_glimpse(case: Case, party: str) -> Glimpse:
-    """Per user the first messages whose values are declared uniform, and who rated what."""
+    """Collect, per user, the first messages whose values are declared uniform, and their items."""
     fields = {leak.kind: leak.field for leak in case.card.scheme.leakage if leak.receiver == party and leak.uniform}
     words: Words = {}
     for seen in Exhibits(case, (party,)).received(party, *fields):
         user, values = user_index(seen.sender), getattr(seen.message, fields[type(seen.message).__name__])
-        if seen.iteration < 0 or user < 0:  # the set-up hides noise, not gradients
+        if seen.iteration < 0 or user < 0:  # the set-up masks noise, not gradients
             continue
         items, rounds = words.setdefault(user, (seen.message.items, []))
         if len(rounds) < ROUNDS and np.array_equal(items, seen.message.items):
@@ -72,7 +73,7 @@ def third_party_glimpse(case: Case, party: str) -> Glimpse:
 
 
 def recommender_glimpse(case: Case) -> Glimpse:
-    """Per user the first totals less that user's mask, for items of two and more contributors; how v_j moved."""
+    """Collect, per user, the first totals less its mask, for items of several contributors; and v_j's movement."""
     exhibits, setting = Exhibits(case, (RECOMMENDER,)), case.card.setting
     tape = exhibits.brought(RECOMMENDER).tape
     dealer = MaskDealer(setting.ring, setting.params.dim, setting.run_id, tape)
@@ -100,19 +101,19 @@ def recommender_glimpse(case: Case) -> Glimpse:
 
 
 def _hidden(total: MaskedTotal, supports: list[Ids]) -> Ids:
-    """The released items to which two or more contributed."""
+    """Return the released items with two or more contributors."""
     items, counts = np.unique(np.concatenate(supports), return_counts=True)
     return np.intersect1d(total.items, items[counts >= 2])
 
 
 def _less_one_mask(ring: Ring, dealer: MaskDealer, user: int, own: Ids, kept: Ids, total: MaskedTotal) -> RingArray:
-    """φ_j − ψ^i_j for the kept ones of the user's own items."""
+    """Compute φ_j − ψ^i_j for the `kept` items of the user's `own` ones."""
     masks = dealer.masks(user, total.iteration, own)[np.searchsorted(own, kept)]
     return ring.subtract(total.values[np.searchsorted(total.items, kept)], masks)
 
 
 def _movement(case: Case) -> Reals:
-    """v_j after the first rounds less v_j before them, as the recommender works it out from its view."""
+    """Compute v_j after the first rounds less v_j before them, as the recommender can from its view."""
     before: Reals | None = None
     role: Role | None = None
     for turn in rerun(Exhibits(case, (RECOMMENDER,)), RECOMMENDER):
@@ -132,11 +133,11 @@ def _movement(case: Case) -> Reals:
 class Truth:
     items: Ids
     ratings: Reals
-    signs: Reals  # of the first coordinate of the first gradient, one per item
+    signs: Reals  # sign of the first coordinate of the first gradient, per item
 
 
 def truth_of(case: Case, user: int) -> Truth | None:
-    """From the user's own view; None if it took part in no iteration."""
+    """Read the truth from the user's own view; None if it took part in no iteration."""
     factors = np.zeros(0)
     for turn in rerun(Exhibits(case, (user_name(user),)), user_name(user)):
         role = turn.role
@@ -152,7 +153,7 @@ def truth_of(case: Case, user: int) -> Truth | None:
 
 
 def compare(case: Case) -> tuple[dict[str, Any], list[Finding]]:
-    """Each server alone; a finding `unmasking` for each secret: a break where the real view helps."""
+    """Compare for each server alone; each secret gives a finding `unmasking`, a break if the real view helps."""
     glimpses = _glimpses(case)
     document: dict[str, Any] = {"level": LEVEL, "comparisons": [], "notes": []}
     if not case.card.scheme.factorizes:
@@ -176,9 +177,9 @@ def compare(case: Case) -> tuple[dict[str, Any], list[Finding]]:
 
 
 def _glimpses(case: Case) -> dict[str, Callable[[], Glimpse]]:
-    """By server, how to look: at values that are declared uniform and come in iterations, or at masked totals."""
+    """Map each server to its glimpse: of values declared uniform within iterations, or of masked totals."""
     scheme = case.card.scheme
-    if not scheme.factorizes:  # no gradients, and so none of the secrets that are guessed here
+    if not scheme.factorizes:  # without gradients there is no secret to guess
         return {}
     names = {cls.__name__: {name for name, _ in field_kinds(cls)} for cls in scheme.messages}
     in_iterations = {kind for kind, fields in names.items() if {"iteration", "items"} <= fields}
@@ -196,7 +197,7 @@ def _glimpses(case: Case) -> dict[str, Callable[[], Glimpse]]:
 def _choose(
     case: Case, glimpse: Glimpse, truths: dict[int, Truth | None], rng: np.random.Generator
 ) -> dict[int, Truth]:
-    """Some of the users of whom the server holds words and whose own view is kept; their truth."""
+    """Sample users with words at the server and a kept view of their own; return their truth."""
     there = sorted(user for user, (items, _) in glimpse.words.items() if len(items) and user_name(user) in case.kept)
     some = sorted(int(user) for user in rng.permutation(there)[:MOST_USERS])
     for user in some:
@@ -208,7 +209,7 @@ def _choose(
 def assemble(
     glimpse: Glimpse, truths: dict[int, Truth], rng: np.random.Generator
 ) -> tuple[Pairs, dict[str, npt.NDArray[np.bool_]]]:
-    """A row for each pair of a chosen user and an item, and the secrets of the rows."""
+    """Build a row for each pair of a chosen user and an item, and the secrets of the rows."""
     raters = np.bincount(np.concatenate([items for items, _ in glimpse.words.values()]))
     users, items, permitted, ratings, signs = [], [], [], [], []
     rounds: list[list[RingArray]] = [[] for _ in range(ROUNDS)]
@@ -231,7 +232,7 @@ def assemble(
 
 
 def _is_high(ratings: Reals) -> npt.NDArray[np.bool_]:
-    """At or above the value that splits them most evenly (4 on MovieLens)."""
+    """Mark ratings at or above the value that splits them most evenly (4 on MovieLens)."""
     splits = [ratings >= value for value in np.unique(ratings)]
     return min(splits, key=lambda high: abs(float(high.mean()) - 0.5))
 

@@ -1,6 +1,7 @@
-"""Is what a party receives under masks uniform on Z_P to it? (`Leak.uniform` says of which fields a scheme claims it.)
+"""Test whether the values that a party receives under masks are uniform on Z_P.
 
-Of the values, and of differences of values that would be small if a mask had been used twice:
+`Leak.uniform` marks the fields for which a scheme claims it. The tests are applied to the values, and to differences of
+values that would be small if a mask had been used twice:
 
     values       as received
     iterations   the same sender and item, from one message to the next
@@ -9,9 +10,10 @@ Of the values, and of differences of values that would be small if a mask had be
     coordinates  from one element of a row to the next
 
 If the values are independent and uniform then so are the differences of each kind (a chain x0, x1 − x0, x2 − x1 … is a
-bijection of x0, x1, x2 …). Of each: how often every bit is 1, and all bits together (binomial, exact); the highest and
-the lowest byte (χ²); how often a value is small, |x| < P/256 (binomial, exact); and whether a value is correlated with
-the next message's. Holm's correction over all tests of all parties: a correct run is flagged at most 1 time in 1000.
+bijection of x0, x1, x2 …). Each stream is tested for: how often every bit is 1, and all bits together (binomial,
+exact); the highest and the lowest byte (χ²); how often a value is small, |x| < P/256 (binomial, exact); and whether a
+value is correlated with that of the next message. Holm's correction covers all tests of all parties: a correct run is
+flagged at most 1 time in 1000.
 """
 
 from __future__ import annotations
@@ -35,17 +37,17 @@ from sim.audit.role_rerun import rerun
 from sim.views.evidence import Case
 from sim.views.exhibits import Exhibits
 
-LEVEL = 0.001  # of all tests of a run together
-POWER = 0.9  # at which the smallest bias that would be found is stated
-SMALL = 2 / 256  # how likely |x| < P/256 is: the highest byte is 0 or 255
+LEVEL = 0.001  # for all tests of a run together
+POWER = 0.9  # for which the smallest detectable bias is stated
+SMALL = 2 / 256  # probability of |x| < P/256: the highest byte is 0 or 255
 STREAMS = ("values", "iterations", "senders", "items", "coordinates")
 
-_FEWEST = 64  # values that a test needs
-_PER_CELL = 16  # values that are expected in each cell of a χ² test
+_FEWEST = 64  # values that a test needs at least
+_PER_CELL = 16  # fewest expected values per cell of a χ² test
 _BATCH = 1 << 20
 
 Counts = npt.NDArray[np.int64]
-Rows = tuple[Ids, RingArray]  # one row of values for each item
+Rows = tuple[Ids, RingArray]  # items, and one row of values for each
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,7 @@ class Check:
 
 
 class Tally:
-    """How often each byte has each value: all that the tests of one stream need, however long it is."""
+    """Counts of the values of each byte: sufficient for all tests of a stream of any length."""
 
     def __init__(self, ring: Ring) -> None:
         self.ring = ring
@@ -82,7 +84,7 @@ class Tally:
         self._waiting, self._held = [], 0
 
     def counts(self) -> Counts:
-        """Row 0 is the lowest byte."""
+        """Return the counts per byte and value; row 0 is the lowest byte."""
         self._flush()
         return self._counts
 
@@ -102,13 +104,13 @@ def checks_of(stream: str, counts: Counts, n: int) -> Iterator[Check]:
 
 
 def _binomial(found: Any, n: int, chance: float) -> Any:
-    """Two-sided and exact: twice the smaller tail."""
+    """Compute the exact two-sided p-value: twice the smaller tail."""
     tails = np.minimum(stats.binom.cdf(found, n, chance), stats.binom.sf(found - 1, n, chance))
     return np.minimum(1.0, 2 * tails)
 
 
 def _cells(counts: Counts) -> float:
-    """χ² over as many equal cells as the values fill; the leading bits of the byte name the cell."""
+    """Compute the p-value of χ² over as many equal cells as the values fill; a byte's leading bits name its cell."""
     cells = 256
     while cells > 2 and counts.sum() < _PER_CELL * cells:
         cells //= 2
@@ -116,19 +118,19 @@ def _cells(counts: Counts) -> float:
 
 
 class Sample:
-    """What one party received in one field: five streams, and the correlation from one message to the next."""
+    """The values that one party received in one field: five streams, and the correlation between messages."""
 
     def __init__(self, ring: Ring) -> None:
         self.ring = ring
         self.tallies = {stream: Tally(ring) for stream in STREAMS}
         self.messages = 0
-        self._latest: dict[str, Rows] = {}  # of each sender
-        self._before: tuple[Any, Rows] | None = None  # (round, rows) of the message before
+        self._latest: dict[str, Rows] = {}  # sender -> rows of its latest message
+        self._before: tuple[Any, Rows] | None = None  # (round, rows) of the previous message
         self._pairs = 0
         self._products = 0.0
 
     def add(self, sender: str, round_: Any, items: Ids, values: RingArray) -> None:
-        """`round_`: messages of one round are compared across senders."""
+        """Add the values of one message; messages of the same `round_` are compared across senders."""
         rows = (items, values)
         self.messages += 1
         self.tallies["values"].add(values)
@@ -145,7 +147,7 @@ class Sample:
         self._latest[sender], self._before = rows, (round_, rows)
 
     def _centred(self, words: RingArray) -> npt.NDArray[np.float64]:
-        """A uniform value as a real of mean 0 and variance 1."""
+        """Map uniform values to reals of mean 0 and variance 1."""
         return np.asarray(self.ring.to_signed(words).ravel() / 2.0**self.ring.bits * math.sqrt(12))
 
     def tests(self) -> list[Check]:
@@ -157,7 +159,7 @@ class Sample:
 
 
 def _common(first: Rows, second: Rows) -> tuple[RingArray, RingArray]:
-    """The values of the items that are in both."""
+    """Select the values of the items that are in both."""
     if np.array_equal(first[0], second[0]):
         return first[1], second[1]
     _, here, there = np.intersect1d(first[0], second[0], assume_unique=True, return_indices=True)
@@ -168,14 +170,14 @@ def _common(first: Rows, second: Rows) -> tuple[RingArray, RingArray]:
 
 
 def smallest_bias(n: int, level: float) -> float | None:
-    """q such that n bits that are 1 with probability 1/2 + q are found out with probability `POWER`; None: none is."""
+    """Find q such that `n` bits with P(1) = 1/2 + q are detected with probability `POWER`; None if there is no q."""
     q = (stats.norm.isf(level / 2) + stats.norm.isf(1 - POWER)) / (2 * math.sqrt(n)) if n else 1.0
     return float(q) if q <= 0.5 else None
 
 
 def smallest_fraction(n: int, level: float) -> float | None:
-    """q such that n values, of which a fraction q is small and the others uniform, are found out so."""
-    most = int(stats.binom.isf(level / 2, n, SMALL)) if n else 0  # small values that are still accepted
+    """Find q such that `n` values, a fraction q of them small and the rest uniform, are detected likewise."""
+    most = int(stats.binom.isf(level / 2, n, SMALL)) if n else 0  # most small values that the test accepts
     if most >= n:
         return None
 
@@ -186,7 +188,7 @@ def smallest_fraction(n: int, level: float) -> float | None:
 
 
 def power_of(sample: Sample, level: float) -> list[dict[str, Any]]:
-    """What each single test at this level would find, with probability `POWER`."""
+    """List what each single test at `level` would detect with probability `POWER`."""
     sizes = {stream: tally.n for stream, tally in sample.tallies.items()}
     n, bits = sizes["values"], sample.ring.bits
     told = [
@@ -204,7 +206,7 @@ def power_of(sample: Sample, level: float) -> list[dict[str, Any]]:
 
 
 def uniformity(case: Case) -> tuple[dict[str, Any], list[Finding]]:
-    """Every field that is declared uniform to its receiver, of every such party that keeps a view."""
+    """Test every field that is declared uniform to its receiver, for every such party that keeps a view."""
     leaks = [leak for leak in case.card.scheme.leakage if leak.uniform]
     seen = [(leak, _collect(case, leak)) for leak in leaks if leak.receiver in case.kept]
     if sealed := _unblinded(case):
@@ -222,7 +224,7 @@ def uniformity(case: Case) -> tuple[dict[str, Any], list[Finding]]:
 
 
 def holm(p_values: list[float]) -> list[float]:
-    """Corrected for all of them together: below `LEVEL` by chance anywhere with probability `LEVEL` at most."""
+    """Correct `p_values` jointly: any falls below `LEVEL` by chance with probability `LEVEL` at most."""
     order = sorted(range(len(p_values)), key=p_values.__getitem__)
     corrected, so_far = [0.0] * len(p_values), 0.0
     for rank, at in enumerate(order):
@@ -236,14 +238,14 @@ def _collect(case: Case, leak: Leak) -> Sample:
     for seen in Exhibits(case, (leak.receiver,)).received(leak.receiver, leak.kind):
         values = getattr(seen.message, leak.field)
         items = getattr(seen.message, "items", None)
-        if items is None or len(items) != len(values):  # rows that no item names: by their place
+        if items is None or len(items) != len(values):  # rows without item ids are numbered by position
             items = np.arange(len(values), dtype=np.uint32)
         sample.add(seen.sender, _round(seen.message), items, values)
     return sample
 
 
 def _unblinded(case: Case) -> Sample | None:
-    """τ^, the sealed noise once the recommender has taken out the blinds, which it dealt: α alone must hide it."""
+    """Sample τ^, the sealed noise less the blinds that the recommender itself dealt: only α must hide it."""
     if RECOMMENDER not in case.kept or SealedTotal not in case.card.scheme.messages:
         return None
     for turn in rerun(Exhibits(case, (RECOMMENDER,)), RECOMMENDER):

@@ -1,9 +1,9 @@
-"""The laws by which users randomize their ratings, as whoever receives the answers knows them.
+"""The laws by which users randomize their ratings, as the receiver of the answers knows them.
 
-For every answer the density under each entry: column 0 is an entry that is missing, the others are the values of the
-rating scale. An answer is a number, or NaN where nothing came ("?", or not sent). `space` is a list of answers with
-widths, so that Σ width · f(density at the answer) is the integral of f over all answers: from it follows what the best
-guess gets on average, which no attack on these answers can exceed but by chance.
+A channel gives, for every answer, its density under each entry: column 0 is a missing entry, the others are the values
+of the rating scale. An answer is a number, or NaN if nothing came ("?", or not sent). `space` is a list of answers with
+widths, so that Σ width · f(density at the answer) is the integral of f over all answers. From it follows the average
+accuracy of the best guess, which no attack on these answers can exceed except by chance.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from protocol.schemes.collection.mechanisms import ModifiedLaplace, RandomizedRe
 
 Floats = npt.NDArray[np.float64]
 
-FLOAT32 = 1e-6  # of the largest number: more than what rounding on the way moves it
-_TAIL = 40.0  # scales of Laplace noise beyond which nothing is left
-_STEPS = 4000  # of the integral, between two neighbouring centres and on each side
+FLOAT32 = 1e-6  # relative to the largest number: more than float32 rounding changes it
+_TAIL = 40.0  # range of Laplace noise, in scales: the rest is negligible
+_STEPS = 4000  # of the integral, between neighbouring centres and on each side
 
 
 class Channel(ABC):
@@ -29,33 +29,33 @@ class Channel(ABC):
 
     @abstractmethod
     def density(self, answers: Floats) -> Floats:
-        """One row for each answer: of an entry that is missing, then of each value of the scale."""
+        """Return a row for each answer: the density under a missing entry, then under each value of the scale."""
 
     @abstractmethod
     def at_face_value(self, answers: Floats) -> tuple[npt.NDArray[np.bool_], Floats]:
-        """(is it rated, the rating) as if nothing had been randomized."""
+        """Return (whether it is rated, the rating) as if nothing had been randomized."""
 
     @abstractmethod
     def space(self) -> tuple[Floats, Floats]:
-        """(answers, widths)"""
+        """Return (answers, widths) for integrals over all answers."""
 
     def best_rating(self, answers: Floats, prior: Floats) -> Floats:
-        """The most probable rating, given that there is one."""
+        """Return the most probable rating, given that there is one."""
         return np.asarray(self.scale[np.argmax(self.density(answers)[:, 1:] * prior, axis=1)])
 
     def is_rated(self, answers: Floats, prior: Floats, base_rate: float) -> npt.NDArray[np.bool_]:
-        """Is it more probable that there is a rating than that there is none?"""
+        """Tell whether a rating is more probable than a missing entry."""
         density = self.density(answers)
         rated: npt.NDArray[np.bool_] = base_rate * (density[:, 1:] @ prior) > (1 - base_rate) * density[:, 0]
         return rated
 
     def rating_rate(self, prior: Floats) -> float:
-        """How often the best guess of a rating is right: Σ_z max_r p(r) P(z | r)."""
+        """Compute how often the best guess of a rating is right: Σ_z max_r p(r) P(z | r)."""
         answers, widths = self.space()
         return float(widths @ (self.density(answers)[:, 1:] * prior).max(axis=1))
 
     def presence_rate(self, prior: Floats, base_rate: float) -> float:
-        """How often the best guess of "rated or not" is right."""
+        """Compute how often the best guess of "rated or not" is right."""
         answers, widths = self.space()
         density = self.density(answers)
         both = np.stack([base_rate * (density[:, 1:] @ prior), (1 - base_rate) * density[:, 0]])
@@ -63,7 +63,7 @@ class Channel(ABC):
 
 
 class UniformNoise(Channel):
-    """r + U[−γ, γ]; what is not rated is not sent."""
+    """r + U[−γ, γ]; entries that are not rated are not sent."""
 
     def __init__(self, scale: Floats, gamma: float) -> None:
         self.scale = scale
@@ -80,7 +80,7 @@ class UniformNoise(Channel):
         return ~np.isnan(answers), _nearest(self.scale, self.scale, answers)
 
     def possible(self, least: Floats, most: Floats) -> npt.NDArray[np.bool_]:
-        """Which ratings can have led to answers from `least` to `most`."""
+        """Mark the ratings that can have led to answers from `least` to `most`."""
         low, high = most[:, None] - self.gamma - self._slack, least[:, None] + self.gamma + self._slack
         return np.asarray((self.scale >= low) & (self.scale <= high))
 
@@ -108,7 +108,7 @@ class LaplaceEntries(Channel):
         return ~np.isnan(answers), _nearest(self.scale, self._centres[1:], answers)
 
     def space(self) -> tuple[Floats, Floats]:
-        """By the trapezoid rule, piece by piece: the densities have corners at the centres."""
+        """Integrate by the trapezoid rule, piece by piece: the densities have corners at the centres."""
         reach = _TAIL * self._law.scale
         corners = np.unique(self._centres)
         corners = np.concatenate([[corners[0] - reach], corners, [corners[-1] + reach]])
@@ -140,5 +140,5 @@ class ResponseEntries(Channel):
 
 
 def _nearest(scale: Floats, centres: Floats, answers: Floats) -> Floats:
-    """Of each answer the value whose centre is nearest; where there is no answer, any."""
+    """Return for each answer the value with the nearest centre; any value if there is no answer."""
     return np.asarray(scale[np.argmin(np.abs(np.nan_to_num(answers)[:, None] - centres), axis=1)])

@@ -1,7 +1,7 @@
-"""Ratings that users randomize once and send: what the most probable rating given the answer gets right.
+"""Ratings that users randomize once and send: the accuracy of guessing the most probable rating given the answer.
 
-The receiver knows the law, how frequent each rating is and how many entries are rated; it guesses, and only then is the
-truth opened. On `hybrid` it also counts what needs no probability: answers that rule ratings out for certain.
+The receiver knows the law, the frequency of each rating and the number of rated entries; it guesses, and only then is
+the truth opened. On `hybrid` it also counts what needs no probability: answers that rule ratings out for certain.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from sim.audit.findings import Finding, Severity
 from sim.audit.scoring import clopper_pearson, generator
 
 TRIES = ("with the law", "at face value")
-FRESH = 10  # submissions that are simulated
-MOST_VALUES = 256  # of the rating scale
-MOST_SIMULATED = 200_000  # ratings
+FRESH = 10  # submissions to simulate
+MOST_VALUES = 256  # size of the rating scale
+MOST_SIMULATED = 200_000  # ratings to simulate submissions of
 
 
 class Sent(NamedTuple):
-    """What one user sent: the items that it names, and its answers; or an answer for every item."""
+    """The message of one user: the items that it names and its answers, or an answer for every item."""
 
     user: int
     items: Ids
@@ -41,7 +41,7 @@ class Sent(NamedTuple):
 
 
 def sent_by_users(scene: Scene) -> Iterator[Sent]:
-    """From the recommender's view; a 0 of randomized response is an answer like any other."""
+    """Yield the messages in the recommender's view; a 0 of randomized response is an answer like any other."""
     for seen in scene.exhibits.received(RECOMMENDER, "PerturbedRatings", "RandomizedLevels"):
         message, user = seen.message, user_index(seen.sender)
         if hasattr(message, "levels"):
@@ -52,7 +52,7 @@ def sent_by_users(scene: Scene) -> Iterator[Sent]:
 
 
 def channel_of(scene: Scene, scale: Floats) -> Channel | None:
-    """None where nothing is randomized."""
+    """Return the channel of the scheme; None if nothing is randomized."""
     params, scheme = scene.params, scene.case.card.scheme
     if isinstance(params, HybridParams):
         return UniformNoise(scale, params.gamma) if params.gamma else None
@@ -64,7 +64,7 @@ def channel_of(scene: Scene, scale: Floats) -> Channel | None:
 
 
 class Tally:
-    """Right guesses: of ratings, and of whether there is one."""
+    """Counts of right guesses: of ratings, and of whether there is one."""
 
     def __init__(self) -> None:
         self.ratings = self.right = self.lucky = 0
@@ -183,7 +183,7 @@ def _presence(
 
 
 def _severity(scene: Scene, over: bool, above: bool, id_: str) -> Severity:
-    """More than the mechanism permits is a break; what it permits is a weakness where the scheme declares one."""
+    """Grade: more than the mechanism permits is a break; less is a weakness if the scheme declares it."""
     return "break" if over else "weak" if above and id_ in scene.declared else "info"
 
 
@@ -224,7 +224,7 @@ def _uniform(scene: Scene, channel: UniformNoise, prior: Floats, uploads: list[S
 
 
 def simulate_fresh(scene: Scene, channel: UniformNoise, prior: Floats) -> dict[str, Any]:
-    """The same guess if every user sent each rating again and again: no protocol of this run does."""
+    """Simulate the same guess if users sent each rating `FRESH` times, which no protocol of this run does."""
     rng = generator(scene.case, "fresh submissions")
     true = np.concatenate([own.ratings for own in scene.truth.ratings.values()])
     if len(true) > MOST_SIMULATED:
