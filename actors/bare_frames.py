@@ -1,8 +1,9 @@
-"""The least that an iteration of `masked` can cost: the same processes, connections, encryption and frames, no more.
+"""A lower bound on the cost of an iteration of `masked`: the same processes, connections, encryption and frames only.
 
-Forked from an interpreter with the same libraries as the actors' zygote: a recommender, a third party, and users alone
-or in packs, with blocking sockets. In every iteration the six kinds of frames go the ways that they go in a run, of the
-sizes that the layout says, all zeros: no role, no message, no view, no ZAP handler, nothing counted but what arrives.
+A recommender, a third party, and users alone or in packs are forked from an interpreter with the same libraries as the
+actors' zygote, and use blocking sockets. In every iteration the six kinds of frames take the same routes as in a run,
+filled with zeros to the sizes in the layout. There are no roles, messages, views or ZAP handler, and only the frames
+that arrive are counted.
 
     python -m actors.bare_frames < LAYOUT > RESULT        (msgpack, then a line of JSON)
 """
@@ -38,14 +39,14 @@ Keys = list[bytes]  # public, secret
 Tell = Callable[[Any], None]
 Socket = zmq.Socket[bytes]
 
-_LOST_MS = 120_000  # in which a frame must come; else the other end is lost
+_LOST_MS = 120_000  # in which a frame must arrive, else the other end is considered lost
 _COUNT = struct.Struct("=QQ")  # frames and bytes that one user has received
 _LOOK_SECONDS = 0.2  # between two looks at processes that may have failed
 _PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class BareSizes:
     users: int
     users_per_process: int
     hello: int  # bytes of the first frame of a connection
@@ -56,7 +57,7 @@ class Layout:
 
 @dataclass(slots=True)
 class _Received:
-    """By kind, frames and bytes that have arrived."""
+    """The frames and bytes that have arrived, by kind."""
 
     frames: Counter[str] = field(default_factory=Counter)
     size: Counter[str] = field(default_factory=Counter)
@@ -70,9 +71,9 @@ class _Received:
 
 
 def main() -> None:
-    layout = Layout(**msgpack.unpackb(sys.stdin.buffer.read()))
+    layout = BareSizes(**msgpack.unpackb(sys.stdin.buffer.read()))
     _die_with_parent()
-    importlib.import_module("actors.launch.zygote")  # what every actor has in its memory, and no hook at a fork
+    importlib.import_module("actors.launch.zygote")  # the memory of every actor; it also disables the hooks at a fork
     gc.disable()
     _warm_up(layout)
     gc.collect()
@@ -96,7 +97,7 @@ def main() -> None:
 
 
 class _Server:
-    """A forked process that tells its parent lines of JSON."""
+    """A forked process that sends its parent lines of JSON."""
 
     def __init__(self, work: Callable[[Tell], None]) -> None:
         read, write = os.pipe()
@@ -105,7 +106,7 @@ class _Server:
         self._lines = os.fdopen(read, "rb")
 
     def hear(self) -> Any:
-        """The next line. Whoever tells two of them tells the second one after the first has been heard."""
+        """Read the next line. A process must not write its second line before the first has been read."""
         while not select.select([self._lines], [], [], _LOOK_SECONDS)[0]:
             while _reap(os.WNOHANG):
                 pass
@@ -117,7 +118,7 @@ def _write(descriptor: int, value: Any) -> None:
 
 
 def _fork(work: Callable[[], None]) -> None:
-    """A process that does this and never returns."""
+    """Do `work` in a new process, which never returns."""
     if os.fork():
         return
     code = 1
@@ -137,7 +138,7 @@ def _die_with_parent() -> None:
 
 
 def _reap(options: int = 0) -> bool:
-    """One child that has ended; False if there is none."""
+    """Reap one child that has ended; return False if there is none."""
     try:
         pid, status = os.waitpid(-1, options)
     except ChildProcessError:
@@ -150,7 +151,7 @@ def _reap(options: int = 0) -> bool:
 # --- the parties -----------------------------------------------------------------------------------------------------
 
 
-def _recommender(layout: Layout, across: str, tell: Tell) -> None:
+def _recommender(layout: BareSizes, across: str, tell: Tell) -> None:
     context: Context = zmq.Context()
     own, other = layout.server_keys
     users, third_party = _server(context, own), _client(context, across, own, other)
@@ -179,11 +180,11 @@ def _recommender(layout: Layout, across: str, tell: Tell) -> None:
     context.destroy(LINGER_MS)
 
 
-def _third_party(layout: Layout, tell: Tell) -> None:
+def _third_party(layout: BareSizes, tell: Tell) -> None:
     context: Context = zmq.Context()
     end = _server(context, layout.server_keys[1])
     tell(end.getsockopt_string(zmq.LAST_ENDPOINT))
-    recommender, _ = end.recv_multipart()  # no user knows where to connect before it has
+    recommender, _ = end.recv_multipart()  # users learn the endpoint only after the recommender has connected
     received = _Received()
     for _, _, _, contributors, _, total in layout.frames:
         for _ in range(layout.users + 1):
@@ -196,8 +197,11 @@ def _third_party(layout: Layout, tell: Tell) -> None:
     context.destroy(LINGER_MS)
 
 
-def _users(layout: Layout, pack: range, endpoints: tuple[str, str], shared: mmap.mmap) -> None:
-    """Each has its own connections. All are offered something in every iteration, so they are heard in turn."""
+def _users(layout: BareSizes, pack: range, endpoints: tuple[str, str], shared: mmap.mmap) -> None:
+    """Run the users of `pack`, each with its own connections.
+
+    Every user is sent a frame in every iteration, so the sockets can be read in turn.
+    """
     context: Context = zmq.Context()
     if len(pack) > 100:
         context.max_sockets = 1023 + 2 * len(pack)
@@ -246,8 +250,8 @@ def _socket(context: Context, kind: int, keys: Keys) -> Socket:
     return socket
 
 
-def _warm_up(layout: Layout) -> None:
-    """What is allocated on first use is there before the fork; the threads of this context are gone by then."""
+def _warm_up(layout: BareSizes) -> None:
+    """Use the sockets once, so that memory of the first use is allocated before the fork; its threads end here."""
     context: Context = zmq.Context()
     server_keys, own = layout.server_keys
     server = _server(context, server_keys)

@@ -1,7 +1,7 @@
-"""Tells a mistake in a scheme of one's own from a bug of Keyhole's, and shows it by that scheme's own lines.
+"""Tell an error in a person's own scheme from a bug in Keyhole, and show it by the lines of that scheme.
 
-A traceback holds names and lines of code and no values; of the exception's words, whatever may be a key or a seed is
-left out. All of it is bounded, because a report of a process carries it.
+A traceback holds names and lines of code and no values; anything that may be a key or a seed is removed from the
+exception's message. The length is bounded, because the text is sent in a process's report.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _INSTALLED = tuple(f"{sysconfig.get_paths()[name]}/" for name in ("stdlib", "pla
 
 
 def is_own(scheme: Scheme) -> bool:
-    """Whether it is none of Keyhole's."""
+    """Tell whether `scheme` is a person's own, not one of Keyhole's."""
     return not is_ours(scheme)
 
 
 def scheme_failed(error: BaseException, scheme: Scheme | None = None) -> SchemeFailed | None:
-    """Make a typed reason of what the code of this scheme raised; None if the scheme is one of Keyhole's.
+    """Make a typed reason of an `error` that the code of `scheme` raised; None if `scheme` is one of Keyhole's.
 
-    Without a scheme it is asked of all that a person has had loaded.
+    Without `scheme`, all schemes that a person has loaded are considered.
     """
     schemes = [find_scheme(name) for name in own_schemes()] if scheme is None else [scheme]
     schemes = [one for one in schemes if is_own(one)]
@@ -47,21 +47,21 @@ def scheme_failed(error: BaseException, scheme: Scheme | None = None) -> SchemeF
 
 
 def in_brief(error: BaseException) -> str:
-    """Say in one line what was raised, and where in code that is not Keyhole's."""
+    """Describe `error` in one line, with the place in code that is not Keyhole's."""
     own = _own_frames(error, [])
     at = f", in {own[-1].name} at {own[-1].filename}, line {own[-1].lineno}" if own else ""
     return f"{_words(error)}{at}"
 
 
 def _words(error: BaseException) -> str:
-    """One line, without what may be a key or a seed."""
+    """Write `error` in one line, without anything that may be a key or a seed."""
     said = _SECRET.sub("…", " ".join(str(error).split()))
     said = said if len(said) <= _MOST_WORDS else f"{said[:_MOST_WORDS]}…"
     return f"{type(error).__name__}: {said}" if said else type(error).__name__
 
 
 def _own_frames(error: BaseException, schemes: list[Scheme]) -> list[traceback.FrameSummary]:
-    """Those of files that are neither Keyhole's nor installed with Python, and of the packages of these schemes."""
+    """List the frames of files that are neither Keyhole's nor installed, and those of the packages of `schemes`."""
     modules = [sys.modules.get(type(scheme).__module__.partition(".")[0]) for scheme in schemes]
     places = [place for module in modules for place in getattr(module, "__path__", [getattr(module, "__file__", None)])]
     frames = traceback.extract_tb(error.__traceback__)
@@ -76,7 +76,7 @@ def _is_own_file(file: str, places: list[str]) -> bool:
 
 
 def _trace(error: BaseException, own: list[traceback.FrameSummary]) -> str:
-    """Own frames, and the one that raised; without any, the last."""
+    """Format the frames `own` and the one that raised; the last few frames if `own` is empty."""
     every = list(traceback.extract_tb(error.__traceback__))
     frames = [*own, *every[-1:]] if own and own[-1] != every[-1] else own or every[-_LAST_FRAMES:]
     half = _MOST_FRAMES // 2

@@ -1,4 +1,4 @@
-"""What this machine allows, looked at before anything starts and refused in words."""
+"""Limits of this machine on files, tasks, memory and disk; a run that exceeds one is refused before it starts."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ import psutil
 
 from protocol.errors import BadInput
 
-SPARE_FILES = 64  # what an interpreter and ZeroMQ's own signalling need
-HOST_FILES = 5  # of a user in a packed host: two sockets with a connection and a signal each, and its view
-SERVER_FILES = 2  # of a user in a server: the connection, and the descriptor that reads what the kernel counted
-USER_TASKS, SERVER_TASKS, OWN_TASKS = 3, 7, 2  # threads count as processes do; the launcher and the zygote are two
+SPARE_FILES = 64  # for the interpreter and ZeroMQ's own signalling
+HOST_FILES = 5  # per user in a packed host: two sockets with a connection and a signal each, and the user's view
+SERVER_FILES = 2  # per user in a server: the connection, and a second descriptor that reads the kernel's byte counts
+USER_TASKS, SERVER_TASKS, OWN_TASKS = 3, 7, 2  # the limit counts threads too; the launcher and the zygote are two
 USER_PROCESS_BYTES = 4 << 20
 SERVER_PROCESS_BYTES = 200 << 20
-# A connected user takes 100 to 120 KB of its host and 50 to 75 KB of each server, at 20 items and dim 10 to 50; with
-# more items or dimensions about 16 and 30 bytes more for each number of a message.
+# A connected user takes 100 to 120 KB of its host and 50 to 75 KB of each server, at 20 items and dim 10 to 50. Each
+# further number of a message adds about 16 bytes in the host and 30 in a server.
 HOST_USER_BYTES, SERVER_USER_BYTES = 150 << 10, 120 << 10
 HOST_NUMBER_BYTES, SERVER_NUMBER_BYTES, COUNTED_NUMBERS = 16, 30, 1000
-PARKED_USER_BYTES = 4 << 10  # its keys and ratings
-MOST_CONNECTED = 4000  # users at a time, where others wait for their turn
-FEWEST_CONNECTED = 100  # with fewer at a time, taking turns would be all that a run does
+PARKED_USER_BYTES = 4 << 10  # the keys and ratings of a user without a connection
+MOST_CONNECTED = 4000  # users connected at once, where users take turns
+FEWEST_CONNECTED = 100  # with fewer connected at once, a run would spend its time on taking turns
 
 CGROUPS = Path("/sys/fs/cgroup")
 OWN_CGROUP = Path("/proc/self/cgroup")
@@ -32,30 +32,34 @@ OWN_CGROUP = Path("/proc/self/cgroup")
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What a run takes."""
+    """The resources that a run takes."""
 
-    files: int  # in the process that needs most
+    files: int  # of the process that needs the most
     tasks: int
     memory: int
 
 
 @dataclass(frozen=True, slots=True)
 class Lack:
-    """The limit that is too low; `words` read on from "This run", `advice` is what else to do than use fewer users."""
+    """A limit that is too low. `words` continue "This run"; `advice` lists remedies other than fewer users."""
 
     words: str
     advice: tuple[str, ...] = ()
-    fewer_processes: bool = True  # would help
+    fewer_processes: bool = True  # packing users into fewer processes would help
 
     def sentence(self, packed: bool) -> str:
-        """Of a run whose users are packed as much as they can be, or not."""
+        """Write the sentence with all remedies; `packed` users are not advised to be packed."""
         pack = ("pack several users into a process with --users-per-process",)
         ways = (*self.advice, *(pack if self.fewer_processes and not packed else ()), "use fewer users")
         return f"{self.words}: {', or '.join(ways)}."
 
 
 def need_of(users: int, per_process: int, servers: int, numbers: int = COUNTED_NUMBERS, connected: int = 0) -> Need:
-    """`numbers`: of a message to or from a user, items × dim. `connected`: users at a time, if that is not all."""
+    """Estimate the resources of a run.
+
+    `numbers` is the length of a message to or from a user, items × dim; `connected` is how many users are connected at
+    once, 0 for all of them.
+    """
     at_once = connected or users
     processes = -(-users // per_process)
     packed = min(per_process, -(-at_once // processes))
@@ -70,12 +74,15 @@ def need_of(users: int, per_process: int, servers: int, numbers: int = COUNTED_N
 
 
 def files_of(connections: int, packed: int) -> int:
-    """In a server with so many clients, or a host of so many users; the kernel's counts can be done without."""
+    """Count the open files of a server with `connections` clients or of a host of `packed` users, whichever is more.
+
+    The descriptors that read the kernel's counts are left out: a run works without them.
+    """
     return max(connections, HOST_FILES * packed) + SPARE_FILES
 
 
 def most_connected(users: int, hosts: int, servers: int = 2, numbers: int = COUNTED_NUMBERS) -> int:
-    """How many of the users may be connected at once, packed into so many hosts; the others wait for their turn."""
+    """Compute how many of `users`, packed into `hosts`, may be connected at once; the others wait for their turn."""
     most = min(users, MOST_CONNECTED)
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     if hard != resource.RLIM_INFINITY:
@@ -89,19 +96,19 @@ def most_connected(users: int, hosts: int, servers: int = 2, numbers: int = COUN
 
 
 def shortage(need: Need) -> Lack | None:
-    """The first limit that this run would hit."""
+    """Find the first limit that a run with this `need` would hit."""
     return _files(need.files) or _tasks(need.tasks) or _memory(need.memory)
 
 
 def check(need: Need) -> None:
-    """Refuse in words, or make what room there is."""
+    """Refuse a run that this machine cannot hold, else raise the soft limit on open files to what it needs."""
     if lack := shortage(need):
         raise BadInput(f"This run {lack.sentence(packed=False)}")
     check_files(need.files)
 
 
 def check_files(need: int) -> None:
-    """A ROUTER that runs out of descriptors hangs without a word, so have them beforehand."""
+    """Raise the soft limit to `need` open files, since a ROUTER that runs out of descriptors hangs silently."""
     if lack := _files(need):
         raise BadInput(f"This run {lack.sentence(packed=True)}")
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -130,7 +137,7 @@ def _tasks(need: int) -> Lack | None:
 
 
 def cgroup_tasks() -> int | None:
-    """How many tasks may be added before a control group is full; None if none of them sets a limit."""
+    """Count the tasks that may be added before a control group is full; None if no group sets a limit."""
     rooms = []
     for line in _lines(OWN_CGROUP):
         _, controllers, path = line.split(":", 2)
@@ -150,7 +157,7 @@ def cgroup_tasks() -> int | None:
 def _lines(path: Path) -> list[str]:
     try:
         return path.read_text("utf-8").splitlines()
-    except OSError:  # not this kind of system
+    except OSError:  # a system without control groups
         return []
 
 
@@ -162,7 +169,7 @@ def _memory(need: int) -> Lack | None:
 
 
 def _free_memory() -> int | None:
-    """Bytes that can be had; None where the system does not say, as without /proc."""
+    """Read how many bytes of memory are available; None where the system does not say, as without /proc."""
     try:
         return int(psutil.virtual_memory().available)
     except (OSError, RuntimeError, ValueError):
@@ -170,7 +177,7 @@ def _free_memory() -> int | None:
 
 
 def amount(size: int) -> str:
-    """In MB, or in kB where that would be none."""
+    """Write `size` in MB, or in kB if it is below 1 MB."""
     return f"{size >> 20} MB" if size >> 20 else f"{-(-size >> 10)} kB"
 
 
@@ -183,7 +190,7 @@ def cores() -> int:
 
 
 def make_room_for_twice(connections: int) -> str | None:
-    """Two descriptors for each, or a sentence that says why there will be one."""
+    """Raise the soft limit to two descriptors for each of `connections`, or return a sentence that says why not."""
     need = SERVER_FILES * connections + 2 * SPARE_FILES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < need:
@@ -199,7 +206,7 @@ def make_room_for_twice(connections: int) -> str | None:
 def check_disk(folder: Path, view_bytes: int) -> None:
     existing = next(parent for parent in [folder, *folder.absolute().parents] if parent.exists())
     disk = shutil.disk_usage(existing)
-    if not disk.total:  # as /proc or /sys
+    if not disk.total:  # such as /proc or /sys
         raise BadInput(f"{existing} is no place for files, it only shows what the system knows: choose another --out.")
     if disk.free < view_bytes:
         raise BadInput(

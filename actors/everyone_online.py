@@ -1,4 +1,4 @@
-"""Events for a run in which everyone is online from the first iteration to the last."""
+"""The events of a run in which every user is online from the first iteration to the last."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from protocol.wire.messages import Churn, Due, Event
 
 
 def takes_presence(scheme: Scheme) -> bool:
-    """Its users say when they come and go."""
+    """Tell whether users of `scheme` may come and go, and announce it."""
     return "join" in scheme.flags
 
 

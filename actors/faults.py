@@ -1,4 +1,4 @@
-"""Faults on purpose, drawn from a seed: frames that are lost, doubled, late or damaged, parties that end, full disks.
+"""Injected faults, drawn from a seed: frames that are lost, doubled, late or damaged, parties that crash, full disks.
 
 Every decision is a function of (seed, party, incarnation, counters) alone: the nth frame from one party to another
 meets the same fate however processes are scheduled. An incarnation is one life of a party: 0 until its first crash.
@@ -25,16 +25,16 @@ PHASES = ("before journal", "after journal", "after send")
 AGAIN_FATES = ("drop", "duplicate", "delay", "corrupt")
 FATES = (*AGAIN_FATES, "reorder", "stale", "future")
 LONGEST_DELAY = 10  # ticks
-CALM_AFTER = 10  # a later incarnation than this does not end by chance any more, so that every run comes to its end
-CRASHES_PER_FRAME_FAULT = 0.01  # a step ends in one of its phases with this part of the rate
-_REMEMBERED = 4  # earlier frames per receiver, for one that comes once more
-_FLIPS = 8  # tries to damage a frame so that the codec sees it
-_FAR = 1 << 20  # no run sends as many frames to one party, so that no true frame has such a number
+CALM_AFTER = 10  # later incarnations do not crash by chance, so that every run ends
+CRASHES_PER_FRAME_FAULT = 0.01  # times the rate: the probability of a crash in each phase of a step
+_REMEMBERED = 4  # earlier frames per receiver, from which a stale one is drawn
+_FLIPS = 8  # attempts to damage a frame so that the codec refuses it
+_FAR = 1 << 20  # no run sends this many frames to one party, so no true frame has such a number
 
 
 @dataclass(frozen=True, slots=True)
 class Crash:
-    """The nth step (from 0) of this kind that this incarnation of the party takes is its last."""
+    """A planned crash of `party` in `phase` of the `nth` step (from 0) of this `kind` that `incarnation` takes."""
 
     party: str
     kind: str  # `Step.kind`; "start" for the first step
@@ -45,7 +45,7 @@ class Crash:
 
 @dataclass(frozen=True, slots=True)
 class DiskFull:
-    """The write that would bring this party's view past so many records fails after `part` of its bytes."""
+    """A planned failure of the write that would bring the party's view past `records`, after `part` of its bytes."""
 
     party: str
     records: int
@@ -54,7 +54,7 @@ class DiskFull:
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """What goes wrong in a run: frames with probability `rate` each, single steps by chance, and what is listed."""
+    """The faults of a run: each frame with probability `rate`, crashes by chance, and the planned ones."""
 
     seed: int = 0
     rate: float = 0.0
@@ -79,7 +79,7 @@ class Faults:
 
 
 class Mischief:
-    """What one incarnation of one party suffers."""
+    """The faults of one incarnation of one party."""
 
     def __init__(self, faults: Faults, party: str, incarnation: int, codec: Codec) -> None:
         self._rate = faults.rate
@@ -101,7 +101,7 @@ class Mischief:
     # --- frames --------------------------------------------------------------------------------------------------
 
     def deliver(self, out: Outgoing) -> list[tuple[int, bytes]]:
-        """What really leaves: (ticks until it does, frame), in order; nothing if the frame is lost."""
+        """Draw the fate of `out` and list the frames that leave, as (delay in ticks, frame); none if it is lost."""
         if not self._rate:
             return [(0, out.frame)]
         draw = self._draw(out.to, self._frames[out.to])
@@ -135,7 +135,7 @@ class Mischief:
     # --- crashes -------------------------------------------------------------------------------------------------
 
     def crashes(self, step_kind: str, phase: str) -> bool:
-        """Does the party end here? Asked for each phase of each step that was accepted, in order."""
+        """Tell whether the party crashes in `phase` of a step; call it for all phases of accepted steps, in order."""
         if phase == PHASES[0]:
             self._steps[step_kind] += 1
         nth = self._steps[step_kind] - 1
@@ -147,7 +147,7 @@ class Mischief:
     # --- disk ----------------------------------------------------------------------------------------------------
 
     def journal(self, journal: Journal, view: ViewWriter) -> Journal:
-        """This journal, or one whose disk is full when it is planned to be; a later incarnation's disk has space."""
+        """Return `journal`, or one whose disk fills up as planned; the disk of a later incarnation has space."""
         return FullJournal(journal, view, self._full) if self._full else journal
 
     def _draw(self, *about: object) -> random.Random:
@@ -155,17 +155,17 @@ class Mischief:
 
 
 class FullJournal(Journal):
-    """A journal on a disk that is full from some record on."""
+    """A journal on a disk that fills up at a planned record."""
 
     def __init__(self, journal: Journal, view: ViewWriter, full: list[DiskFull]) -> None:
         self._journal = journal
         self._path, self._held = journal._path, []
         self._view = view
         self._full = min(full, key=lambda entry: entry.records)
-        self._space: int | None = None  # in the write that does not fit
+        self._space: int | None = None  # bytes left for the write that does not fit
 
     def write(self, data: memoryview) -> int:
-        if self._view.records <= self._full.records:  # it counts what this write holds
+        if self._view.records <= self._full.records:  # the view has counted the records of this write
             return self._journal.write(data)
         if self._space is None:
             self._space = min(self._full.part, len(data) - 1)
@@ -180,10 +180,10 @@ class FullJournal(Journal):
 
 
 def corrupted(frame: bytes, codec: Codec, draw: random.Random) -> bytes:
-    """The frame with one byte changed so that the codec refuses it, or else without its last byte.
+    """Change one byte of `frame` so that `codec` refuses it, or else drop its last byte.
 
-    Not every change can be seen: a masked vector with another byte is another valid vector, and so is the head of
-    another view. Refusing those is the work of CURVE, which authenticates every byte, and not of the codec.
+    The codec cannot detect every change: a masked vector or the head of a view with another byte is valid too. CURVE
+    refuses those, because it authenticates every byte.
     """
     for _ in range(_FLIPS):
         at, flip = draw.randrange(len(frame)), draw.randrange(1, 256)
@@ -196,6 +196,6 @@ def corrupted(frame: bytes, codec: Codec, draw: random.Random) -> bytes:
 
 
 def from_the_future(frame: bytes, codec: Codec, draw: random.Random) -> bytes:
-    """The same message under a number that is far from being due."""
+    """Encode the message of `frame` again under a sequence number far beyond any that is due."""
     sequence, message = codec.decode(frame)
     return codec.encode(message, sequence + _FAR + draw.randrange(_FAR), head_in(frame))

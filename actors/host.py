@@ -1,8 +1,8 @@
-"""The loop of a process: frames in, one step of a role, its records into the view, its frames out.
+"""The main loop of a process: a frame comes in, a role takes a step, its records go to the view, its frames go out.
 
-A host runs one party or several (a packed host); each has its own keys, sockets, tape and view. A party may go on from
-its view: it does again what the view says, then asks its peers for what it missed. A server that is done goes on
-answering such questions until the launcher says that everyone is.
+A host runs one party or several (a packed host); each has its own keys, sockets, tape and view. A party may resume from
+its view: it replays the view, then asks its peers for the frames that it missed. A server that is done keeps answering
+such requests until the launcher says that every party is done.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ from protocol.wire.messages import EVENTS, Again, Deadline, Event, Gone
 
 _AGAIN = Again.__name__
 _BURST = 64  # frames of one socket before the others get a turn
-_TICK = 0.01  # seconds; the unit of a delay that was planned
+_TICK = 0.01  # seconds; the unit of an injected delay
 _MOST_DERIVED = 3  # times that one peer may have the same old frames derived again
 _FLUSH_SECONDS = 0.02  # until reports that did not fit are tried again
-_LOOK_SECONDS = 0.2  # between two looks at who is still connected
-_KEPT_FOR_THE_AWAY = 1 << 30  # bytes that users who are not connected have not heard yet
+_LOOK_SECONDS = 0.2  # between two checks which clients are still connected
+_KEPT_FOR_THE_AWAY = 1 << 30  # bytes of frames that are kept for users without a connection
 _SEE_OFF_SECONDS = 3.0  # in which clients that are done close their connections, so that the kernel has counted all
 
 
@@ -64,9 +64,9 @@ class Host:
         events_for: EventsFor | None = None,
         mailbox: Mailbox | None = None,
     ) -> None:
-        self._mailbox = mailbox  # through which `report` goes, if it may have to wait there
-        self._events = events  # what comes from outside the protocol, by way of the launcher
-        self._events_for = events_for  # or, without a launcher, by a rule that every host knows
+        self._mailbox = mailbox  # carries the reports, if they may have to wait there
+        self._events = events  # events from outside the protocol, sent by the launcher
+        self._events_for = events_for  # or, without a launcher, given by a rule that every host knows
         self._place = place
         self._report = report
         self._observer = observer
@@ -75,7 +75,7 @@ class Host:
         wait = place.deadline / 2 if place.silence is None else place.silence
         self._patience: Patience[tuple[Hosted, str]] = Patience(wait)
         self._quit = self._weighed = False
-        self._done: float | None = None  # when the last of the parties was
+        self._done: float | None = None  # when the last of the parties was done
         secrets = list(secrets)
         self._context: Context = zmq.Context()
         if len(secrets) > 100:
@@ -114,7 +114,7 @@ class Host:
         figures = Figures(name, own_servers, place.reported, self._report, *plane, place.metering, card.params.n_users)
         party, opening = seat_party(card, secret.seat, name in place.views)
         hosted = Hosted(card, secret, party, None, server_end, ends, figures, kernel_note=note)
-        if server_end:  # its monitor is the first to be looked at: connections that have ended are known then
+        if server_end:  # the monitor is polled first, so that ended connections are known before frames are read
             self._poller.register(server_end.monitor, zmq.POLLIN)
             self._by_socket[server_end.monitor] = (hosted, None)
         for end in hosted.ends():
@@ -143,7 +143,7 @@ class Host:
     def run(self) -> None:
         try:
             self._open()
-            if self._watchdog:  # reading views back takes as long as it takes
+            if self._watchdog:  # the time of replaying views does not count
                 self._watchdog.moved()
             while not self._finished():
                 if self._mailbox:
@@ -169,7 +169,7 @@ class Host:
                 self._obey()
 
     def _tidy(self) -> None:
-        """After a round of frames: users that were not there are called, by way of the launcher."""
+        """Have the launcher call the users that were not connected when a frame was sent to them in this round."""
         for hosted in self._hosted if self._gate else ():
             if hosted.doorbell and hosted.server_end:
                 self._see_who_left(hosted, hosted.server_end, hosted.doorbell)
@@ -193,12 +193,12 @@ class Host:
         servers = [hosted.server_end for hosted in self._hosted if hosted.server_end]
         if self._events is not None or not servers:
             return self._quit or not servers
-        if self._done is None:  # no launcher says when everyone is done: they close their connections then
+        if self._done is None:  # without a launcher, clients close their connections when they are done
             self._done = time.monotonic()
         return all(map(ServerEnd.is_left, servers)) or time.monotonic() > self._done + self._place.deadline
 
     def _close(self) -> None:
-        """The last frames still leave, and servers wait until everyone has what was for him."""
+        """Close all connections; the last frames still leave, and servers wait until the clients have received them."""
         for hosted in self._hosted:
             for client_end in hosted.client_ends.values():
                 self._poller.unregister(client_end.socket)
@@ -213,7 +213,7 @@ class Host:
         self._context.term()
 
     def _see_off(self) -> None:
-        """Until the clients have closed their connections: then everything is acknowledged, and counted."""
+        """Wait until the clients have closed their connections: then the kernel has counted every acknowledged byte."""
         ledgers = [end.ledger for hosted in self._hosted if (end := hosted.server_end) and end.ledger]
         until = time.monotonic() + _SEE_OFF_SECONDS
         while not all(ledger.is_left() for ledger in ledgers) and time.monotonic() < until:
@@ -228,7 +228,7 @@ class Host:
         end.close()
 
     def _abandon(self) -> None:
-        """Nothing more leaves."""
+        """Close everything at once; no further frame leaves."""
         for hosted in self._hosted:
             if hosted.server_end and hosted.server_end.ledger:
                 hosted.server_end.ledger.close()
@@ -237,7 +237,7 @@ class Host:
         self._context.destroy(linger=0)
 
     def _drain(self, hosted: Hosted, end: End | None) -> bool:
-        """True if nothing is left. Of a client's end one frame is taken: to find no second one costs as much again."""
+        """Read from `end`; True if it is empty. A client's end is read once: a second, empty read would cost as much."""
         server = hosted.server_end
         for _ in range(_BURST if end is server else 1):
             arrived = end.receive() if end else None
@@ -267,13 +267,13 @@ class Host:
         self._settle(hosted, before, step)
 
     def _heard(self, hosted: Hosted, sender: str, step: Step) -> None:
-        """For a host whose users come and go."""
+        """Take note of a step; overridden by a host whose users come and go."""
 
     def _derive(self, hosted: Hosted, peer: str, first: int, end: int) -> list[Outgoing]:
-        """Frames that are not kept any more, from the view."""
+        """Derive the frames to `peer` from `first` up to `end` from the view, because they are no longer kept."""
         name = hosted.party.name
         before, times = hosted.derived.get(peer, (-1, 0))
-        times = times + 1 if before == first else 1  # a peer that gets on may ask as often as it must
+        times = times + 1 if before == first else 1  # a peer that makes progress may ask any number of times
         hosted.derived[peer] = (first, times)
         if name not in self._place.views or times > _MOST_DERIVED:
             return []
@@ -283,21 +283,21 @@ class Host:
         return derive_again(hosted.card, hosted.secret.seat, path, peer, first, end)
 
     def _settle(self, hosted: Hosted, before: int, step: Step) -> None:
-        """Write before you speak: the view, then the person's figures, then the frames."""
+        """Carry out `step`: write its records to the view first, then the person's figures, then send its frames."""
         party = hosted.party
         turned = party.role.iteration != before
         if hosted.mischief:
             crash_here(hosted, step, PHASES[0])
         if hosted.journal and step.records:
             if hosted.server_end and not (hosted.mischief or turned or step.sends or step.abort or step.done):
-                hosted.journal.hold(step.records)  # until the end of the burst: it says nothing
+                hosted.journal.hold(step.records)  # until the end of the burst, since no frame depends on them
             else:
                 hosted.journal.append(step.records)
         if hosted.mischief:
             crash_here(hosted, step, PHASES[1])
         if step.abort is not None:
             raise step.abort
-        memory = self._memory() if step.done else None  # before the last look at memory that is shared
+        memory = self._memory() if step.done else None  # before the observer's shared memory is touched again
         if turned or step.done:
             hosted.figures.watch(party.role, step.done)
         self._carry_out(hosted, step)
@@ -314,7 +314,7 @@ class Host:
             self._finish(hosted, memory)
 
     def _carry_out(self, hosted: Hosted, step: Step) -> None:
-        """Frames and timers; a long step comes in parts, so that users work while the last frames are made."""
+        """Send the frames and start the timers of `step`; a long one comes in parts, so that users can start early."""
         part = step
         while True:
             for out in part.sends:
@@ -329,7 +329,7 @@ class Host:
                 hosted.journal.append(part.records)
 
     def _memory(self) -> int | None:
-        """Of the process, once: it takes the longer the larger it is."""
+        """Measure the memory of this process once, since the time this takes grows with its size."""
         weighed, self._weighed = self._weighed, True
         return None if weighed else own_memory()
 
@@ -367,7 +367,7 @@ class Host:
     # --- what is no frame --------------------------------------------------------------------------------------------
 
     def _obey(self) -> None:
-        """An order of the launcher: an event [party, kind, fields…], or, to no party, what the host itself is to do."""
+        """Carry out an order of the launcher: an event [party, kind, fields…], or one for the host, with no party."""
         assert self._events is not None
         order = self._events.receive_one()
         if order is None:
@@ -377,7 +377,7 @@ class Host:
         if kind in EVENTS:
             hosted = next(hosted for hosted in self._hosted if hosted.party.name == name)
             self._tick(hosted, read_event(kind, *fields))
-        elif kind == "Restarted":  # this server has lost what was on its way, in both directions
+        elif kind == "Restarted":  # frames on their way to and from this server are lost
             for hosted in self._hosted:
                 if fields[0] in hosted.client_ends and hosted.listens():
                     self._patience.urge((hosted, fields[0]))
@@ -396,14 +396,14 @@ class Host:
             hosted.server_end.revoke(user_name(event.user))
 
     def _apply_rule(self, iteration: int) -> None:
-        """The events of the rule for the parties of this host."""
+        """Apply the rule's events before `iteration` to the parties of this host."""
         parties = {hosted.party.name: hosted for hosted in self._hosted}
         for name, event in self._events_for(iteration) if self._events_for else []:
             if name in parties:
                 self._tick(parties[name], event)
 
     def _note_refusals(self, hosted: Hosted) -> None:
-        """Strangers stand in the view with how many there were: at 1, 2, 4, 8 …, so that a flood does not fill it."""
+        """Count refused strangers; the view gets a record at 1, 2, 4, 8 … of a kind, so that a flood cannot fill it."""
         end = hosted.server_end
         assert end is not None
         while end.revoked_frames:
@@ -416,7 +416,7 @@ class Host:
                 hosted.journal.append(records)
 
     def _see_who_left(self, hosted: Hosted, end: ServerEnd, doorbell: Doorbell) -> None:
-        """Once all is heard that they said before: they may have said that they have everything."""
+        """Note the users that closed, after reading their last frames: one may confirm that the user has everything."""
         if left := end.left():
             while not self._drain(hosted, end):
                 pass
@@ -424,7 +424,7 @@ class Host:
                 doorbell.missed(user)
 
     def _wait(self) -> int | None:
-        """Milliseconds until something is due; None waits for a frame."""
+        """Compute the milliseconds until something is due; None to wait for a frame."""
         waits = [self._patience.seconds(), self._timers.seconds()]
         if self._watchdog:
             waits.append(self._watchdog.seconds())

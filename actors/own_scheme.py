@@ -1,7 +1,7 @@
-"""Loading a scheme of one's own, once a person has named it: nothing that stands in a file comes here by itself.
+"""Load a person's own scheme, once the person has named it: no name that only stands in a file is loaded.
 
-A module is looked up among those that are installed and, last, in the current folder: there only the one module or
-package that was named, so that a `random.py` which lies beside it is nothing to anybody.
+A module is looked up among those that are installed and, last, in the current folder. There only the named module or
+package is found, so that a `random.py` beside it is never imported.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from protocol.schemes import add_scheme, own_schemes
 
 
 def load_scheme(name: str) -> None:
-    """Import the module of `module:Class`; a name without a colon is one of Keyhole's own and needs no loading."""
+    """Import the module of `name`, `module:Class`; without a colon it is one of Keyhole's own and needs no loading."""
     module, colon, attribute = name.partition(":")
     if not colon or name in own_schemes():
         return
     try:
         _find_in_current_folder(module.partition(".")[0])
         found = getattr(importlib.import_module(module), attribute)
-    except Exception as error:  # whatever a person's module raises, from a missing name to a syntax error
+    except Exception as error:  # a person's module may raise anything, from a missing name to a syntax error
         raise BadInput(f"The scheme {name} cannot be imported: {type(error).__name__}: {error}.") from error
     add_scheme(name, found)
 
@@ -36,7 +36,7 @@ def load_schemes(names: Iterable[str]) -> None:
 
 
 def _find_in_current_folder(top: str) -> None:
-    """Import this module from the current folder if it is installed nowhere."""
+    """Import the module `top` from the current folder if it is not installed."""
     if top in sys.modules or importlib.util.find_spec(top) is not None:
         return
     spec = importlib.machinery.PathFinder.find_spec(top, [os.getcwd()])

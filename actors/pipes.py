@@ -1,10 +1,10 @@
-"""Carries msgpack values between the launcher and the processes that it started. Never between parties.
+"""Pipes that carry msgpack values between the launcher and the processes that it started, never between parties.
 
-Why no two processes of a run can wait for each other with full pipes: no write in this file waits. What a pipe does not
-take is kept in memory, and the writer goes back to reading; `flush` goes on with it. So the launcher waits in one
-place, `Nursery.listen`, for anything to arrive or for any pipe to take more. The zygote and the hosts wait for the
-launcher alone: the zygote for the rest of an order, a host when the launcher has left `MOST_PENDING` bytes of reports
-unread, or when nothing is left to do but to report. Waiting that leads to a process that does not wait ends.
+No two processes of a run can block each other with full pipes, because writes here do not wait. Data that a pipe does
+not take is kept in memory, the writer returns to reading, and `flush` sends the rest later. The launcher waits in one
+place only, `Nursery.listen`, until data arrives or a pipe takes more. The zygote and the hosts wait for the launcher
+alone: the zygote for the rest of an order, a host when the launcher has left `MOST_PENDING` bytes of reports unread, or
+when it has nothing left to do but report. Since the launcher always returns to `listen`, each of these waits ends.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ import msgpack
 
 from protocol.errors import Aborted, Reason
 
-MOST_PENDING = 64 << 20  # bytes that wait for one reader
+MOST_PENDING = 64 << 20  # bytes that may wait for one reader
 _PREFIX = struct.Struct("<I")
 _FILE = struct.Struct("i")  # a descriptor in ancillary data
 _ONE_FILE = socket.CMSG_SPACE(_FILE.size)
 _PACKET = 1 << 16  # a longer value travels as a file: the kernel limits what fits into one packet
-_NO_WAIT = socket.MSG_DONTWAIT  # for each call: a flag of the socket would be shared with whoever inherited it
+_NO_WAIT = socket.MSG_DONTWAIT  # per call: a flag of the socket would be shared with processes that inherited it
 
 
 def pack(value: Any) -> bytes:
-    """Pack a value; the name of a folder may have bytes in it that are no text."""
+    """Pack `value`; text may hold bytes that are not UTF-8, as names of folders may."""
     packed: bytes = msgpack.packb(value, unicode_errors="surrogateescape")
     return packed
 
@@ -42,7 +42,7 @@ class Channel:
     """A stream socket that carries whole values; several processes must not share one end."""
 
     def __init__(self, end: socket.socket, reader: str = "") -> None:
-        """`reader` names the other end for the person."""
+        """Wrap the socket `end`; `reader` names the other end in messages to the person."""
         self._end = end
         self._reader = reader
         self._incoming = bytearray()
@@ -52,7 +52,7 @@ class Channel:
         return self._end.fileno()
 
     def send(self, value: Any) -> None:
-        """Never waits; a reader that leaves `MOST_PENDING` bytes unread ends the run."""
+        """Send `value` without waiting; a reader that leaves `MOST_PENDING` bytes unread ends the run."""
         if self.pending > MOST_PENDING:
             raise Aborted(Reason.STALLED, f"{self._reader} does not read: {self.pending} bytes wait for it")
         data = pack(value)
@@ -61,11 +61,11 @@ class Channel:
 
     @property
     def pending(self) -> int:
-        """Bytes that the pipe has not taken yet."""
+        """Count the bytes that the pipe has not taken yet."""
         return len(self._outgoing)
 
     def flush(self) -> None:
-        """Send what the pipe takes now of what waits."""
+        """Send as much of the waiting data as the pipe takes now."""
         while self._outgoing:
             try:
                 with memoryview(self._outgoing) as waiting:
@@ -73,15 +73,15 @@ class Channel:
             except BlockingIOError:
                 return
             except (BrokenPipeError, ConnectionResetError):
-                self._outgoing.clear()  # nobody will read it
+                self._outgoing.clear()  # it will never be read
                 raise
             del self._outgoing[:sent]
 
     def receive(self) -> list[Any] | None:
-        """Read what has arrived since the last call (it waits if nothing has); None at the end of the stream."""
+        """Read the values that have arrived, waiting if no data has; None at the end of the stream."""
         try:
             data = self._end.recv(1 << 20)
-        except ConnectionResetError:  # it ended with something unread
+        except ConnectionResetError:  # the other end closed with unread data
             data = b""
         if not data:
             return None
@@ -96,7 +96,7 @@ class Channel:
         return values
 
     def is_closed(self) -> bool:
-        """Nobody has the other end, from which nothing unread has come."""
+        """Tell whether the other end is closed and all of its data has been read."""
         try:
             return not self._end.recv(1, socket.MSG_PEEK | _NO_WAIT)
         except BlockingIOError:
@@ -105,7 +105,7 @@ class Channel:
             return True
 
     def receive_one(self) -> Any:
-        """Read the next value and not a byte more, so that the reader's memory stays as it is; None at the end."""
+        """Read the next value and not a byte more, so that no buffer grows in the reader's memory; None at the end."""
         prefix = self._end.recv(_PREFIX.size, socket.MSG_WAITALL)
         if len(prefix) < _PREFIX.size:
             return None
@@ -117,7 +117,7 @@ class Channel:
 
 
 class Orders:
-    """A sequenced-packet socket from which whichever new process comes next takes one order."""
+    """A sequenced-packet socket from which each new process takes one order."""
 
     def __init__(self, end: socket.socket) -> None:
         self._end = end
@@ -127,16 +127,16 @@ class Orders:
         return self._end.fileno()
 
     def send(self, data: bytes, companion: socket.socket, shared: bytes | None = None) -> None:
-        """Send bytes of any length as an unnamed file in memory, and a socket to go with them, which is closed here.
+        """Send `data` of any length as an unnamed file in memory, with the socket `companion`, which is closed here.
 
-        `shared` is a second file, which the receiver does not read but maps. Never waits.
+        `shared` is sent as a second file, which the receiver maps instead of reading it. This does not wait.
         """
         self._waiting.append((data, companion, shared))
         self.flush()
 
     @property
     def pending(self) -> int:
-        """Orders that the pipe has not taken yet."""
+        """Count the orders that the pipe has not taken yet."""
         return len(self._waiting)
 
     def flush(self) -> None:
@@ -160,7 +160,10 @@ class Orders:
 
 
 def receive_order(end: socket.socket) -> tuple[bytes, int, int | None] | None:
-    """Take what `Orders` sent (the socket and the shared file as descriptors), or None at the end of the stream."""
+    """Receive an order of `Orders`: its data, and the descriptors of the companion and of the shared file, if any.
+
+    None at the end of the stream.
+    """
     _, descriptors, _, _ = socket.recv_fds(end, 1, 3)
     if len(descriptors) < 2:
         return None
@@ -169,7 +172,7 @@ def receive_order(end: socket.socket) -> tuple[bytes, int, int | None] | None:
 
 
 class Mailbox:
-    """A sequenced-packet socket: many processes may write to one end, each value arrives whole."""
+    """A sequenced-packet socket: many processes may write to one end, and each value arrives whole."""
 
     def __init__(self, end: socket.socket) -> None:
         self._end = end
@@ -180,7 +183,7 @@ class Mailbox:
         return self._end.fileno()
 
     def send(self, value: Any) -> None:
-        """Waits only for a reader that leaves `MOST_PENDING` bytes unread: a host must not fill the memory."""
+        """Send `value`; wait only if the reader leaves `MOST_PENDING` bytes unread, so as not to fill the memory."""
         data = pack(value)
         self._waiting.append(data)
         self._pending += len(data)
@@ -188,11 +191,11 @@ class Mailbox:
 
     @property
     def pending(self) -> int:
-        """Bytes that the socket has not taken yet."""
+        """Count the bytes that the socket has not taken yet."""
         return self._pending
 
     def flush(self, wait: bool = False) -> None:
-        """Send what the socket takes now, or all of it."""
+        """Send what the socket takes now, or everything if told to `wait`."""
         while self._waiting:
             data = self._waiting[0]
             try:
@@ -219,18 +222,18 @@ class Mailbox:
         self._end.close()
 
     def receive(self) -> Any:
-        """Take the next value, or None if none waits."""
+        """Receive the next value, or None if there is none."""
         try:
             data, ancillary, _, _ = self._end.recvmsg(_PACKET, _ONE_FILE, _NO_WAIT)
         except BlockingIOError:
             return None
-        if ancillary:  # not by socket.recv_fds, which takes flags and does nothing with them
+        if ancillary:  # not with socket.recv_fds, which ignores its flags
             data = _read_and_close(_FILE.unpack(ancillary[0][2])[0])
         return unpack(data) if data else None
 
 
 def _send_files(end: socket.socket, *files: int) -> None:
-    """Not by socket.send_fds, which takes flags and does nothing with them."""
+    """Send the descriptors `files`; socket.send_fds cannot do it without waiting, because it ignores its flags."""
     packed = b"".join(map(_FILE.pack, files))
     end.sendmsg([b"."], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, packed)], _NO_WAIT)
 

@@ -1,4 +1,4 @@
-"""What a host knows of each of its parties, and of where it works."""
+"""The state that a host keeps for each of its parties, and the settings of the host itself."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ from protocol.wire.messages import SETUP
 
 End = ServerEnd | ClientEnd
 
-_PORT_SECONDS, _PORT_TICK = 10.0, 0.01  # in which the port of a server that was killed must be free again
+_PORT_SECONDS, _PORT_TICK = 10.0, 0.01  # in which the port of a killed server must become free again
 MOST_NAMED = 5  # parties in a sentence
-_SIGN_SECONDS = 1.0  # between two signs that a view is being read back
-_LEAVE_SECONDS = 0.02  # in which frames that were handed over are on the wire
+_SIGN_SECONDS = 1.0  # between two reports that a view is being replayed
+_LEAVE_SECONDS = 0.02  # in which frames that were handed over get on the wire
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where and how this host works; nothing of it reaches a role."""
+    """Where and how a host works; no role sees any of it."""
 
-    run_folder: str  # not a Path: what a user's process touches, it owns
+    run_folder: str  # not a Path, whose code would cost each user's process memory pages of its own
     views: frozenset[str]  # parties that keep a view
     deadline: float  # seconds that an iteration may take
     bind: dict[str, str] = field(default_factory=dict)  # server -> endpoint, where it differs from the roster's
-    resume: frozenset[str] = frozenset()  # parties that go on from their views
+    resume: frozenset[str] = frozenset()  # parties that resume from their views
     reported: int = SETUP - 1  # the launcher has the figures of the iterations up to this one
-    silence: float | None = None  # seconds after which a server is asked again; half of the deadline
+    silence: float | None = None  # seconds after which a silent server is asked again; None: half of the deadline
     faults: Faults | None = None
     incarnation: int = 0  # how often these parties were started before
-    metering: str = "on"  # of servers: "on", "off", or "pairs" (in every other two iterations)
-    connected: int | None = None  # users that are connected at a time, who come and go; None: all of them, and stay
+    metering: str = "on"  # of servers: "on", "off", or "pairs" (in every other pair of iterations)
+    connected: int | None = None  # users connected at once, which come and go; None: all users stay connected
     patience: float | None = None  # seconds without a step after which this host gives up; None: a launcher watches
 
 
@@ -59,14 +59,14 @@ class Hosted:
     figures: Figures
     mischief: Any = None  # planned faults, if there are any
     before: int = SETUP  # the iteration that the first step finds
-    first: Step | None = None  # after a restart: what the view says is still to be done
-    derived: dict[str, tuple[int, int]] = field(default_factory=dict)  # by peer: first frame, how often in a row
-    servers: list[tuple[Hosted, str]] = field(default_factory=list)  # whom it asks when it hears nothing
-    kernel_note: str | None = None  # of a server: why it does not read what the kernel counts
+    first: Step | None = None  # after a restart: the rest of the step in which the view ends
+    derived: dict[str, tuple[int, int]] = field(default_factory=dict)  # by peer: first frame asked for, times in a row
+    servers: list[tuple[Hosted, str]] = field(default_factory=list)  # those that it asks again after a silence
+    kernel_note: str | None = None  # of a server: why it does not read the kernel's counts
     doorbell: Doorbell | None = None  # of a server whose users come and go
 
     def listens(self) -> bool:
-        """A user that is done wants nothing more; a server may still be asked for its last frames."""
+        """Tell whether the party still takes part: a user that is done does not, a server may be asked again."""
         return not self.party.done or self.server_end is not None
 
     def ends(self) -> list[End]:
@@ -83,13 +83,13 @@ def listen(
     count: bool,
     by_person: bool,
 ) -> ServerEnd:
-    """Open the socket of a server to the clients of the roster; `count` what the kernel counts.
+    """Open the socket of a server at `endpoint` to the clients of `roster`; with `count`, keep the kernel's counts.
 
-    The port of a server that was killed may be in use for a moment, by a client that knocks at it. `by_person`: the
-    person has chosen the port, and can choose another.
+    The port of a killed server may stay in use for a moment, by a client that reconnects to it. `by_person` says that
+    the person has chosen the port, and can choose another.
     """
     name, servers = secret.seat.party, roster.card.scheme.servers
-    closed_to = servers[servers.index(name) :]  # those that it is itself a client of
+    closed_to = servers[servers.index(name) :]  # itself, and the servers that it is a client of
     keys = {key: party for party, key in roster.public_keys.items() if party not in closed_to}
     resumes = name in place.resume
     until = time.monotonic() + (_PORT_SECONDS if resumes else 0.0)
@@ -105,7 +105,7 @@ def listen(
 
 
 def status_of(party: Party) -> dict[str, Any]:
-    """Say what this party is doing, as a report to the launcher."""
+    """Report to the launcher what `party` is doing."""
     awaited = () if party.done else party.role.awaited()
     named = list(awaited[:MOST_NAMED])
     return {
@@ -119,7 +119,7 @@ def status_of(party: Party) -> dict[str, Any]:
 
 
 def describe(party: Party) -> str:
-    """Say the same in words."""
+    """Describe in words what `party` is doing."""
     return describe_status(status_of(party))
 
 
@@ -133,9 +133,9 @@ def describe_status(status: dict[str, Any]) -> str:
 
 
 def look_on(hosted: Hosted, party: Party, records: Iterable[Record]) -> Iterator[Record]:
-    """Look on while a party does again what its view says: the figures are those of the first time.
+    """Follow the replay of a view, so that the figures of `hosted` become those of the first time.
 
-    Nobody is told of what is only done again, but for a sign now and then of how far it has come.
+    Replayed iterations are not announced again; only the progress of the replay is reported at intervals.
     """
     hosted.party, sign = party, time.monotonic()
     for record in records:
@@ -153,7 +153,7 @@ def look_on(hosted: Hosted, party: Party, records: Iterable[Record]) -> Iterator
 
 
 def crash_here(hosted: Hosted, step: Step, phase: str) -> None:
-    if not hosted.mischief or not hosted.journal:  # without a view it could not come back
+    if not hosted.mischief or not hosted.journal:  # without a view the party could not resume
         return
     if step.rejected is None and hosted.mischief.crashes(step.kind or "start", phase):
         if phase == PHASES[2]:

@@ -1,8 +1,8 @@
-"""The author's kit: what a scheme of one's own imports, from this one place.
+"""The names that a custom scheme imports, in one place.
 
     from protocol import Leak, Masked, Send
 
-Each name is imported when it is asked for: a user's process holds nothing that its role does not need.
+Each name is imported when it is accessed, so that a user's process loads nothing that its role does not need.
 """
 
 from __future__ import annotations

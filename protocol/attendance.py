@@ -1,7 +1,7 @@
-"""The course of a run, as far as bytes depend on it: who was there, who was invited, who contributed.
+"""The course of a run, in the respects that bytes depend on: which users were online, invited and contributed.
 
-A course is written down for groups of users. A group is one user where the sets are known (a run that was made), or all
-users alike where they are expected (a run that is not made yet); so every number of users may be a fraction.
+A course is recorded for groups of users. A group is a single user where the sets are known (a run that was made), or
+all users alike where they are expected (a run that is not made yet); so every number of users may be a fraction.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-Numbers = npt.NDArray[np.float64]  # of users, one for each group
+Numbers = npt.NDArray[np.float64]  # numbers of users, one for each group
 
 
 def spans(numbers: Iterable[int]) -> str:
-    """A set of user numbers as a text: "0-39,41"."""
+    """Write a set of user `numbers` as text: "0-39,41"."""
     ordered = np.array(sorted(numbers), np.int64)
     breaks = np.flatnonzero(np.diff(ordered) > 1)
     if not len(ordered):
@@ -26,7 +26,7 @@ def spans(numbers: Iterable[int]) -> str:
 
 
 def read_spans(text: str) -> npt.NDArray[np.int64]:
-    """The numbers again; ValueError if that is no such text."""
+    """Read back the numbers that `spans` wrote; raise ValueError if `text` cannot be parsed."""
     parts = [np.zeros(0, np.int64)]
     for span in text.split(",") if text else ():
         first, dash, last = span.partition("-")
@@ -40,8 +40,8 @@ class Turn:
 
     invited: Numbers
     contributors: Numbers
-    present: Numbers  # who say before it that they have come
-    absent: Numbers  # or gone
+    present: Numbers  # users that announce before it that they are online
+    absent: Numbers  # or that they have left
     opened: float  # items that are asked for
     released: float  # items that reach their floor
 
@@ -51,21 +51,21 @@ class Attempt:
     """One attempt at the commitment to the objective noise."""
 
     asked: Numbers
-    shares: Numbers  # items that each of these is asked for
-    answered: Numbers  # whose answers came in time
-    opened: float  # items without noise
-    sealed: float  # items that have one now
+    shares: Numbers  # items that each asked user is asked for
+    answered: Numbers  # users whose answers came in time
+    opened: float  # items without committed noise
+    sealed: float  # those of them whose noise is committed now
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Course:
     supports: npt.NDArray[np.int64]  # n_i of the users of each group
-    users: Numbers  # how many users each group has
-    joined: Numbers  # who came at all
-    welcomed: Numbers  # still there when everyone had joined
-    greeted: Numbers  # who ever wrote to the third party
-    finished: Numbers  # still there at the end
+    users: Numbers  # the number of users of each group
+    joined: Numbers  # users that came at all
+    welcomed: Numbers  # users still online when all had joined
+    greeted: Numbers  # users that ever wrote to the third party
+    finished: Numbers  # users still online at the end
     turns: Iterable[Turn]
     attempts: tuple[Attempt, ...] = field(default=())
-    cells: Numbers | None = None  # of each group: how many entries each of its users uploaded, where that is random
+    cells: Numbers | None = None  # entries that each user of a group uploaded, where that number is random
     in_turns: bool = False  # users connect to the third party when they write to it, not before

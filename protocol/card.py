@@ -1,4 +1,4 @@
-"""From a run's parameters and one party's own material to a `Party`: the same for every driver."""
+"""Make a `Party` from a run's parameters and the party's own material, in the same way for every driver."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from protocol.wire.codec import Codec
 
 @dataclass(frozen=True)
 class Card:
-    """What every party of a run is told."""
+    """The description of a run that every party receives."""
 
     scheme: Scheme
     params: Params
     run_id: bytes
     simulation: bool  # the seed was given by a person, so masks repeat
 
-    # made once and shared: neither has state, and many parties may sit in one process
+    # made once and shared by the parties of a process: none has state that could change a result
 
     @functools.cached_property
     def codec(self) -> Codec:
@@ -47,12 +47,12 @@ class Card:
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """What one party alone holds."""
+    """The material that one party alone holds."""
 
     party: str
     tape_seed: bytes
     inputs: UserInput | None = None
-    signer: Signer | None = None  # of its view
+    signer: Signer | None = None  # signs its view
 
     def __repr__(self) -> str:
         return f"Seat({self.party}, redacted)"
@@ -63,7 +63,7 @@ def all_parties(scheme: Scheme, n_users: int) -> list[str]:
 
 
 def make_run_id(params: Params, parties: list[str], nonce: bytes) -> bytes:
-    """A hash of parameters, who takes part, and 32 bytes: fresh ones, or from the seed of a simulation."""
+    """Hash `params`, `parties` and a 32-byte `nonce`, which is random, or derived from the seed of a simulation."""
     return hashlib.sha256(msgpack.packb(["run", params.digest(), parties, nonce])).digest()
 
 
@@ -72,7 +72,7 @@ def tape_seed(run_seed: bytes, party: str) -> bytes:
 
 
 def seat_party(card: Card, seat: Seat, with_view: bool) -> tuple[Party, bytes]:
-    """The party, and the first bytes of its view (none without a view)."""
+    """Make the party of `seat`, and the first bytes of its view (empty unless `with_view`)."""
     card.setting.envelopes.sharers += seat.inputs is not None
     with during(seat.party, "when its role was made"):
         role = card.scheme.make_role(seat.party, card.setting, Tape(seat.tape_seed), seat.inputs)

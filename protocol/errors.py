@@ -1,10 +1,10 @@
-"""What can go wrong, by whose fault it is.
+"""The errors, by cause.
 
-* `Rejected`: the peer's fault. The message is refused, one record says why, and the role is as it was.
-* `Aborted`: nobody's message is wrong by itself, but this run cannot go on.
-* `SchemeFailed`: the same, by a mistake in a scheme of one's own.
-* `BadInput`: what the person asked for cannot be done; the sentence says what to change.
-* `Bug`: ours.
+* `Rejected`: the peer's fault. The message is refused, one record says why, and the role is unchanged.
+* `Aborted`: no single message is wrong, but this run cannot go on.
+* `SchemeFailed`: the same, because of a mistake in a custom scheme.
+* `BadInput`: the person's request cannot be carried out; the sentence says what to change.
+* `Bug`: a fault of Keyhole itself.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from enum import Enum
 
 
 class Reason(Enum):
-    """Why a frame was refused or a run was aborted. The value is the sentence that people read."""
+    """Why a frame was refused or a run was aborted. The value is the sentence that the person reads."""
 
     # the frame
     OVERSIZED = "the frame is larger than any message of this run can be"
@@ -66,7 +66,7 @@ class Aborted(Exception):
 
 
 class SchemeFailed(Aborted):
-    """Code of a scheme of one's own raised what it should not; `trace` is the part of the traceback that is its own."""
+    """The code of a custom scheme raised an exception; `trace` is the part of the traceback inside that code."""
 
     def __init__(self, detail: str, trace: str = "") -> None:
         super().__init__(Reason.SCHEME_FAILED, detail)
@@ -82,18 +82,18 @@ class Bug(Exception):
 
 
 class During(str):
-    """A note on an exception: which party was doing what when it arose."""
+    """A note on an exception: the party, and what it was doing when the exception arose."""
 
 
 def note_during(error: BaseException, party: str, doing: str) -> None:
-    """Note it, unless somebody further inside has."""
+    """Note on `error` that it arose in `party` while `doing` something, unless an inner call has noted it."""
     if not any(isinstance(note, During) for note in getattr(error, "__notes__", ())):
         error.add_note(During(f"{party}, {doing}"))
 
 
 @contextlib.contextmanager
 def during(party: str, doing: str) -> Iterator[None]:
-    """Do the same for whatever is raised inside."""
+    """Add the note of `note_during` to every exception that is raised inside the block."""
     try:
         yield
     except (Exception, SystemExit) as error:
@@ -102,7 +102,7 @@ def during(party: str, doing: str) -> Iterator[None]:
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:
-    """Say which of the names is nearest to one that is unknown, to stand behind a sentence; "" if none is near."""
+    """Suggest the one of `names` nearest to an unknown `name`, to end a sentence with; return "" if none is near."""
     known = {known.lower(): known for known in names}
     nearest = difflib.get_close_matches(name.lower(), known, 1)
     return f" (did you mean {known[nearest[0]]}?)" if nearest else ""

@@ -1,7 +1,7 @@
-"""The state of a party as bytes, for a user who is away: with its seat, they make the same party again.
+"""The state of an absent user's party as bytes, from which, together with its seat, the same party is restored.
 
-Only plain values and arrays are put down. What a seat and the parameters of the run make anyway is left out; a role
-that holds something else is not put down at all, and stays where it is.
+Only plain values and arrays are stored. Values that the seat and the parameters of the run determine are left out; a
+party whose role holds anything else is not stored at all, and stays in memory.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from protocol.party.party import Party
 from protocol.party.role import UserInput
 from protocol.schemes.base import Setting
 
-_SEATED = (Setting, Params, Tape, UserInput, FixedPoint)  # made again with the seat
+_SEATED = (Setting, Params, Tape, UserInput, FixedPoint)  # restored from the seat
 _ARRAY = 1
 
 
 class Unknown(TypeError):
-    """A value of a kind that is not put down."""
+    """A value of a kind that cannot be stored."""
 
 
 def put_down(party: Party) -> bytes | None:
-    """None if it is done, or its role holds what cannot be put down."""
+    """Store the state of `party`; return None if it is done, or if its role holds a value that cannot be stored."""
     if party.done:
         return None
     view = party.view and [party.view.head, party.view.records]
@@ -39,7 +39,7 @@ def put_down(party: Party) -> bytes | None:
 
 
 def take_up(party: Party, data: bytes) -> None:
-    """`party` was made from the same seat and has done nothing yet; the view goes on where it stood."""
+    """Restore the state `data` in `party`, a new party of the same seat; its view continues from the stored head."""
     role, exchanged, view = msgpack.unpackb(data, ext_hook=_made, strict_map_key=False)
     if party.view and view:
         party.view.head, party.view.records = view

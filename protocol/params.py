@@ -1,4 +1,4 @@
-"""Frozen parameters of a run; what is out of range or could wrap mod P is refused in words."""
+"""Frozen parameters of a run; values that are out of range or could wrap mod P are refused with a sentence."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from protocol.errors import BadInput
 MOST_USERS = MOST_ITEMS = 2**32 - 1  # identifiers and counts travel in 32 bits at most
 MOST_DIM = 4096
 MOST_ITERATIONS = 10**7
-LEAST_RIDGE = 1e-9  # with less, a profile would be rounding alone
-MOST_SCALE = 1e18  # of noise and clip: beyond it no ring could hold a sum anyway
+LEAST_RIDGE = 1e-9  # below it, a profile would be nothing but rounding errors
+MOST_SCALE = 1e18  # largest noise scale and clip: beyond it no ring could hold a sum
 WIRES = ("compact", "paper")
 RING_BITS = range(16, 65, 8)
 FACTOR_BITS = (32, 16)
@@ -44,7 +44,7 @@ class Params:
     wire: str
     ring_bits: int
     fraction_bits: int
-    factor_bits: int  # of each number of v_j on its way to a user: 32 or 16
+    factor_bits: int  # of each number of v_j that is sent to a user: 32 or 16
     dropout_allowance: float
     min_contributors: int
     publish: str = "all"  # the items whose factors every user is sent at the end: all, or those that it rated
@@ -81,7 +81,7 @@ def check_sizes(n_users: int, n_items: int, dim: int, iterations: int) -> None:
 
 
 def default_clip(scale: float, rating_span: float) -> float:
-    """C = 32 b + 3 Δ: larger than any error that the reference runs reach, so that it bounds without binding."""
+    """Compute C = 32 b + 3 Δ (b: `scale`, Δ: `rating_span`), which exceeds every error of the reference runs."""
     return 32 * scale + 3 * rating_span
 
 
@@ -107,7 +107,7 @@ def make_params(
     publish: str = "all",
     profile_ridge: float | None = None,
 ) -> tuple[Params, list[str]]:
-    """The parameters, and sentences that the person should read (such as a wider ring than asked for)."""
+    """Make the parameters, and sentences for the person to read (such as one about a ring wider than requested)."""
     check_sizes(n_users, n_items, dim, iterations)
     low, high = rating_range
     require(math.isfinite(low) and math.isfinite(high) and low < high, f"The rating range {low}:{high} is empty.")

@@ -1,4 +1,4 @@
-"""Where the state of users who are away lies: a file without a name that only this process can open."""
+"""The states of users that are not connected, in an unnamed file that only this process can open."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Vault:
         self._end = 0
 
     def put(self, user: int, state: bytes) -> None:
-        """In its old place if it fits there."""
+        """Store the `state` of `user`, in its old slot if it fits there."""
         offset, _, room = self._slots.get(user, (0, 0, -1))
         if len(state) > room:
             offset, room = self._end, len(state)

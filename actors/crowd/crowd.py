@@ -1,10 +1,11 @@
-"""A host of more users than may be connected at a time: a user that is not needed costs its rows in the ranks.
+"""A host of more users than may be connected at once; a user that is not awake costs only its rows in the ranks.
 
-Each user has its own keys, sockets, tape and state, as everywhere. It is woken when something happens to it (it joins,
-it comes online or leaves) or when a server calls it (`doorbell.py`), opens a connection to whom it has something to say
-or was called by, and asks there again, so that it hears what it has missed and that all it said has come. Then it may
-stay, until another one needs its place: whoever has been idle longest says what it has, closes, and its state is laid
-down (`protocol/freeze.py`). A user that has only joined is not kept at all: that state follows from its seat.
+Each user has its own keys, sockets, tape and state, as in any host. A user is woken when something happens to it (it
+joins, comes online or leaves) or when a server calls it (`calling.py`). It connects to the servers that called it or
+that it has frames for, and asks them again, to receive what it has missed and to learn that its own frames arrived. It
+then stays awake until another user needs its place. The user that has been idle longest takes its leave, closes its
+connections, and its state is frozen (`protocol/freeze.py`). A user that has only joined is not stored, because that
+state follows from its seat.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ from protocol.party.party import Party, Step, read_event
 from protocol.party.role import user_index, user_name
 from protocol.wire.messages import EVENTS, SETUP, Again, Event
 
-_MOST_ASKING = 400  # users that wait for an answer at a time: a server shakes hands with a few hundred in a second
-_LINGER_MS = 30_000  # in which the last words of a user that closes leave
-_SIGN_OF_LIFE = 5.0  # seconds
+_MOST_ASKING = 400  # users that wait for an answer at once: a server completes a few hundred handshakes per second
+_LINGER_MS = 30_000  # in which the last frames of a user that closes must leave
+_SIGN_OF_LIFE = 5.0  # seconds between two reports that this host works
 _AGAIN = Again.__name__
 
 
@@ -41,14 +42,14 @@ _AGAIN = Again.__name__
 class Visitor(Hosted):
     """A user that is awake."""
 
-    fresh: bool = False  # it starts just now, so that it can have missed nothing
-    asked: set[str] = field(default_factory=set)  # servers whose answers have not come
+    fresh: bool = False  # it starts now, so it cannot have missed anything
+    asked: set[str] = field(default_factory=set)  # servers that have not answered yet
     touched: bool = False  # something has happened to it since it started
 
 
 @dataclass(slots=True)
 class _Errand:
-    """Why a user is to be woken."""
+    """The reasons to wake a user."""
 
     first: bool = False  # it has not started yet
     events: list[Event] = field(default_factory=list)
@@ -66,22 +67,22 @@ class CrowdHost(Host):
         events: Channel,
         most: int,
     ) -> None:
-        """`most`: users that may be connected at a time."""
+        """Host the users of `ranks`, of which at most `most` are connected at once."""
         super().__init__(roster, (), place, mailbox.send, observer, events, mailbox=mailbox)
         self._context.max_sockets = 1023 + 8 * most
         self._watch = Watch()
         self._watch.register(events.fileno())
         self._roster, self._ranks, self._most = roster, ranks, most
         self._errands: OrderedDict[str, _Errand] = OrderedDict()
-        self._awake: OrderedDict[str, Visitor] = OrderedDict()  # whoever was heard last is the last
-        self._asking = 0  # of them, those who wait for an answer
-        self._ended: list[Visitor] = []  # done in this round
+        self._awake: OrderedDict[str, Visitor] = OrderedDict()  # in the order in which they were last heard
+        self._asking = 0  # users awake that wait for an answer
+        self._ended: list[Visitor] = []  # users that finished in this round
         self._vault = Vault(place.run_folder)
-        self._aside: dict[str, Party] = {}  # asleep, but not in the vault, which does not take them
+        self._aside: dict[str, Party] = {}  # asleep, with a state that the vault cannot store
         self._rejected: dict[str, Counter[str]] = {}
         self._done_users: set[int] = set()
         self._sign = time.monotonic()
-        self._moves = 0  # frames of users that were heard, and events
+        self._moves = 0  # accepted frames, so that the launcher can tell work from a standstill
 
     # --- the loop ----------------------------------------------------------------------------------------------------
 
@@ -101,7 +102,7 @@ class CrowdHost(Host):
         return self._quit or len(self._done_users) == len(self._ranks)
 
     def _tidy(self) -> None:
-        """After a round of frames: who is done goes, and who is wanted comes in as far as there is room."""
+        """Close the users that finished in this round, and wake those with an errand while there is room."""
         for visitor in self._ended:
             self._shut(visitor)
         self._ended = []
@@ -112,7 +113,7 @@ class CrowdHost(Host):
             self._report({"event": "alive", "host": user_name(self._ranks.users()[0]), "heard": self._moves})
 
     def _obey(self) -> None:
-        """Orders come in thousands, so they are taken as they have come."""
+        """Carry out all orders that have arrived; a crowd gets thousands of them, too many to read singly."""
         assert self._events is not None
         orders = self._events.receive()
         if orders is None:
@@ -146,7 +147,7 @@ class CrowdHost(Host):
     # --- coming ------------------------------------------------------------------------------------------------------
 
     def _make_room(self) -> bool:
-        """Is there a place, or is somebody idle who can give up his?"""
+        """Tell whether there is a place for a user, if need be by putting an idle one to sleep."""
         if len(self._awake) < self._most:
             return True
         idle = next((visitor for visitor in self._awake.values() if not visitor.asked), None)
@@ -165,7 +166,7 @@ class CrowdHost(Host):
         for server in errand.callers:
             if server not in visitor.asked:
                 self._ask(visitor, server)
-        if errand.first:  # now, so that the answer says that all this has come
+        if errand.first:  # only now, so that the answer confirms all frames sent above
             visitor.fresh = False
             for server in visitor.client_ends:
                 self._ask(visitor, server)
@@ -187,12 +188,12 @@ class CrowdHost(Host):
         elif (state := self._vault.get(user_index(name))) is not None:
             take_up(party, state)
         else:
-            party.start()  # once more, in memory alone: it had joined and heard nothing since
+            party.start()  # again, in memory alone: it had joined and received nothing since
             visitor.touched = False
         return visitor
 
     def _ask(self, visitor: Visitor, server: str) -> None:
-        """What have I missed, and have you all that I said? Until the answer comes the user is not idle."""
+        """Ask `server` what `visitor` has missed and which frames arrived; until the answer, `visitor` is not idle."""
         self._connect(visitor, server)
         [out] = visitor.party.ask_again([server])
         self._say(visitor, server, out.frame)
@@ -213,7 +214,7 @@ class CrowdHost(Host):
         if to not in hosted.client_ends and not hosted.fresh:
             self._ask(hosted, to)
         if to in hosted.asked and not hosted.fresh:
-            return  # the answer will not know it, and so it is sent then
+            return  # the server's answer will show that this frame is missing, and it is sent then
         self._connect(hosted, to)
         self._say(hosted, to, frame)
 
@@ -257,7 +258,7 @@ class CrowdHost(Host):
             self._aside[name] = party
 
     def _shut(self, visitor: Visitor) -> None:
-        """Its connections close when its last words have left."""
+        """Close the connections of `visitor`; each closes once its last frames have left."""
         self._asking -= bool(visitor.asked)
         for server in visitor.asked:
             self._patience.forget((visitor, server))
@@ -283,7 +284,7 @@ class CrowdHost(Host):
         super()._close()
 
     def _abandon(self) -> None:
-        vault: Any = getattr(self, "_vault", None)  # not there yet if the host could not be made
+        vault: Any = getattr(self, "_vault", None)  # missing if the constructor failed before making it
         if vault:
             vault.close()
         super()._abandon()

@@ -1,4 +1,4 @@
-"""The secrets of many users in one block of memory: what a user that is not there costs is its rows in it.
+"""The secrets of many users in one block of memory, so that a user that is not awake costs only its rows in it.
 
     users · keys (public, secret) · tape seeds · ratings by user, then held-out ratings by user
 
@@ -27,7 +27,7 @@ _NONE = HeldOut(np.zeros(0, np.uint32), np.zeros(0, np.float64))
 
 
 def pack_ranks(secrets: Sequence[Secret]) -> bytes:
-    """Users alone, each with its ratings."""
+    """Pack the `secrets` of users, with their ratings, into one block; servers have no place in it."""
     columns = {
         "users": np.array([user_index(secret.seat.party) for secret in secrets], "<u4"),
         "public": _joined([secret.keys.public for secret in secrets], _KEY),
@@ -46,7 +46,7 @@ def pack_ranks(secrets: Sequence[Secret]) -> bytes:
         if secret.seat.signer
     }
     contents = msgpack.packb([[[name, column.dtype.str, len(column)] for name, column in columns.items()], signers])
-    start = bytes(-(_SIZE + len(contents)) % _SIZE)  # numbers stand at multiples of their size
+    start = bytes(-(_SIZE + len(contents)) % _SIZE)  # aligns the numbers to multiples of their size
     body = b"".join(column.tobytes() + bytes(-column.nbytes % _SIZE) for column in columns.values())
     return b"".join((len(contents).to_bytes(_SIZE, "little"), contents, start, body))
 
@@ -56,7 +56,7 @@ def _joined(values: list[bytes], width: int) -> np.ndarray:
 
 
 class Ranks:
-    """`memory` is what `pack_ranks` made."""
+    """The users of a block of `memory` that `pack_ranks` made."""
 
     def __init__(self, memory: mmap.mmap | bytes) -> None:
         size = int.from_bytes(memory[:_SIZE], "little")

@@ -1,4 +1,4 @@
-"""How well users predict: sums of errors that can be added up over users, and how good a list of ten items is."""
+"""Measures of prediction: sums of errors, which can be added up over users, and the quality of a list of ten items."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ Ids = npt.NDArray[np.uint32]
 Predict = Callable[[Ids], Numbers]
 
 LISTED = 10  # items of a list
-GOOD = 0.8  # of the scale: a held-out rating from there on (4 of 5 stars) is what a list should have found
+GOOD = 0.8  # of the scale: a list should contain the items with a held-out rating of at least this (4 of 5 stars)
 ERROR_SUMS = 6  # numbers of a reading, before they are divided
 LIST_SUMS = 6
 _DISCOUNTS: Numbers = 1 / np.log2(np.arange(LISTED) + 2.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ProfileErrors:
     """Errors of clipped predictions; None where there are no ratings of that kind."""
 
     train_mae: float | None = None
@@ -31,7 +31,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """Means over the users with a good held-out rating; `popular` is the list of the items most often rated."""
+    """Means over the users with a good held-out rating; `popular` marks the list of the items rated most often."""
 
     ndcg_10: float
     hit_10: float
@@ -41,17 +41,17 @@ class Ranking:
 
 
 @dataclass(frozen=True, slots=True)
-class Accuracy(Reading):
-    """Of the published factors with the profile that each user fitted; of a scheme without either, of its model."""
+class Accuracy(ProfileErrors):
+    """Errors of the published factors with each user's fitted profile or, if a scheme has neither, of its model."""
 
     clipped: int = 0
-    as_published: Reading | None = None  # with the printed λ
-    iterate: Reading | None = None  # u_i of the last iteration
+    as_published: ProfileErrors | None = None  # with the printed λ
+    iterate: ProfileErrors | None = None  # u_i of the last iteration
     ranking: Ranking | None = None
 
 
 def error_sums(ratings: Numbers, predictions: Numbers, rating_range: tuple[float, float]) -> tuple[float, float, int]:
-    """Σ|e|, Σe² and how many, of predictions clipped to the rating range."""
+    """Compute Σ|e|, Σe² and the number of errors e of `predictions` clipped to `rating_range`."""
     errors = clipped_errors(ratings, predictions, rating_range)
     return float(np.einsum("j->", errors)), float(np.einsum("j,j->", errors, errors)), len(ratings)
 
@@ -62,26 +62,26 @@ def clipped_errors(ratings: Numbers, predictions: Numbers, rating_range: tuple[f
     return errors
 
 
-def read_errors(sums: Numbers) -> Reading | None:
-    """Divide the sums of `error_sums` over training and held-out ratings; None where there are none at all."""
+def read_errors(sums: Numbers) -> ProfileErrors | None:
+    """Divide the `sums` of `error_sums` over training and held-out ratings; None if there are no training ratings."""
     train_abs, train_sq, train_n, test_abs, test_sq, test_n = map(float, sums)
     if not train_n:
         return None
     test = (test_abs / test_n, (test_sq / test_n) ** 0.5) if test_n else (None, None)
-    return Reading(train_abs / train_n, (train_sq / train_n) ** 0.5, *test)
+    return ProfileErrors(train_abs / train_n, (train_sq / train_n) ** 0.5, *test)
 
 
 def good_rating(rating_range: tuple[float, float]) -> float:
-    """Four fifths of the scale, which begins at 0 unless ratings go below it."""
+    """Compute four fifths of the scale, which begins at 0 unless `rating_range` goes below it."""
     low, high = min(rating_range[0], 0.0), rating_range[1]
     return low + GOOD * (high - low)
 
 
 def list_sums(scores: Numbers, rated: Ids, good: Ids, popularity: Numbers | None = None) -> tuple[float, ...]:
-    """(1, NDCG, hit, recall, 1 and NDCG of the most popular) of one user's list; zeros if it holds out no good item.
+    """Measure one user's list: (1, NDCG, hit, recall, 1, NDCG of the most popular items); zeros if `good` is empty.
 
-    `scores` has one number for every item. A list is of items that the user has not rated; of equal scores the item
-    with the smaller number comes first.
+    `scores` has one number for every item, `good` are the items to be found. Without `popularity` the last two numbers
+    are 0. A list has only items that are not `rated`; among equal scores the item with the smaller number comes first.
     """
     if not len(good):
         return (0.0,) * LIST_SUMS
@@ -91,7 +91,7 @@ def list_sums(scores: Numbers, rated: Ids, good: Ids, popularity: Numbers | None
 
 
 def _list_of(scores: Numbers, rated: Ids, good: Ids) -> tuple[float, int]:
-    """(NDCG with gains of 0 and 1, how many good items are listed)."""
+    """Compute (NDCG with gains of 0 and 1, how many `good` items are listed)."""
     listed = best_items(scores, rated, LISTED)
     hits = np.isin(listed, good)
     ideal = float(np.sum(_DISCOUNTS[: len(good)]))
@@ -99,7 +99,7 @@ def _list_of(scores: Numbers, rated: Ids, good: Ids) -> tuple[float, int]:
 
 
 def best_items(scores: Numbers, rated: Ids, count: int) -> npt.NDArray[np.int64]:
-    """List the unrated items of the highest scores, the highest first."""
+    """List the `count` items with the highest `scores` that are not `rated`, the highest first."""
     free = np.ones(len(scores), bool)
     free[rated] = False
     items = np.flatnonzero(free)
@@ -107,7 +107,7 @@ def best_items(scores: Numbers, rated: Ids, count: int) -> npt.NDArray[np.int64]
 
 
 def read_lists(sums: Numbers) -> Ranking | None:
-    """Divide the sums of `list_sums`; None where no user holds out a good item."""
+    """Divide the `sums` of `list_sums`; None if no user holds out a good item."""
     users, ndcg, hits, recall, with_counts, popular = map(float, sums)
     if not users:
         return None

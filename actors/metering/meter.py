@@ -1,10 +1,10 @@
 """Bytes by iteration, sender, receiver and kind, counted where a server sends, and where it receives from a user.
 
-So every message of a run is counted once, by one of the two servers. What is no part of the protocol's own course is
-counted apart: frames that are sent again, questions for them, frames that are refused, connections beyond a party's
-first, and frames of the course that were not handed over because there was no way to their receiver (`UNDELIVERED`).
+Thus every message of a run is counted once, by one of the two servers. Traffic outside the protocol's own course is
+counted apart: frames that are sent again, requests for them, refused frames, connections beyond a party's first, and
+frames of the course that could not be handed over because their receiver was not connected (`UNDELIVERED`).
 
-What single parties exchanged in all is kept too, but of a crowd only what its users did together.
+The totals of single parties are kept too; in a crowd, all users share one total.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from protocol.wire.framing import ANSWERING_BYTES, DIALLING_BYTES, HANDSHAKE, Tr
 from protocol.wire.messages import SETUP
 
 ALL = 1 << 62  # an iteration beyond every other
-COURSE = 0  # the phase of all iterations and the end together, beside that of the set-up
+COURSE = 0  # the phase after the set-up: all iterations and the end
 RESEND, AGAIN, UNDELIVERED, RECONNECT, REJECTED = "resend", "again", "undelivered", "reconnect", "rejected:"
 
 
-# To see what metering costs, it may be on in two iterations and off in the next two. What an iteration leaves behind is
-# added up in the one after it, so the second of two that are alike has all of one iteration's cost, or none.
-LEFT_OUT = {"on": 0, "pairs": 2}  # bits, none of which the number of a metered iteration has
+# To measure the cost of metering, it can be on in two iterations and off in the next two. The frames of an iteration
+# are added up in the following one, so the second iteration of each pair carries the full cost of one, or none of it.
+LEFT_OUT = {"on": 0, "pairs": 2}  # bits that the number of a metered iteration must not have
 METERED, BARE = 1, 3  # modulo 4, the iterations to compare with "pairs"
 
-MOST_PARTIES = 20_000  # users of a run whose bytes are kept one by one: beyond, a server would hold millions of sums
-_MOST_SIZES = 20_000  # entries of how often which size, before they are added up; then memory stays as it is
-_role, _wire = functools.cache(role_of), functools.cache(wire_size)  # of few names and sizes, again and again
+MOST_PARTIES = 20_000  # users whose bytes are kept singly; with more, a server would hold millions of sums
+_MOST_SIZES = 20_000  # (party, size) counts that are kept before they are added up, which bounds the memory
+_role, _wire = functools.cache(role_of), functools.cache(wire_size)  # few names and sizes, which recur all the time
 
 Row = list[Any]
 _Edge = tuple[int, str, str, bool]  # iteration, role of the other end, kind, and whether the server received it
@@ -39,7 +39,7 @@ _Edge = tuple[int, str, str, bool]  # iteration, role of the other end, kind, an
 
 @dataclass(slots=True)
 class Tally:
-    """What a meter hands over: rows of traffic, and what single users received and sent in the latest iteration."""
+    """Rows of traffic, and the bytes that each user received and sent in the latest iteration."""
 
     rows: list[Traffic] = field(default_factory=list)
     users: dict[str, list[int]] = field(default_factory=dict)  # wire bytes down and up
@@ -52,7 +52,7 @@ class Tally:
         return cls([Traffic(*row) for row in data["rows"]], data["users"])
 
     def add(self, other: Tally) -> None:
-        """What another server has counted in the same iteration."""
+        """Add the tally `other` of another server for the same iteration."""
         rows = {row_key(row): row for row in self.rows}
         for row in other.rows:
             known = rows.get(row_key(row))
@@ -77,10 +77,10 @@ def _together(one: Traffic, other: Traffic) -> Traffic:
 
 
 class Meter:
-    """Of one server. While frames come and go they are only listed, and added up when an iteration is over and taken.
+    """The meter of one server. It lists frames as they come and go, and adds them up when an iteration is taken.
 
-    Each list is of one kind in one direction, so that adding up is a few sums over a list; what was exchanged with each
-    party is kept as how often which size, since sizes come again and again. In a crowd, users are one party.
+    Each list holds one kind in one direction, so that adding up is a few sums over a list. The traffic of each party is
+    kept as counts by size, since few sizes recur. In a crowd, all users count as one party.
     """
 
     def __init__(self, server: str, n_users: int = 0) -> None:
@@ -107,16 +107,20 @@ class Meter:
         return party if self.by_party else _role(party)
 
     def greet(self, client: str, now: bool = True) -> None:
-        """Something came from this client: it has opened a connection, in this life of the server or an earlier one.
+        """Count the first handshake of `client`, from which a frame has come.
 
-        Counted here and not when the connection was made, so that a view which is done again gives the same.
+        `now` is False if the connection was opened in an earlier life of the server. The handshake is counted here, not
+        when the connection is made, so that replaying a view gives the same counts.
         """
         if client not in self.greeted:
             self.greeted[client] = now
             self._handshakes.append(client)
 
     def close_handshakes(self, made: Mapping[str, int]) -> None:
-        """How many each client has made in this life of the server: of those who never said anything, and the rest."""
+        """Count the handshakes that were not counted yet: those of silent clients, and all beyond a client's first.
+
+        `made` gives, by client, the handshakes in this life of the server.
+        """
         for client, times in made.items():
             self.greet(client)
             further = times - self.greeted[client]
@@ -128,7 +132,7 @@ class Meter:
     # --- when something is over --------------------------------------------------------------------------------------
 
     def take(self, up_to: int) -> Tally:
-        """Everything of the iterations up to this one, which are complete; it is forgotten here, except by party."""
+        """Hand over the traffic of the iterations up to `up_to`, which are complete; only totals by party are kept."""
         tally, rows = Tally(), _Sums()
         self._take_handshakes(rows, tally.users if up_to == SETUP else {})
         for edge in [edge for edge in self._frames if edge[0] <= up_to]:
@@ -149,7 +153,7 @@ class Meter:
         return tally
 
     def _ends(self, other: str, up: bool) -> tuple[str, str]:
-        """(sender, receiver)"""
+        """Return (sender, receiver) of a frame to or from `other`, `up` being the direction to the server."""
         return (other, self._server) if up else (self._server, other)
 
     def _take_handshakes(self, rows: _Sums, users: dict[str, list[int]]) -> None:
@@ -173,13 +177,13 @@ class Meter:
             self._parties.add((phase, *self._ends(party, up), kind), times, times * size, times * _wire(size))
 
     def parties(self) -> list[Row]:
-        """[phase, sender, receiver, kind, messages, payload bytes, wire bytes] of what was taken so far."""
+        """List [phase, sender, receiver, kind, messages, payload bytes, wire bytes] of all traffic taken so far."""
         for edge in list(self._totals):
             self._fold(edge)
         return [[*key, *self._parties[key]] for key in sorted(self._parties)]
 
     def kernel(self, counts: list[Row] | None) -> list[Row] | None:
-        """[party, connections, bytes received, bytes sent], of a crowd's users together."""
+        """Return `counts`, [party, connections, bytes received, bytes sent]; the users of a crowd are added up."""
         if counts is None or self.by_party:
             return counts
         sums = _Sums()
@@ -188,12 +192,12 @@ class Meter:
         return [[*key, *sums[key]] for key in sorted(sums)]
 
     def apart(self) -> list[Row]:
-        """[what, sender, receiver, messages, payload bytes, wire bytes]"""
+        """List [what, sender, receiver, messages, payload bytes, wire bytes] of the traffic outside the course."""
         return [[*key, *self._apart[key]] for key in sorted(self._apart)]
 
 
 class _Sums(dict[tuple[Any, ...], list[int]]):
-    """Messages, payload bytes and wire bytes, by whatever they are added up for."""
+    """Sums of messages, payload bytes and wire bytes, by any key."""
 
     def add(self, key: tuple[Any, ...], messages: int, payload: int, wire: int) -> None:
         sums = self.setdefault(key, [0, 0, 0])
@@ -202,5 +206,5 @@ class _Sums(dict[tuple[Any, ...], list[int]]):
 
 
 def _user(users: dict[str, list[int]], user: str) -> list[int]:
-    """[down, up], indexed by whether it is up."""
+    """Return the entry [down, up] of `user`, which a bool "is up" indexes; add it if it is missing."""
     return users.get(user) or users.setdefault(user, [0, 0])

@@ -1,8 +1,8 @@
 """The observer plane: figures for the person, outside every message, view and byte count.
 
-One flat array that the launcher and the actors on this machine share. The recommender's host puts the item
-factors there (and the user factors that it has trained itself), each user's host its sums of errors; ratings and the
-users' own factors stay where they are.
+The launcher and the actors on this machine share one flat array. The recommender's host writes the item factors to it
+(and the user factors, if the recommender trained them itself), and each user's host writes its sums of errors. Ratings
+and the users' own factors are not shared.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from protocol.party.role import FactorizingRecommender, FactorizingUser, Predict
 
 _DEPTH = 8  # iterations that a slow reader may lag behind
 _LIVE = 3  # numbers per user and iteration: (iteration + 1, Σ|e|, n)
-_READINGS = 3  # the user's own, with the printed λ, of the last iteration
-_FINAL = 2 + _READINGS * ERROR_SUMS + LIST_SUMS  # numbers per user at its end: (done, clipped, …)
+_READINGS = 3  # with the profile that the user fitted, with the printed λ, and with u_i of the last iteration
+_FINAL = 2 + _READINGS * ERROR_SUMS + LIST_SUMS  # numbers per finished user: (done, clipped, …)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,7 +48,7 @@ class Observer:
         numbers = np.frombuffer(buffer, np.float64)
         parts = np.split(numbers, np.cumsum([n_items * dim, n_users * dim, n_users * _DEPTH * _LIVE]))
         self._factors = parts[0].reshape(n_items, dim)
-        self._profiles = parts[1].reshape(n_users, dim)  # only of a recommender that has trained them itself
+        self._profiles = parts[1].reshape(n_users, dim)  # zeros unless the recommender trained them itself
         self._live = parts[2].reshape(_DEPTH, n_users, _LIVE)
         self._final = parts[3].reshape(n_users, _FINAL)
 
@@ -61,7 +61,10 @@ class Observer:
         return cls(n_users, n_items, dim, rating_range, memoryview(bytearray(cls.size(n_users, n_items, dim))))
 
     def watch(self, party: str, role: Role, done: bool, held_out: HeldOut | None) -> None:
-        """Called by a host when a role has entered another iteration, before anything that it sends leaves."""
+        """Record the figures of `role` after it has entered another iteration, before any frame of that step leaves.
+
+        `done` says that the party has finished; only then are its `held_out` ratings used.
+        """
         if isinstance(role, PredictingUser):
             if done:
                 self._end(user_index(party), _Ended(role, held_out), [role.predict], role.predict, 0)
@@ -80,7 +83,11 @@ class Observer:
         self._live[iteration % _DEPTH, user] = (iteration + 1, np.einsum("j->", absolute), len(ratings))
 
     def _end_with_profile(self, user: int, role: FactorizingUser, held_out: HeldOut | None) -> None:
-        """Measure the three profiles. A user that was sent its own rows only is measured with everybody's elsewhere."""
+        """Measure the three profiles of `user`.
+
+        A user that received only its own rows of the factors is measured with the factors of all items, which only this
+        plane holds.
+        """
         kept = self._profiles[user] if np.any(self._profiles[user]) else role.user_factors
         readings, order = [self._predictor(self._factors, kept)], None
         if role.profile is not None and role.published is not None:
@@ -102,7 +109,10 @@ class Observer:
         self._final[user] = (1, clipped, *sums.ravel(), *lists)
 
     def train_mae(self, iteration: int, contributors: int) -> float | None:
-        """Of V(t), U(t), over the users who took part in iteration t; None if the slots have moved on."""
+        """Compute the mean error of V(t), U(t) for t = `iteration`, over the users that took part in it.
+
+        None if fewer than `contributors` users are found, because later iterations have reused their slots.
+        """
         slots = self._live[iteration % _DEPTH]
         present = slots[slots[:, 0] == iteration + 1]
         if not len(present) or len(present) < contributors:
@@ -110,10 +120,10 @@ class Observer:
         return float(present[:, 1].sum() / present[:, 2].sum())
 
     def train_fall(self, iteration: int, contributors: int) -> tuple[float, float] | None:
-        """The errors of iterations t - 1 and t over the users who took part in both.
+        """Compute the errors of iterations t - 1 and t = `iteration` over the users that took part in both.
 
-        None if the slots have moved on, or if these are not most of those who took part in either: then the two
-        figures would say who came and left, not what was learned.
+        None if later iterations have reused the slots, or if these users are not the majority of those that took part
+        in either iteration: the two figures would then show which users came and left, not what was learned.
         """
         before, after = self._live[(iteration - 1) % _DEPTH], self._live[iteration % _DEPTH]
         was, is_there = before[:, 0] == iteration, after[:, 0] == iteration + 1
@@ -138,7 +148,7 @@ class Observer:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Ended:
-    """A user that has finished, and what it is measured by."""
+    """A user that has finished, with the ratings that measure it."""
 
     role: PredictingUser | FactorizingUser
     held_out: HeldOut | None

@@ -1,4 +1,4 @@
-"""What a driver tells about a run, while it goes on and when it has ended."""
+"""The reports of a driver about a run, during the run and at its end."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from protocol.wire.messages import SETUP, Event
 
 @dataclass(frozen=True, slots=True)
 class IterationDone:
-    iteration: int  # −1: the set-up, when everyone has joined
-    seconds: float | None  # unknown for one that was read back from a view
+    iteration: int  # −1: the set-up, when every user has joined
+    seconds: float | None  # None if it was replayed from a view
     invited: int
     contributors: int
-    tally: Tally  # late set-up comes with an iteration
+    tally: Tally  # may hold rows of the set-up that were reported late
     course: Facts = field(default_factory=dict)
 
 
 OnIteration = Callable[[IterationDone], None]
-OnJoin = Callable[[int], None]  # so many users have been heard by the recommender
-OnReplay = Callable[[str, int], None]  # a server does again what its view says, and is in this iteration
-EventsFor = Callable[[int], list[tuple[str, Event]]]  # what comes from outside before an iteration, and to whom
+OnJoin = Callable[[int], None]  # given how many users the recommender has heard from
+OnReplay = Callable[[str, int], None]  # given a server that replays its view, and the iteration it has reached
+EventsFor = Callable[[int], list[tuple[str, Event]]]  # the outside events before an iteration, with their receivers
 
 
 @dataclass(slots=True)
@@ -38,24 +38,24 @@ class Outcome:
     item_factors: npt.NDArray[np.float64] | None = None
     abort: Aborted | None = None
     views: dict[str, tuple[int, bytes]] = field(default_factory=dict)  # party -> (records, head of the chain)
-    predictions: dict[str, str] = field(default_factory=dict)  # by user, the digest of what it predicts at its end
+    predictions: dict[str, str] = field(default_factory=dict)  # by user, the digest of its final predictions
     rejected: Counter[str] = field(default_factory=Counter)
     strangers: Counter[str] = field(default_factory=Counter)  # connections that were refused, by kind
-    rest: Tally = field(default_factory=Tally)  # traffic that was told with no iteration
+    rest: Tally = field(default_factory=Tally)  # traffic that was reported with no iteration
     course: Facts = field(default_factory=dict)  # at the end
-    figures: Facts = field(default_factory=dict)  # what the servers found out on the way
+    figures: Facts = field(default_factory=dict)  # `Role.figures` of the servers
     parties: list[Row] = field(default_factory=list)  # phase, sender, receiver, kind, messages, payload, wire bytes
-    parties_note: str | None = None  # why users are not told apart there, in `apart` and in `kernel`
+    parties_note: str | None = None  # why `parties`, `apart` and `kernel` add up all users
     apart: list[Row] = field(default_factory=list)  # what, sender, receiver, messages, payload, wire bytes
-    apart_note: str | None = None  # why it may be more
+    apart_note: str | None = None  # why `apart` may be incomplete
     kernel: list[Row] | None = None  # server, party, connections, bytes received, bytes sent
-    kernel_note: str | None = "The run did not come to its end."  # why there is none
+    kernel_note: str | None = "The run did not come to its end."  # why `kernel` is None
     startup_seconds: float = 0.0
     restarts: int = 0
-    gone: list[str] = field(default_factory=list)  # users whose processes ended and were not started again
+    gone: list[str] = field(default_factory=list)  # users whose processes ended and were not restarted
     processes: dict[str, int] = field(default_factory=dict)
     user_process_uss: list[int] = field(default_factory=list)  # bytes that each user process owned at its end
-    peaks: dict[str, int] = field(default_factory=dict)  # by server, the most bytes that its process had in memory
+    peaks: dict[str, int] = field(default_factory=dict)  # by server, the peak memory of its process in bytes
 
 
 A_CROWD = f"Bytes of single users are kept in runs of up to {MOST_PARTIES:,} users: here they are added up."
@@ -77,17 +77,17 @@ class _Pending:
 
 
 class Attendance:
-    """Holds what resumed parties have exchanged against each other: nobody has received what was not sent.
+    """Compares the frame counts of resumed parties: no party can have received more than its peer sent.
 
-    A view that was cut behind frames that others have could only be waited for, for ever.
+    If a view lacks frames that other parties have received, the run could only wait for its party for ever.
     """
 
     def __init__(self) -> None:
         self._exchanged: dict[str, tuple[dict[str, int], dict[str, int]]] = {}
-        self._servers: list[str] = []  # of them; users exchange nothing with each other
+        self._servers: list[str] = []  # those added so far; users exchange nothing with each other
 
     def add(self, party: str, sent: dict[str, int], received: dict[str, int]) -> None:
-        """`Broken` names the party whose view is too short."""
+        """Add the counts of `party` by peer; raise `Broken`, naming the party whose view is too short."""
         is_user = user_index(party) >= 0
         peers = list(self._servers if is_user else self._exchanged)
         self._exchanged[party] = (sent, received)
@@ -104,12 +104,12 @@ class Attendance:
 
 
 class Books:
-    """Puts together what the figures of the parties report, and tells an iteration when every server has."""
+    """Combines the reports of all parties, and announces an iteration once every server has reported it."""
 
     def __init__(
         self, servers: Iterable[str], outcome: Outcome, on_iteration: OnIteration | None, reported: int = SETUP - 1
     ) -> None:
-        """`reported`: the last iteration whose figures are known already, from before the run was stopped."""
+        """Begin after `reported`, the last iteration whose figures are known from before the run was stopped."""
         self._servers = frozenset(servers)
         self._outcome = outcome
         self._on_iteration = on_iteration
@@ -121,7 +121,10 @@ class Books:
         return bool(report["iteration"] <= self.reported[report["party"]])
 
     def iteration(self, report: dict[str, Any], seconds: float | None) -> None:
-        """The recommender's set-up is one too; that of the others comes with their iterations."""
+        """Add a server's `report` of an iteration, which took `seconds`.
+
+        The recommender's set-up is reported as an iteration of its own; that of other servers comes with their first.
+        """
         if self.knows(report):
             return
         number, server = report["iteration"], report["party"]
@@ -139,7 +142,7 @@ class Books:
                 self._on_iteration(IterationDone(number, *figures))
 
     def end(self, report: dict[str, Any]) -> None:
-        """Of any party, once."""
+        """Add the `report` of a party's end; call this once for each party."""
         party, outcome = report["party"], self._outcome
         outcome.rejected.update(report["rejected"])
         if report["view"]:
@@ -158,7 +161,7 @@ class Books:
         self._closed[report["party"]] = report
 
     def conclude(self) -> None:
-        """After the last report. What was told with no iteration is not lost."""
+        """Complete the outcome after the last report, with the traffic of iterations that were never completed."""
         outcome = self._outcome
         for pending in self._pending.values():
             outcome.rest.add(pending.tally)
@@ -177,7 +180,7 @@ class Books:
             self._conclude_kernel()
 
     def _conclude_kernel(self) -> None:
-        """All servers' counts, or why there are none: a comparison of half of them would say nothing."""
+        """Take the kernel's counts if all servers have them, else the reason: a part of them proves nothing."""
         silent = [f"{server} did not say what it had counted." for server in self._servers - self._closed.keys()]
         notes = [report["kernel_note"] for report in self._closed.values() if report["kernel_note"]]
         self._outcome.kernel_note = next(iter(silent + notes), None)

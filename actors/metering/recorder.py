@@ -1,4 +1,4 @@
-"""What a host tells the launcher and the person about its parties: bytes, times, errors, refusals."""
+"""A host's reports to the launcher and the person about its parties: bytes, times, errors, refusals."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ _JOINING_SECONDS = 0.5
 
 
 class Figures:
-    """Of one party. A server counts every frame that it sends, and those that it receives from users."""
+    """The figures of one party. A server counts every frame that it sends, and those that it receives from users."""
 
     def __init__(
         self,
         party: str,
-        ahead: tuple[str, ...] | None,  # of a server: the servers whose client it is; None of a user
+        ahead: tuple[str, ...] | None,  # the servers whose client this server is; None for a user
         reported: int,
         report: Report,
         observer: Observer | None,
         held_out: HeldOut | None,
-        metering: str = "on",  # or "off", or "pairs": in every other two iterations (`meter.py`)
-        n_users: int = 0,  # of the run: of a crowd, no single users are counted
+        metering: str = "on",  # or "off", or "pairs": in every other pair of iterations (`meter.py`)
+        n_users: int = 0,  # of the run: in a crowd, single users are not counted
     ) -> None:
         self._party = party
         self._ahead = ahead
@@ -52,11 +52,11 @@ class Figures:
         self._report = report
         self._observer = observer
         self._held_out = held_out
-        self.iteration = SETUP  # in which the party was when it was last looked at
-        self._clock: float | None = None  # None while a view is done again: nobody knows how long it took
+        self.iteration = SETUP  # of the party at the last call of `turned`
+        self._clock: float | None = None  # None while a view is replayed: the original duration is unknown
         self._ended = self._again = False
-        self._joining: set[str] = set()  # users that the recommender has heard before its first iteration
-        self._told = 0.0  # when it last said how many
+        self._joining: set[str] = set()  # parties that the recommender heard from before its first iteration
+        self._told = 0.0  # when their number was last reported
         self.rejected: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()  # connections of strangers
 
@@ -76,7 +76,7 @@ class Figures:
             self._count_received(self._meter, sender, step.kind, step.iteration, size, reason)
 
     def _join(self, sender: str) -> None:
-        """Tell now and then how many users have been heard, for the person who waits."""
+        """Note that `sender` has joined, and report the number of users at intervals, for the person that waits."""
         self._joining.add(sender)
         if (now := time.monotonic()) > self._told + _JOINING_SECONDS:
             self._told = now
@@ -89,7 +89,7 @@ class Figures:
     def _count_received(
         self, meter: Meter, sender: str, kind: str, iteration: int, size: int, reason: str | None
     ) -> None:
-        """What a server sends is counted where it is sent."""
+        """Count a frame from a user; a frame from a server is counted where it is sent."""
         if not sender.startswith("user:"):
             return
         if reason:
@@ -110,12 +110,12 @@ class Figures:
             self._meter.sent(out.iteration, out.to, out.kind, len(out.frame))
 
     def undelivered(self, to: str, size: int) -> None:
-        """Counted as sent, but it did not leave."""
+        """Count a frame of `size` bytes that was counted as sent, but did not leave."""
         if self._meter:
             self._meter.count_apart(UNDELIVERED, self._party, to, size)
 
     def suffered(self, out: Outgoing, leaving: list[bytes]) -> None:
-        """By faults on purpose, these frames leave instead of the one that was counted."""
+        """Correct the counts after an injected fault: `out` was counted, but the frames `leaving` leave instead."""
         if not self._meter:
             return
         sizes = [len(frame) for frame in leaving]
@@ -127,12 +127,12 @@ class Figures:
             self._meter.count_apart(RESEND, self._party, out.to, size)
 
     def revoked(self, sender: str, size: int) -> None:
-        """A frame of a user that has gone for good; no role has seen it."""
+        """Count a frame from a user that has gone for good; it reached no role."""
         if self._meter:
             self._meter.count_apart(REJECTED + "REVOKED", sender, self._party, size)
 
     def recount(self, record: Record, codec: Codec) -> None:
-        """The same from a record of the view, which is done again."""
+        """Count one `record` of a view that is replayed, as it was counted the first time."""
         kind, fields, self._again = record.type, record.fields, True
         if kind == REJECTED_RECORD:
             self.rejected[fields[1]] += 1
@@ -168,25 +168,25 @@ class Figures:
     # --- when something is over --------------------------------------------------------------------------------------
 
     def replaying(self, role: Role) -> None:
-        """Tell how far the party has come with doing again what its view says."""
+        """Report the iteration that the replay of the party's view has reached."""
         self._report({"event": "replaying", "party": self._party, "iteration": role.iteration})
 
     def resumed(self, party: Party) -> None:
-        """Tell that the party is what its view says, and how much that view has exchanged with others."""
+        """Report that `party` has replayed its view, and how many frames that view has sent and received by peer."""
         sent, received = party.counts()
         iteration = party.role.iteration
-        self._reported = min(self._reported, iteration - 1)  # views may be lost: what is lived again is told
+        self._reported = min(self._reported, iteration - 1)  # iterations of lost views are reported again
         told = {"party": self._party, "iteration": iteration, "sent": sent, "received": received}
         self._report({"event": "resumed", **told})
 
     def turned(self, role: Role) -> None:
-        """After a step, when what it sends has left: has the party entered another iteration?"""
+        """Report the finished iteration if `role` has entered another one; called when a step's frames have left."""
         finished, self.iteration = self.iteration, role.iteration
         if finished == self.iteration or self._ahead is None:
             return
         self._joining.clear()
         if finished < 0 and (self._party != RECOMMENDER or self.iteration < 0):
-            return  # of the others the set-up comes with the first iteration
+            return  # other servers report their set-up with the first iteration
         finished = max(finished, SETUP)
         clock, seconds = time.perf_counter(), None
         if self._clock is not None:
@@ -228,7 +228,10 @@ class Figures:
     def closed(
         self, handshakes: Mapping[str, int], kernel: list[list[Any]] | None, note: str | None, peak: int | None = None
     ) -> None:
-        """Of a server that is there no more. `handshakes`: by party, how many in this life of it."""
+        """Report the last figures of a server that closes, with the `kernel` counts or a `note` why there are none.
+
+        `handshakes` gives their number by party, in this life of the server; `peak` is the process's peak memory.
+        """
         meter = self._meter or Meter(self._party, self._n_users)
         if self._meter and not self._left_out:
             meter.close_handshakes(handshakes)
@@ -251,12 +254,12 @@ class Figures:
 
 
 def turnout(role: Role) -> tuple[int, int]:
-    """(invited, contributors) of the latest iteration, where the recommender knows."""
+    """Return (invited, contributors) of the latest iteration; zeros for a role that does not know them."""
     return (role.n_invited, role.n_contributors) if isinstance(role, LeadingRecommender) else (0, 0)
 
 
 def own_memory() -> int | None:
-    """Bytes that this process shares with no other (USS); None where the kernel does not say."""
+    """Read the bytes that this process shares with no other (USS); None where the kernel does not say."""
     try:
         file = os.open("/proc/self/smaps_rollup", os.O_RDONLY)
     except OSError:
@@ -267,12 +270,12 @@ def own_memory() -> int | None:
 
 
 def peak_memory() -> int:
-    """The most bytes that this process ever had in memory, shared ones included."""
+    """Read the peak memory of this process in bytes, shared memory included."""
     return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def save_factors(run_folder: str, factors: np.ndarray) -> None:
-    """In one step, so that a reader never sees half of it."""
+    """Replace the file of item `factors` in one step, so that a reader never sees half of it."""
     folder = Path(run_folder) / "model"
     part = folder / "item_factors.part.npy"
     try:

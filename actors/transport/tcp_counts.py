@@ -60,7 +60,7 @@ class _Counts:
         return bool(self.party) or self.sent >= ANSWERING_BYTES
 
 
-class Ledger:
+class ConnectionCounts:
     def __init__(self, clients: int) -> None:
         self._most = clients + SPARE
         self._open: dict[int, _Connection] = {}  # by libzmq's descriptor

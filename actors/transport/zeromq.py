@@ -30,7 +30,7 @@ import zmq
 from zmq.auth.thread import ThreadAuthenticator
 from zmq.utils.monitor import recv_monitor_message
 
-from actors.transport.tcp_counts import Ledger
+from actors.transport.tcp_counts import ConnectionCounts
 from protocol.errors import BadInput, Bug
 from protocol.wire.framing import CURVE_OVERHEAD
 
@@ -106,7 +106,7 @@ class Gate:
 class Knocks:
     """The socket monitor of a server, read as kinds of connections that were turned away."""
 
-    def __init__(self, context: Context, ledger: Ledger | None) -> None:
+    def __init__(self, context: Context, ledger: ConnectionCounts | None) -> None:
         self._ledger = ledger
         self.socket = context.socket(zmq.PAIR)
         self.socket.rcvhwm = 0  # no limit: at one, libzmq would stop serving connections until somebody reads here
@@ -186,7 +186,7 @@ class ServerEnd:
         self._dropped: list[str] = []  # kinds, since `refusals` was last asked
         self._disowned: dict[bytes, str] = {}  # routing names of connections that name themselves, by whose key
         self.revoked_frames: list[tuple[str, int]] = []  # (party, size) of what was dropped as such
-        self.ledger = Ledger(len(self._parties)) if kernel else None
+        self.ledger = ConnectionCounts(len(self._parties)) if kernel else None
         gate.admit(server, self._parties)  # before bind: without a handler CURVE lets every key in
         self.socket = context.socket(zmq.ROUTER)
         self._knocks = Knocks(context, self.ledger)

@@ -4,7 +4,7 @@
     u_i <- project onto |u| ≤ 1 of  u_i − γ ( −(2/n_i) Σ_j v_j e_ij + 2 λ u_i )
     v_j <- v_j − γ ( (Σ_i −2 u_i e_ij + noise) / k_j + 2 μ v_j )
 
-`einsum` and `sum` only, one call shape per formula: a BLAS would give other last bits on another machine.
+Only `einsum` is used, with one call shape per formula: a BLAS would give other last bits on another machine.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from protocol.arithmetic.tape import Name, Tape
 
-try:  # np.einsum itself, without what it does first to choose an order of several operands
+try:  # the core of np.einsum, without the step that chooses an order of several operands
     from numpy._core.multiarray import c_einsum
 except ImportError:
     from numpy import einsum as c_einsum
@@ -25,20 +25,20 @@ Matrix = npt.NDArray[np.float64]
 
 
 def first_factors(tape: Tape, rows: int, dim: int, *name: Name) -> Matrix:
-    """Rows uniformly random on the unit sphere."""
+    """Draw `rows` rows uniformly from the unit sphere."""
     normal = tape.start(rows, dim, *name)
     lengths: Vector = np.sqrt(einsum("ij,ij->i", normal, normal))
     return normal / lengths[:, None]
 
 
 def prediction_errors(ratings: Vector, user_factors: Vector, item_factors: Matrix) -> Vector:
-    """e_ij of the unclipped prediction, for the items of one user."""
+    """Compute e_ij from unclipped predictions, for the items of one user."""
     predictions: Vector = einsum("jd,d->j", item_factors, user_factors)
     return ratings - predictions
 
 
 def item_gradients(errors: Vector, user_factors: Vector) -> Matrix:
-    """−2 u_i e_ij, one row per item."""
+    """Compute −2 u_i e_ij, one row per item."""
     gradients: Matrix = einsum("j,d->jd", -2.0 * errors, user_factors)
     return gradients
 
@@ -60,6 +60,6 @@ def step_items(
     learning_rate: float,
     regularisation: float,
 ) -> Matrix:
-    """New factors of the items whose (noisy) gradient sums are given; k_j counts all raters, online or not."""
+    """Step the items whose (noisy) gradient `sums` are given; `n_raters` (k_j) counts all raters, online or not."""
     slope = sums / n_raters[:, None] + 2 * regularisation * item_factors
     return item_factors - learning_rate * slope

@@ -1,8 +1,8 @@
-"""The one place where floats meet integers: enc(x) = round(x 2^f) mod P, and how large f may be.
+"""Conversion between floats and ring elements, enc(x) = round(x 2^f) mod P, and the largest f that is safe.
 
 A released sum of k users is, in units of 2^-f,
 
-    Σ enc(∇) + Σ enc(η share) + Σ enc(ρ share),   |Σ ∇| ≤ 2 C k,   |η + ρ| ≤ q  but for probability 2^-40,
+    Σ enc(∇) + Σ enc(η share) + Σ enc(ρ share),   |Σ ∇| ≤ 2 C k,   |η + ρ| ≤ q  except with probability 2^-40,
 
 and each of the 3k roundings adds at most half a unit. It is decoded from [-P/2, P/2), so it does not wrap if
 
@@ -27,7 +27,7 @@ WRAP_PROBABILITY = 2.0**-40
 
 
 class FixedPoint:
-    """Reals as ring elements with `fraction_bits` bits behind the point."""
+    """Real numbers as ring elements with `fraction_bits` fractional bits."""
 
     def __init__(self, ring: Ring, fraction_bits: int) -> None:
         self.ring = ring
@@ -43,7 +43,10 @@ class FixedPoint:
 
 
 def noise_reach(noise_scale: float, draws: int) -> float:
-    """q with P(|η + ρ| > q) ≤ 2^-40 / draws for two independent Laplace(0, b): (1 + q/2b) e^(-q/b)."""
+    """Find q with P(|η + ρ| > q) ≤ 2^-40 / `draws`, for independent η and ρ ~ Laplace(0, b) with b = `noise_scale`.
+
+    The probability is (1 + q/2b) e^(-q/b).
+    """
     if noise_scale == 0:
         return 0.0
     log_target = math.log(WRAP_PROBABILITY / draws)
@@ -53,17 +56,17 @@ def noise_reach(noise_scale: float, draws: int) -> float:
 
 
 def most_fraction_bits(bits: int, clip: float, max_raters: int, reach: float) -> int:
-    """The largest f for which no released sum wraps; it may be negative, which means that the ring is too small."""
+    """Find the largest f for which no released sum wraps; a negative f means that the ring is too small."""
     room = 2.0 ** (bits - 1) - 1 - 1.5 * max_raters
     if room <= 0:
         return -1
-    # 2^-40 more than the bound: |u| ≤ 1 holds up to float rounding only, and so does `room` at 64 bits
+    # a margin of 2^-40, because |u| ≤ 1 and (at 64 bits) `room` are exact only up to float rounding
     largest = (2 * clip * max_raters + reach) * (1 + 2.0**-40)
     return min(MOST_FRACTION_BITS, math.floor(math.log2(room / largest)))
 
 
 def choose_ring(ring_bits: int | None, clip: float, max_raters: int, reach: float) -> tuple[int, int, str | None]:
-    """(ring bits, fraction bits, a sentence if the person should know). `None` lets 32 grow to 64."""
+    """Choose (ring bits, fraction bits, a sentence for the person or None); `ring_bits` None lets 32 grow to 64."""
     fraction = most_fraction_bits(ring_bits or 32, clip, max_raters, reach)
     if fraction >= LEAST_FRACTION_BITS:
         return ring_bits or 32, fraction, None

@@ -16,7 +16,7 @@ from protocol.arithmetic.tape import Name, Tape
 
 
 def noise_scale(epsilon: float, rating_span: float, dim: int) -> float:
-    """b = 2 Δ sqrt(d) / ε; no noise for ε = ∞."""
+    """Compute b = 2 Δ sqrt(d) / ε from Δ = `rating_span` and d = `dim`; ε = ∞ means no noise."""
     return 0.0 if math.isinf(epsilon) else 2 * rating_span * math.sqrt(dim) / epsilon
 
 
@@ -26,7 +26,7 @@ def noise_share(
     floors: npt.NDArray[np.uint32],
     normal: npt.NDArray[np.float64],
 ) -> npt.NDArray[np.float64]:
-    """b sqrt(2 H_j[l]) C[l] with C ~ N(0, 1/floor): rows are items, `floors` one count per row."""
+    """Compute b sqrt(2 H_j[l]) C[l], C ~ N(0, 1/floor): H is `envelope`, rows are items, `floors` one count per row."""
     share = envelope.astype(np.float64)
     share *= 2
     np.sqrt(share, out=share)
@@ -37,7 +37,7 @@ def noise_share(
 
 
 def floor_of(invited: npt.NDArray[np.int64], dropout_allowance: float, min_contributors: int) -> npt.NDArray[np.uint32]:
-    """The fewest contributors for which an item is released: invited (1 - allowance) rounded up, or the minimum."""
+    """Compute the fewest contributors of a released item: `invited` (1 - allowance) rounded up, or the minimum."""
     # the small term keeps 10 * (1 - .7) = 3.0000000000000004 from becoming 4
     enough = np.ceil(invited * (1 - dropout_allowance) - 1e-9)
     floors: npt.NDArray[np.uint32] = np.maximum(enough, min_contributors).astype(np.uint32)
@@ -45,7 +45,7 @@ def floor_of(invited: npt.NDArray[np.int64], dropout_allowance: float, min_contr
 
 
 def laplace(tape: Tape, scale: float, rows: int, dim: int, *name: Name) -> npt.NDArray[np.float64]:
-    """Independent Laplace(0, b): to N(0, 1) with P(N > |n|) = p belongs the Laplace value ±b ln(1/2p)."""
+    """Draw independent Laplace(0, b), b = `scale`: a normal n with P(N > |n|) = p becomes ±b ln(1/2p)."""
     normal = tape.normal(rows, dim, *name)
     from scipy.special import log_ndtr  # slow to import
 

@@ -21,7 +21,7 @@ class Reals:
     __slots__ = ()
 
     def mark(self, values: RealArray, label: Label) -> RealArray:
-        """These numbers are now what the label says."""
+        """Name `values` by `label`: a run ignores it, an audit on linear forms uses it."""
         return values
 
     def add(self, first: RealArray, *others: RealArray) -> RealArray:
@@ -31,18 +31,18 @@ class Reals:
         return total
 
     def narrow(self, values: RealArray) -> RealArray:
-        """As they travel."""
+        """Round `values` to the precision in which they travel."""
         return values.astype(np.float32)
 
     def widen(self, values: RealArray) -> RealArray:
-        """As a role computes with them."""
+        """Convert `values` to the precision in which a role computes."""
         return values.astype(np.float64)
 
     def within(self, values: RealArray, limit: float) -> bool:
         return everywhere(np.abs(values) <= limit)
 
     def sum_by_item(self, parts: Sequence[tuple[Ids, RealArray]], items: Ids, n_items: int) -> RealArray:
-        """For each of `items` the sum of its rows, added in the order of `parts`: float addition is not associative."""
+        """Sum the rows of each of `items`, in the order of `parts`, because float addition is not associative."""
         from scipy.sparse import csc_matrix  # slow to import, and only servers add
 
         rows = np.concatenate([rows for _, rows in parts])
@@ -52,5 +52,5 @@ class Reals:
         return summed
 
     def open(self, values: RealArray) -> npt.NDArray[np.float64]:
-        """The numbers alone: the role makes item factors of them."""
+        """Return the bare numbers, of which the role makes item factors."""
         return values

@@ -24,21 +24,24 @@ WIDTHS = range(8, 65, 8)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Label:
-    """What a number is that enters the arithmetic. A run takes no notice; an audit, on linear forms, names it so."""
+    """The meaning of numbers that enter the arithmetic. A run ignores it; an audit on linear forms names them by it."""
 
     what: str  # "gradient", "eta", "rho", …
     iteration: int
     items: Ids  # one per row
-    shares: npt.NDArray[np.uint32] | None = None  # of noise: of how many shares this is one, per row
+    shares: npt.NDArray[np.uint32] | None = None  # of noise: the number of shares that it is split into, per row
 
     @property
     def weights(self) -> npt.NDArray[np.float64] | None:
-        """Of noise: which part of the whole's variance a share has, per row."""
+        """Compute, for noise, the part of the whole variance that one share has, per row."""
         return None if self.shares is None else 1 / self.shares
 
 
 def everywhere(condition: npt.NDArray[np.bool_]) -> bool:
-    """`all`, without numpy's reductions: they cost each process 150 kB more, and a search for a zero byte is faster."""
+    """Test that `condition` holds in every entry.
+
+    numpy's reductions cost each process 150 kB more, and a search for a zero byte is faster.
+    """
     return b"\0" not in condition.tobytes()
 
 
@@ -75,9 +78,9 @@ class Ring:
         return self._reduce(first - second)
 
     def sum_by_item(self, parts: Sequence[tuple[Ids, RingArray]], items: Ids, dim: int) -> RingArray:
-        """For each of `items` (increasing) the sum of the rows that `parts` hold for it.
+        """Sum, for each of `items` (increasing), the rows that `parts` hold for it.
 
-        A sparse product of a 0/1 matrix with the stacked rows: exact mod 2^32 or 2^64 whatever the order.
+        This is a sparse product of a 0/1 matrix with the stacked rows: exact mod 2^32 or 2^64 in any order.
         """
         if not parts or not len(items):
             return self.zeros(len(items), dim)
@@ -85,7 +88,7 @@ class Ring:
 
         ids = np.concatenate([ids for ids, _ in parts])
         rows = np.concatenate([rows for _, rows in parts])
-        place_of = np.zeros(int(items[-1]) + 1, np.int32)  # looked up, not searched for: parts name these items only
+        place_of = np.zeros(int(items[-1]) + 1, np.int32)  # a lookup table, not a search: parts name only these items
         place_of[items] = np.arange(len(items), dtype=np.int32)
         ones = np.ones(len(ids), self.dtype)
         columns = np.arange(len(ids) + 1)
@@ -98,11 +101,11 @@ class Ring:
         return self._fills_word or everywhere(values <= self._mask)
 
     def uniform(self, key: bytes, rows: int, dim: int, *name: Name) -> RingArray:
-        """Rows from a keyed stream: uniform to whoever lacks the key, the same for everyone who holds it."""
+        """Make rows from a keyed stream: uniform to a party without `key`, the same for every party that holds it."""
         return self.from_bytes(keystream(key, rows * dim * self.width, *name), dim)
 
     def from_integers(self, integers: npt.NDArray[np.float64], label: Label | None = None) -> RingArray:
-        """Integral floats of any size, reduced mod P without rounding."""
+        """Reduce integral floats of any size mod P, without rounding."""
         if everywhere(np.abs(integers) < 2.0**63):
             return self._reduce(integers.astype(np.int64).astype(self.dtype))
         if not everywhere(np.isfinite(integers)):
@@ -115,19 +118,19 @@ class Ring:
         return self._reduce(residue.astype(np.int64).astype(self.dtype))
 
     def to_signed(self, words: RingArray) -> npt.NDArray[np.int64]:
-        """The residue in [-P/2, P/2)."""
+        """Return the residue of each word in [-P/2, P/2)."""
         spare = np.uint64(64 - self.bits)
         return (words.astype(np.uint64) << spare).view(np.int64) >> spare.astype(np.int64)
 
     def to_bytes(self, words: RingArray) -> bytes:
-        """Little-endian, exactly `width` bytes per element."""
+        """Encode `words` little-endian, in exactly `width` bytes per element."""
         full = np.ascontiguousarray(words, self._little)
         if self._fills_word:
             return full.tobytes()
         return full.view(np.uint8).reshape(-1, self.dtype.itemsize)[:, : self.width].tobytes()
 
     def from_bytes(self, data: bytes | memoryview, dim: int) -> RingArray:
-        """Rows of `dim` elements (the caller has checked the length); uniform bytes give uniform elements."""
+        """Decode rows of `dim` elements (the caller has checked the length); uniform bytes give uniform elements."""
         if self._fills_word:
             return np.frombuffer(data, self._little).astype(self.dtype, copy=False).reshape(-1, dim)
         packed = np.frombuffer(data, np.uint8).reshape(-1, self.width)

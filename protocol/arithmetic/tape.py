@@ -1,8 +1,8 @@
 """Randomness as an argument: one 32-byte seed, named streams.
 
-Everything here is SHAKE-256 over a 32-byte key and a name: a pure function, uniform to whoever lacks the key, and two
-names never share a stream. One primitive serves keys, noise and masks alike; at the few kilobytes that a user needs
-in an iteration a block cipher is no faster, because making it takes as long as running it.
+Everything here is SHAKE-256 over a 32-byte key and a name: a pure function, uniform to a party without the key, and two
+names never share a stream. One primitive serves keys, noise and masks alike. ChaCha20 would be faster (for 8 KB, with
+set-up, it was measured at 5 µs and SHAKE-256 at 38 µs), but the tape stays SHAKE-256 because its digests are pinned.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ Name = str | int | bytes
 
 
 def keystream(key: bytes, length: int, *name: Name) -> bytes:
-    """`length` bytes for `name`. The key has a fixed length and msgpack keeps ("ab", "c") and ("a", "bc") apart."""
+    """Derive `length` bytes for `name`. The key has a fixed length; msgpack keeps ("ab", "c") and ("a", "bc") apart."""
     return hashlib.shake_256(key + msgpack.packb(name)).digest(length)
 
 
 def derive(key: bytes, *name: Name) -> bytes:
-    """A key of its own for `name`."""
+    """Derive a separate key for `name`."""
     return keystream(key, KEY_BYTES, "derive", *name)
 
 
 class Tape:
-    """One party's randomness. Asking twice for one name gives the same values: a retry repeats itself."""
+    """One party's randomness. Asking twice for a name gives the same values, so a retry repeats itself."""
 
     __slots__ = ("_seed",)
 
@@ -48,7 +48,7 @@ class Tape:
         return derive(self._seed, "key", *name)
 
     def normal(self, rows: int, dim: int, *name: Name) -> npt.NDArray[np.float64]:
-        """Independent N(0, 1), by inversion of the distribution function."""
+        """Draw independent N(0, 1), by inversion of the distribution function."""
         words = np.frombuffer(keystream(self._seed, 8 * rows * dim, "normal", *name), "<u8")
         cells = _unit_interval(words)
         from scipy.special import ndtri  # slow to import
@@ -56,12 +56,12 @@ class Tape:
         return ndtri(cells, out=cells).reshape(rows, dim)
 
     def start(self, rows: int, dim: int, *name: Name) -> npt.NDArray[np.float64]:
-        """The same, for the values that a computation begins with: nobody counts on them to hide anything."""
+        """Draw N(0, 1) for the initial values of a computation, on which no protection relies."""
         return Tape.normal(self, rows, dim, *name)
 
 
 def _unit_interval(words: npt.NDArray[np.uint64]) -> npt.NDArray[np.float64]:
-    """Strictly inside (0, 1): the middle of one of 2^52 cells, the most for which adding a half is exact."""
+    """Map `words` strictly into (0, 1), to midpoints of 2^52 cells: the most for which adding a half is exact."""
     cells = (words >> np.uint64(12)).astype(np.float64)
     cells += 0.5
     cells *= 2.0**-52
@@ -69,10 +69,10 @@ def _unit_interval(words: npt.NDArray[np.uint64]) -> npt.NDArray[np.float64]:
 
 
 class Envelopes:
-    """`exponential`, remembered where many raters of an item share one process: all of them derive the same rows.
+    """A cache of `exponential`, for raters of an item that share one process: all of them derive the same rows.
 
-    A process with one user would only pay for the memory, so nothing is kept until a second one is seated. Of the
-    streams only the latest few are kept: the parties of a run are never more than one iteration apart.
+    In a process with one user it would only cost memory, so nothing is kept until a second user is seated. Only the
+    latest few streams are kept, because the parties of a run are never more than one iteration apart.
     """
 
     __slots__ = ("_keys", "_rows", "sharers")
@@ -83,7 +83,7 @@ class Envelopes:
         self._rows: dict[tuple[Name, ...], dict[bytes, bytes]] = {}
 
     def keep(self, keys: Sequence[bytes]) -> list[bytes]:
-        """The same keys, one object for each: equal ones are then found without touching their bytes."""
+        """Intern `keys`, one object for equal keys, so that a lookup need not compare their bytes."""
         return list(keys) if self.sharers < 2 else [self._keys.setdefault(key, key) for key in keys]
 
     def exponential(self, keys: Sequence[bytes], dim: int, *name: Name) -> npt.NDArray[np.float32]:
@@ -103,7 +103,7 @@ class Envelopes:
 
 
 def exponential(keys: Sequence[bytes], dim: int, *name: Name) -> npt.NDArray[np.float32]:
-    """Exp(1) vectors, one row per key, rounded to the float32 that may travel instead of the key."""
+    """Draw Exp(1) vectors, one row per key, rounded to the float32 that may travel instead of the key."""
     label = msgpack.packb(("exponential", *name))
     data = b"".join([hashlib.shake_256(key + label).digest(8 * dim) for key in keys])
     cells = _unit_interval(np.frombuffer(data, "<u8"))

@@ -3,10 +3,10 @@
 A driver (ZeroMQ process, in-process scheduler, replay) hands in frames and gets a `Step` back. It must write
 `step.records` to the view before the first byte of `step.sends` leaves.
 
-Frames may be lost, doubled or late, and a party may end at any moment and come back from its view. What mends that is
-one unnumbered message, `Again`: "I have n frames of yours", to which a party answers with the frames from number n on,
-byte for byte. A party says it when it comes back, when a frame shows that an earlier one is missing, and, by way of
-its driver, when it has heard nothing for long.
+Frames may be lost, doubled or late, and a party may end at any moment and come back from its view. One unnumbered
+message repairs this, `Again`: "I have n frames of yours", to which a party answers with the frames from number n on,
+byte for byte. A party sends it when it comes back, when a frame shows that an earlier one is missing, and, through
+its driver, after a long silence.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from protocol.party.view import END, EVENT, HASH_BYTES, RECEIVED, REJECTED, SENT
 from protocol.wire.codec import NO_HEAD, WIRE_VERSION, Codec, Memo
 from protocol.wire.messages import EVENTS, SETUP, Again, Event, Hello, Message
 
-KEPT_FRAMES = 4  # per peer, for one that asks again; the protocols have fewer on their way
-KEPT_BYTES = 64 << 20  # for all peers together, besides the latest frame of each; the view gives what is older
+KEPT_FRAMES = 4  # per peer, for resending; the protocols have fewer in flight
+KEPT_BYTES = 64 << 20  # for all peers together, besides the latest frame of each; older ones come from the view
 _EVENT_FIELDS = {"Deadline": [int], "Churn": [int, bool], "Due": [int, tuple], "Gone": [int]}
 
 
@@ -43,7 +43,7 @@ class Outgoing:
 
 @dataclass(slots=True)
 class Step:
-    """What one input caused."""
+    """The consequences of one input."""
 
     records: list[bytes] = field(default_factory=list)
     sends: list[Outgoing] = field(default_factory=list)
@@ -53,9 +53,9 @@ class Step:
     abort: Aborted | None = None  # this input ended the run; it is in the records all the same
     kind: str = ""  # of the frame that was received, "" where it could not be read
     iteration: int = SETUP
-    wants: tuple[str, int, int] | None = None  # a peer asks for these frames (first, end), which are not kept any more
+    wants: tuple[str, int, int] | None = None  # a peer asks for these frames (first, end), which are no longer kept
     has_all: bool = False  # the peer said that it has every frame that was sent to it
-    rest: Effects = ()  # what else this input caused, for `go_on`
+    rest: Effects = ()  # the effects that are left for `go_on`
 
 
 class Party:
@@ -82,8 +82,8 @@ class Party:
         self._older: OrderedDict[tuple[str, int], bytes] = OrderedDict()  # by peer and number, oldest first
         self._older_bytes = 0
         self.keep_bytes = KEPT_BYTES
-        self.burst: int | None = None  # frames of a step at most: the first of many leave before the last are made
-        self._asked: dict[str, int] = {}  # by peer, the frame that was asked for when a later one had come
+        self.burst: int | None = None  # most frames of a step: the first of many leave before the last are made
+        self._asked: dict[str, int] = {}  # by peer: the missing frame that was asked for
 
     def start(self) -> Step:
         step = Step()
@@ -95,7 +95,7 @@ class Party:
         step = Step()
         try:
             return self._receive(sender, frame, step)
-        except (Exception, SystemExit) as error:  # of a role, which no message may cause
+        except (Exception, SystemExit) as error:  # from a role: no message may cause one
             when = f" of iteration {step.iteration}" if step.iteration >= 0 else ""
             note_during(error, self.name, f"handling {step.kind or 'a frame'}{when} from {sender}")
             raise
@@ -107,7 +107,7 @@ class Party:
             step.kind, step.iteration = type(message).__name__, iteration_of(message)
             if isinstance(message, Again):
                 if sequence:
-                    raise Rejected(Reason.MALFORMED)  # it has no number
+                    raise Rejected(Reason.MALFORMED)  # it is unnumbered
                 return self._say_again(sender, message, step)
             if self.done:  # its view is closed
                 raise Rejected(Reason.WRONG_KIND)
@@ -132,7 +132,7 @@ class Party:
         return step
 
     def tick(self, event: Event) -> Step:
-        """An input that is no message: it stands in the view all the same, so that the role can be replayed."""
+        """Handle an `event`, an input that is no message; the view records it, so that the role can be replayed."""
         step = Step(kind=type(event).__name__, iteration=iteration_of(event))
         if self.done:
             return step
@@ -148,16 +148,16 @@ class Party:
         return step
 
     def note(self, kind: str, *fields: int | str) -> list[bytes]:
-        """Records of something that concerns no role, such as a connection that was refused."""
+        """Make records of something that concerns no role, such as a refused connection."""
         return [self.view.event(kind, *fields)] if self.view and not self.done else []
 
     # --- after a crash, or long after ----------------------------------------------------------------------------
 
     def replay(self, records: Iterable[Record], on_sent: Callable[[Outgoing], None] | None = None) -> Step:
-        """Become the party that wrote these records (those behind header and input, which it has written itself).
+        """Become the party that wrote `records` (those after header and input, which this party has written itself).
 
-        Everything that the role does is done again and must give the same chain of records, or `Differs` names the
-        first that it does not. The step holds what the view does not have yet: records to be written, frames to send.
+        Everything that the role does is repeated and must give the same chain of records; else `Differs` names the
+        first record that differs. The step holds what the view lacks: records to write, frames to send.
         """
         assert self.view is not None
         step = self.start()
@@ -199,16 +199,16 @@ class Party:
         return self.tick(event)
 
     def ask_again(self, peers: Iterable[str]) -> list[Outgoing]:
-        """To these peers: what I have of yours; send me the rest, and tell me what you have of mine."""
+        """Tell `peers` which of their frames have arrived, ask for the rest, and ask which of ours have arrived."""
         return [self._control(peer, answer=1) for peer in peers]
 
     def take_leave(self, peers: Iterable[str]) -> list[Outgoing]:
-        """To these peers, before their connections are closed: what I have of yours, if that is anything."""
+        """Tell `peers`, before their connections close, which of their frames have arrived, if any."""
         return [self._control(peer, answer=0) for peer in peers if self._session.received_from(peer)]
 
     def _ask_for_the_missing(self, sender: str, step: Step) -> None:
         missing = self._session.received_from(sender)
-        if self._asked.get(sender) != missing:  # once; if that is lost, silence will ask
+        if self._asked.get(sender) != missing:  # once; if the request is lost, the driver asks after a silence
             self._asked[sender] = missing
             step.sends.append(self._control(sender, answer=0))
 
@@ -222,7 +222,7 @@ class Party:
         for number, frame in kept:
             if number >= message.received:
                 step.sends.append(Outgoing(sender, "resend", SETUP, frame))
-        if message.answer:  # the last, so that whoever hears it has heard all the rest
+        if message.answer:  # last, so that a peer that receives it has received the frames before it
             step.sends.append(self._control(sender, answer=0))
         return step
 
@@ -233,7 +233,7 @@ class Party:
     # --- effects -----------------------------------------------------------------------------------------------------
 
     def go_on(self, rest: Effects) -> Step:
-        """With what the step before has left over, once its records are written and its frames have left."""
+        """Carry out `rest` of the step before, once its records are written and its frames have left."""
         step = Step()
         with during(self.name, "sending what a message caused"):
             self._carry_out(rest, step)
@@ -278,7 +278,7 @@ class Party:
         step.sends.append(outgoing)
 
     def _keep(self, to: str, number: int, frame: bytes) -> None:
-        """Keep the latest frame of every peer: after a break all of them ask, and each would cost a replay."""
+        """Keep the latest frame to every peer: after a break all ask for it, and each request would cost a replay."""
         if to in self._latest:
             before, older = self._latest[to]
             self._older[to, before] = older
@@ -290,7 +290,7 @@ class Party:
             self._older_bytes -= len(self._older.popitem(last=False)[1])
 
     def _kept_for(self, peer: str) -> list[tuple[int, bytes]]:
-        """Its frames that are still here, by increasing number."""
+        """List the frames to `peer` that are still kept, by increasing number."""
         if peer not in self._latest:
             return []
         numbers = range(max(0, self._latest[peer][0] + 1 - KEPT_FRAMES), self._latest[peer][0])
@@ -298,12 +298,12 @@ class Party:
         return [*older, self._latest[peer]]
 
     def counts(self) -> tuple[dict[str, int], dict[str, int]]:
-        """How many frames it has sent to each peer, and received from each."""
+        """Count the frames that were sent to each peer, and received from each."""
         sent, received, _ = self._session.counts()
         return sent, received
 
     def exchanged(self) -> list[Any]:
-        """What it has sent and received so far, as far as it matters for what comes next (`resting.py`)."""
+        """Return the part of what was sent and received that later steps depend on, as plain values (`freeze.py`)."""
         kept = [[peer, number, frame] for peer in self._latest for number, frame in self._kept_for(peer)]
         return [self._session.counts(), self._asked, kept]
 
@@ -315,7 +315,7 @@ class Party:
             self._keep(peer, number, frame)
 
     def forget(self, peer: str) -> None:
-        """It has everything that was sent to it."""
+        """Drop the frames that are kept for `peer`, which has received all of them."""
         for number, _ in self._kept_for(peer):
             self._older_bytes -= len(self._older.pop((peer, number), b""))
         self._latest.pop(peer, None)
@@ -325,7 +325,7 @@ class Party:
 
 
 def read_event(kind: str, *fields: object) -> Event:
-    """As it stands in a view or comes from a launcher; ValueError if that kind has other fields."""
+    """Make the event that a view or a launcher states; raise ValueError if `fields` are not those of `kind`."""
     given = [tuple(value) if isinstance(value, list) else value for value in fields]
     users = [user for value in given if isinstance(value, tuple) for user in value]
     if [type(value) for value in given] != _EVENT_FIELDS[kind] or not {int}.issuperset(map(type, users)):
@@ -339,6 +339,6 @@ def iteration_of(message: Message) -> int:
 
 
 def result_digest(result: np.ndarray | None) -> bytes:
-    """Over the little-endian float64 bytes in row order: the same on every platform for the same numbers."""
+    """Hash the little-endian float64 bytes in row order: the same on every platform for the same numbers."""
     data = b"" if result is None else np.ascontiguousarray(result, "<f8").tobytes()
     return hashlib.sha256(data).digest()

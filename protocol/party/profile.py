@@ -1,12 +1,12 @@
-"""The user's own end: a profile fitted at home to its training ratings and the published item factors.
+"""A user's profile, fitted locally to its training ratings and the published item factors.
 
     A = V_R^T V_R + λ' I,   u = A^-1 V_R^T r,   prediction of item j: u·v_j, clipped to the rating range
 
-λ' is the printed λ, or chosen by the user from `RIDGES` by the exact leave-one-out error of its own ratings: with
-S = V_R A^-1 V_R^T the prediction of r_j by the other ratings is r_j − (r − V_R u)_j / (1 − S_jj). Nothing of this
+λ' is a parameter of the run, or the user chooses it from `RIDGES` by the exact leave-one-out error of its own ratings:
+with S = V_R A^-1 V_R^T the prediction of r_j by the other ratings is r_j − (r − V_R u)_j / (1 − S_jj). Nothing of this
 leaves the user, so the choice costs no privacy and no byte.
 
-The factorization A = L L^T is written out: a LAPACK would give other last bits on another machine. All λ' are worked on
+The factorization A = L L^T is written out: LAPACK would give other last bits on another machine. All λ' are computed
 at once (the axis k), which costs little more than one.
 """
 
@@ -23,13 +23,13 @@ Stack = npt.NDArray[np.float64]  # one matrix, or one row of vectors, for each �
 
 RIDGES = (0.001, 0.01, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 PRINTED_RIDGE = RIDGES[0]  # λ of the paper's equation (1)
-_ROWS_AT_ONCE = 1024  # ratings: eight λ' of a user with many of them fill no memory
-_LEAST_REST = 1e-12  # of 1 − S_jj, which is above 0 but for rounding
+_ROWS_AT_ONCE = 1024  # ratings: bounds the memory for eight λ' and a user with many ratings
+_LEAST_REST = 1e-12  # of 1 − S_jj, which is above 0 except for rounding
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Profile:
-    """What a user has fitted: with its own choice of λ', and as printed."""
+    """The factors that a user has fitted: with its own choice of λ', and with the printed one."""
 
     ridge: float
     factors: Vector
@@ -39,22 +39,22 @@ class Profile:
 def fit_profile(
     item_factors: Matrix, ratings: Vector, rating_range: tuple[float, float], ridge: float = 0.0
 ) -> Profile:
-    """Fit u to the ratings of the items whose factors are given; with a `ridge` of 0 the user chooses it."""
+    """Fit u to the `ratings` of the items with these `item_factors`; with a `ridge` of 0 the user chooses λ'."""
     ridges = (ridge, PRINTED_RIDGE) if ridge else RIDGES
     fitted, scores = fit_and_score(item_factors, ratings, rating_range, ridges)
     printed = ridges.index(PRINTED_RIDGE)
     if ridge:
         return Profile(ridge, fitted[0], fitted[printed])
-    best = int(np.flatnonzero(scores == scores.min())[-1])  # of equals the largest λ'
+    best = int(np.flatnonzero(scores == scores.min())[-1])  # of equal scores the largest λ'
     return Profile(ridges[best], fitted[best], fitted[printed])
 
 
 def fit_and_score(
     item_factors: Matrix, ratings: Vector, rating_range: tuple[float, float], ridges: tuple[float, ...]
 ) -> tuple[Stack, Vector]:
-    """(u, one row for each λ'; the mean squared leave-one-out error of each)."""
+    """Compute (u, one row for each λ' of `ridges`; the mean squared leave-one-out error of each)."""
     weights = np.array(ridges)
-    with np.errstate(over="ignore", invalid="ignore"):  # only factors that no honest recommender sends
+    with np.errstate(over="ignore", invalid="ignore"):  # only with factors that no honest recommender sends
         lower = _cholesky(einsum("nd,ne->de", item_factors, item_factors), weights)
         pull = einsum("nd,n->d", item_factors, ratings)
         right = np.broadcast_to(pull[None, :, None], (len(weights), len(pull), 1))
@@ -72,21 +72,21 @@ def predict(item_factors: Matrix, profile: Vector, rating_range: tuple[float, fl
 
 
 def score(item_factors: Matrix, profile: Vector) -> Vector:
-    """u·v_j of each item: predictions before they are clipped, by which items are put in order."""
+    """Compute u·v_j of each item: the predictions before clipping, by which items are ranked."""
     with np.errstate(over="ignore", invalid="ignore"):
         scores: Vector = einsum("jd,d->j", item_factors, profile)
     return scores
 
 
 def _clipped(scores: Stack, rating_range: tuple[float, float]) -> Stack:
-    """To the rating range; what is no number becomes its upper end."""
+    """Clip `scores` to the rating range; NaN becomes its upper end."""
     low, high = rating_range
     within: Stack = np.fmax(np.fmin(scores, high), low)
     return within
 
 
 def _cholesky(gram: Matrix, ridges: Vector) -> Stack:
-    """L of gram + λ' I, column by column. A squared pivot is at least λ', but for rounding, and is held to that."""
+    """Compute L of `gram` + λ' I by columns. A squared pivot is at least λ' except for rounding, and is clamped."""
     dim = len(gram)
     lower: Stack = np.zeros((len(ridges), dim, dim))
     for column in range(dim):
@@ -99,7 +99,7 @@ def _cholesky(gram: Matrix, ridges: Vector) -> Stack:
 
 
 def _forward(lower: Stack, right: Stack) -> Stack:
-    """X of L X = right, for one right side of several columns for each λ'."""
+    """Solve L X = `right`, which has several columns for each λ'."""
     found: Stack = np.empty(right.shape)
     for row in range(right.shape[1]):
         known = einsum("kj,kjn->kn", lower[:, row, :row], found[:, :row])
@@ -108,7 +108,7 @@ def _forward(lower: Stack, right: Stack) -> Stack:
 
 
 def _backward(lower: Stack, right: Stack) -> Stack:
-    """X of L^T x = right, for one column for each λ'."""
+    """Solve L^T x = `right`, which has one column for each λ'."""
     found: Stack = np.empty(right.shape[:2])
     for row in reversed(range(right.shape[1])):
         known = einsum("kj,kj->k", lower[:, row + 1 :, row], found[:, row + 1 :])
@@ -117,7 +117,7 @@ def _backward(lower: Stack, right: Stack) -> Stack:
 
 
 def _leverages(lower: Stack, item_factors: Matrix) -> Stack:
-    """S_jj = |L^-1 v_j|², one row for each λ'."""
+    """Compute S_jj = |L^-1 v_j|², one row for each λ'."""
     parts = []
     for start in range(0, len(item_factors), _ROWS_AT_ONCE):
         columns = item_factors[start : start + _ROWS_AT_ONCE].T

@@ -1,4 +1,4 @@
-"""What every role is: a deterministic function of its input, its tape and the messages it received."""
+"""The base of every role: a deterministic function of its input, its tape and the messages that it received."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def user_name(index: int) -> str:
 
 
 def user_index(party: str) -> int:
-    """The number in `user:17`, or -1 for a party that is no user."""
+    """Return the number in `user:17`, or -1 for a party that is not a user."""
     role, _, number = party.partition(":")
     return int(number) if role == "user" and number.isdecimal() else -1
 
 
 def nearest_party(name: str, parties: Collection[str]) -> str:
-    """Say which party was perhaps meant by a name that is none's, to stand behind a sentence."""
+    """Suggest the one of `parties` that an unknown `name` may mean, to end a sentence with."""
     number = "".join(filter(str.isdigit, name))
     servers = [party for party in (RECOMMENDER, THIRD_PARTY) if party in parties]
     users = [user_name(int(number))] if number.isdecimal() and user_name(int(number)) in parties else []
@@ -38,7 +38,7 @@ def nearest_party(name: str, parties: Collection[str]) -> str:
 
 
 def users_without(n_users: int, heard: Container[int]) -> list[str]:
-    """Name the users who are not among those that were heard."""
+    """Name the users that are not in `heard`."""
     return [user_name(user) for user in range(n_users) if user not in heard]
 
 
@@ -67,12 +67,12 @@ class Done:
 
 
 Effects = Sequence[Send | Timer | Done]
-Facts = dict[str, Any]  # texts, numbers, lists and dictionaries; sets of users as `course.spans` writes them
+Facts = dict[str, Any]  # texts, numbers, lists and dictionaries; sets of users as `attendance.spans` writes them
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class UserInput:
-    """What a user brings: the training ratings, in the order of increasing items."""
+    """The input of a user: its training ratings, in the order of increasing items."""
 
     items: npt.NDArray[np.uint32]
     ratings: npt.NDArray[np.float64]
@@ -81,7 +81,7 @@ class UserInput:
 class Role(ABC):
     """`receive` returns effects, or raises `Rejected` and leaves the role exactly as it was."""
 
-    iteration: int = SETUP  # the one that this role works on
+    iteration: int = SETUP  # that this role works on
 
     def start(self) -> Effects:
         return []
@@ -90,49 +90,49 @@ class Role(ABC):
     def receive(self, sender: str, message: Message) -> Effects: ...
 
     def tick(self, event: Event) -> Effects:
-        """Something from outside the protocol, such as a deadline; a role ignores what does not concern it."""
+        """Handle an `event` from outside the protocol, such as a deadline; a role ignores events of other kinds."""
         return []
 
     def work_ahead(self) -> None:  # noqa: B027 - most roles have nothing to do ahead
-        """A driver may call it when everything that a step sends has left: what is sure to be needed is made now.
+        """Compute values that are sure to be needed; a driver may call it when all frames of a step have left.
 
-        Nothing that this role says or does may depend on whether it was called.
+        Nothing that this role sends or decides may depend on whether it was called.
         """
 
     def awaited(self) -> Sequence[str]:
-        """Name the parties without whose word this role does not go on, for the person who asks why nothing moves."""
+        """Name the parties that this role is waiting for, to tell the person why nothing moves."""
         return ()
 
     def facts(self) -> Facts:
-        """For the person: what bytes depend on (`course.py`), of the iteration, or the set-up, that has just ended."""
+        """Report the facts that bytes depend on (`attendance.py`), for the iteration or set-up that has just ended."""
         return {}
 
     def figures(self) -> Facts:
-        """For the person, from a server at its end: what it found out on the way; `notes` are sentences to be read."""
+        """Report, at the end of a server, figures that it found on the way; `notes` are sentences for the person."""
         return {}
 
 
 class PredictingUser(Role):
-    """What the person may measure at a user without any message: how well it predicts ratings, its own or held out."""
+    """A user whose predictions of ratings, its own or held out, the person may measure without any message."""
 
     inputs: UserInput
-    popularity: npt.NDArray[np.float64] | None = None  # noisy counts of every item's raters, if the scheme tells them
+    popularity: npt.NDArray[np.float64] | None = None  # noisy counts of every item's raters, if they are published
 
     def awaited(self) -> Sequence[str]:
         return (RECOMMENDER,)
 
     @abstractmethod
     def predict(self, items: npt.NDArray[np.uint32]) -> npt.NDArray[np.float64]:
-        """Once this role has finished; the person clips them to the rating range."""
+        """Predict the ratings of `items` once this role has finished; the caller clips them to the rating range."""
 
 
 class FactorizingUser(Role):
-    """The same of a user with factors of its own, which stay here: its predictions are u_i · v_j."""
+    """A user with factors of its own, which it does not send; its predictions u_i · v_j may be measured likewise."""
 
     inputs: UserInput
     user_factors: npt.NDArray[np.float64]  # u_i of the latest iteration
     popularity: npt.NDArray[np.float64] | None = None
-    profile: Profile | None = None  # fitted at home to what was published
+    profile: Profile | None = None  # fitted locally to the published factors
     published: npt.NDArray[np.float64] | None = None  # v_j of all items, or of its own
     clipped: int = 0  # errors that were clipped to ±C so far
     last_errors: npt.NDArray[np.float64] | None = None  # e_ij of the latest iteration, unclipped
@@ -142,7 +142,7 @@ class FactorizingUser(Role):
 
 
 class LeadingRecommender(Role):
-    """What the person may measure at a recommender: who took part in the last iteration."""
+    """A recommender at which the person may measure which users took part in the last iteration."""
 
     last_invited: Collection[int] = ()
     last_contributors: Collection[int] = ()
@@ -162,7 +162,7 @@ class LeadingRecommender(Role):
 
 
 class FactorizingRecommender(LeadingRecommender):
-    """And the item factors."""
+    """A recommender at which the person may also measure the item factors."""
 
     item_factors: npt.NDArray[np.float64]
     profiles: npt.NDArray[np.float64] | None = None  # u_i of every user, where the recommender has trained them itself

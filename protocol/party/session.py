@@ -1,4 +1,4 @@
-"""Once and in order: a sequence number per peer and direction.
+"""Delivery once and in order, by a sequence number per peer and direction.
 
 * the next number is accepted; a frame that is understood uses up its number even if the role then refuses it
 * an earlier number with the same bytes is a resend (REPLAYED), with other bytes it is evidence (CONFLICT)
@@ -23,7 +23,7 @@ class Session:
         self.hello = hello
         self._sent: dict[str, int] = defaultdict(int)
         self._received: dict[str, int] = defaultdict(int)
-        self._digests: dict[str, list[bytes]] = defaultdict(list)  # of few entries: a deque takes as much as 64
+        self._digests: dict[str, list[bytes]] = defaultdict(list)  # lists: even a short deque takes the memory of 64
 
     def next_to(self, receiver: str) -> int:
         return self._sent.get(receiver, 0)
@@ -47,7 +47,7 @@ class Session:
         self.note(sender, frame_digest(frame))
 
     def note(self, sender: str, digest: bytes) -> None:
-        """A frame with this SHA-256 has used up its number."""
+        """Record that a frame with this SHA-256 `digest` has used up its number."""
         self._received[sender] += 1
         known = self._digests[sender]
         known.append(digest)
@@ -58,7 +58,7 @@ class Session:
         return self._received.get(sender, 0)
 
     def counts(self) -> list[Any]:
-        """All that has happened so far, as plain values."""
+        """Return the whole state as plain values."""
         return [dict(self._sent), dict(self._received), dict(self._digests)]
 
     def go_on_from(self, counts: list[Any]) -> None:

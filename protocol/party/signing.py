@@ -1,6 +1,6 @@
-"""A party's signature under its finished view: Ed25519 over who, in which run, how many records and the head.
+"""A party's signature under its finished view: Ed25519 over the run, the party, the number of records and the head.
 
-The secret does not follow from anything in a view, so whoever reads or rewrites the file cannot sign it.
+The secret does not follow from anything in a view, so a reader or forger of the file cannot sign it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Signer:
 
 
 def make_signer(run_seed: bytes, party: str) -> Signer:
-    """From the seed of the run, which no party holds: a run that is resumed signs with the same keys."""
+    """Derive the signer of `party` from the seed of the run, which no party holds: a resumed run has the same keys."""
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
     secret = derive(run_seed, "signing", party)

@@ -4,7 +4,7 @@ The file is audit log, crash journal and replay script at once:
 
     magic, format version
     record 0      header: run id, party, scheme, parameter digest, simulation or not, key of the signature
-    record 1      input: what the party brought, and its tape seed
+    record 1      input: the ratings of a user, and the tape seed
     record 2…     received frames (whole), sent frames (digest: they can be derived again), refused frames, events
     the last two  end: digest of the result; signed: the party's signature under everything before; if the role finished
 
@@ -29,11 +29,11 @@ PREAMBLE = MAGIC + struct.pack("<H", FORMAT)
 HASH_BYTES = 32
 MOST_RECORD_BYTES = 1 << 30
 MOST_EVENT_BYTES = 1 << 23
-MOST_FIELDS = 15  # of a record, and of what a party brings: its first byte tells how many there are
+MOST_FIELDS = 15  # of a record, and of a party's input: msgpack then states the number in the first byte
 
 HEADER, INPUT, RECEIVED, SENT, REJECTED, EVENT, END, SIGNED = range(8)
 TYPES = ("header", "input", "received", "sent", "rejected", "event", "end", "signed")
-_FIELDS: dict[int, tuple[type, ...]] = {  # as the writer puts them; of an event its kind, then whatever belongs to it
+_FIELDS: dict[int, tuple[type, ...]] = {  # as the writer puts them; an event has its kind, then any fields
     HEADER: (bytes, str, str, bytes, bool, bytes),
     INPUT: (dict,),
     RECEIVED: (str, bytes),
@@ -49,7 +49,7 @@ class Broken(Exception):
 
 
 class CutOff(Broken):
-    """The file ends inside a record: a crash, or a cut."""
+    """The file ends inside a record, after a crash or because it was cut."""
 
 
 class Differs(Broken):
@@ -119,7 +119,7 @@ class ViewWriter:
 
 
 def read_records(stream: BinaryIO) -> Iterator[Record]:
-    """Record by record, each checked against the chain; `Broken` names the first that does not fit."""
+    """Read record by record and check each against the chain; `Broken` names the first that does not fit."""
     if stream.read(len(PREAMBLE)) != PREAMBLE:
         raise Broken("the file does not begin like a view of this format version")
     head, number, size = bytes(HASH_BYTES), 0, _Size(stream)
@@ -134,7 +134,7 @@ def read_records(stream: BinaryIO) -> Iterator[Record]:
 
 
 class WholeRecords:
-    """What a crash left: every whole record, one at a time; `end` is where the last of them ends in the file."""
+    """The whole records of a file after a crash; `end` is where the last of them ends in the file."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
@@ -145,12 +145,12 @@ class WholeRecords:
             for record in read_records(self._stream):
                 self.end = self._stream.tell()
                 yield record
-        except CutOff:  # only the last record may be
+        except CutOff:  # which only the last record may be
             return
 
 
 def skim(stream: BinaryIO) -> tuple[int, bytes]:
-    """(whole records, head of the last), by the lengths alone: nothing is checked."""
+    """Find (number of whole records, head of the last) by the lengths alone, without any check."""
     stream.seek(0, 2)
     size = stream.tell()
     at, number, head = len(PREAMBLE), 0, bytes(HASH_BYTES)
@@ -166,7 +166,7 @@ def skim(stream: BinaryIO) -> tuple[int, bytes]:
 
 
 class _Size:
-    """Where a file ends; it is asked again before something is called cut off, because a view may still grow."""
+    """The end of a file, looked up again before a record is called cut off, because a view may still grow."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
@@ -186,7 +186,7 @@ def _body(stream: BinaryIO, prefix: bytes, number: int, size: _Size) -> tuple[by
     length = cast(int, struct.unpack("<I", prefix)[0])
     if length > MOST_RECORD_BYTES:
         raise Broken(f"record {number} claims {length} bytes")
-    if not size.holds(length + HASH_BYTES):  # before memory is taken for it
+    if not size.holds(length + HASH_BYTES):  # checked before memory is allocated
         raise CutOff(f"record {number} is cut off")
     body, stored = stream.read(length), stream.read(HASH_BYTES)
     if len(body) < length or len(stored) < HASH_BYTES:

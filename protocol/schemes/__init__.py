@@ -1,4 +1,4 @@
-"""The schemes by name, and those of one's own that a person has allowed (`actors/own_scheme.py` loads them).
+"""The schemes by name, and the custom schemes that the person has allowed (`actors/own_scheme.py` loads them).
 
 A scheme's module is imported when the scheme is asked for: a user's process holds the code of one scheme, and a command
 that only names schemes starts at once.
@@ -34,7 +34,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A scheme of Keyhole's as a list shows it, and where its class is."""
+    """A built-in scheme as a list shows it, and the place of its class."""
 
     module: str  # below protocol.schemes
     class_: str
@@ -96,7 +96,7 @@ LISTED = {
 
 
 class _Schemes(Mapping[str, "type[Scheme]"]):
-    """Keyhole's own schemes by name, each imported on first use."""
+    """The built-in schemes by name, each imported on first use."""
 
     def __getitem__(self, name: str) -> type[Scheme]:
         where = LISTED[name]
@@ -117,7 +117,7 @@ SCHEMES: Mapping[str, type[Scheme]] = _Schemes()
 
 
 def __getattr__(name: str) -> Any:
-    """Import what a scheme is made of when it is asked for."""
+    """Import the interface of schemes on first use."""
     if name in ("Leak", "Scheme", "Setting", "Shape"):
         return getattr(importlib.import_module("protocol.schemes.base"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -127,16 +127,16 @@ _OWN: dict[str, type[Scheme]] = {}  # by module:Class, as the person named it
 
 
 class UntrustedScheme(BadInput):
-    """A file names a scheme of somebody's own, and the person has not allowed to load it."""
+    """A file names a custom scheme that the person has not allowed to be loaded."""
 
 
 def is_ours(scheme: Scheme) -> bool:
-    """Tell a scheme of Keyhole's from one of somebody's own, whatever that calls itself."""
+    """Tell a built-in scheme from a custom one, whatever its name."""
     return scheme.name in LISTED and type(scheme) is SCHEMES[scheme.name]
 
 
 def find_scheme(name: str) -> Scheme:
-    """Make a scheme by its name: one of Keyhole's, or a `module:Class` that `add_scheme` was given; load no other."""
+    """Make a scheme by its `name`: a built-in one, or a `module:Class` that `add_scheme` was given; load no other."""
     if name in SCHEMES:
         return SCHEMES[name]()
     if name in _OWN:
@@ -149,7 +149,7 @@ def find_scheme(name: str) -> Scheme:
 
 
 def add_scheme(name: str, found: object) -> None:
-    """Let `find_scheme` make this class by this name, from now on and in this process."""
+    """Let `find_scheme` make the class `found` by `name`, from now on and in this process."""
     from protocol.schemes.base import Scheme
 
     if not (isinstance(found, type) and issubclass(found, Scheme)):
@@ -162,5 +162,5 @@ def add_scheme(name: str, found: object) -> None:
 
 
 def own_schemes() -> tuple[str, ...]:
-    """List what `add_scheme` was given."""
+    """List the names that `add_scheme` was given."""
     return tuple(_OWN)

@@ -1,4 +1,4 @@
-"""A scheme: which roles there are, what they exchange, what is claimed, and what each party is allowed to learn.
+"""The interface of a scheme: its roles, its messages, its claims, and what each party is allowed to learn.
 
 Subclass `Scheme` for a protocol of your own and run it with `--scheme your.module:YourScheme`. It needs its
 texts, its messages in a fixed order, its leakage policy, `make_role`, `max_frame` and `formula`.
@@ -30,10 +30,10 @@ from protocol.wire.packing import Packing
 Counts = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
-# what a party can be able to work out of other users' numbers; a role that a scheme does not name may do the first
+# what a party may be able to derive about other users' numbers; a role that `permits` does not name may derive nothing
 LEVELS = ("nothing", "aggregate", "noisy-individual", "exact-individual")
 
-LEAST_EPSILON = 1e-9  # of schemes whose noise needs no ring
+LEAST_EPSILON = 1e-9  # for schemes whose noise needs no ring
 DELTA = 1e-5  # at which every accounted ε is stated
 
 
@@ -50,7 +50,7 @@ class Leak:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What everybody may know of the data: sizes, the rating range, how many ratings users and items have."""
+    """The public facts of the data: sizes, the rating range, the numbers of ratings of users and items."""
 
     n_users: int
     n_items: int
@@ -70,13 +70,13 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What a role is given besides its own input and tape."""
+    """The arguments of a role besides its input and tape."""
 
     params: Params
     run_id: bytes
     ring: Ring
     reals: Reals = field(default_factory=Reals, compare=False)
-    envelopes: Envelopes = field(default_factory=Envelopes, compare=False)  # a shared memory of pure results
+    envelopes: Envelopes = field(default_factory=Envelopes, compare=False)  # a shared cache of pure results
 
 
 class Scheme(ABC):
@@ -87,20 +87,20 @@ class Scheme(ABC):
     claims: ClassVar[str]  # as published: a claim, not a measurement
     known_weaknesses: ClassVar[tuple[str, ...]] = ()
     leakage: ClassVar[tuple[Leak, ...]] = ()
-    permits: ClassVar[dict[str, str]] = {}  # role -> the most that it alone may determine of users, of `LEVELS`
+    permits: ClassVar[dict[str, str]] = {}  # role -> the highest of `LEVELS` that it may reach alone
     messages: ClassVar[tuple[type, ...]]  # Hello first; the index is the kind on the wire
     servers: ClassVar[tuple[str, ...]] = (RECOMMENDER, THIRD_PARTY)  # an earlier one connects to the later ones
     flags: ClassVar[frozenset[str]] = frozenset()  # of `keyhole run`, beyond those that every scheme takes
     params_class: ClassVar[type[Params]] = Params  # with the fields that a scheme adds
-    factorizes: ClassVar[bool] = True  # user and item factors by gradient steps: --dim, --iterations, `plain` beside it
-    rounds: ClassVar[int] = 1  # the iterations of a scheme that does not
-    trust: ClassVar[dict[str, str]] = {}  # of `--trust`: which scheme each choice means
-    goes_on_without: ClassVar[bool] = False  # a user that has gone: the others do not wait for it
-    can_wait: ClassVar[frozenset[str]] = frozenset()  # kinds that a user who is away may have when it is back
+    factorizes: ClassVar[bool] = True  # user and item factors by gradient steps: --dim, --iterations, baseline `plain`
+    rounds: ClassVar[int] = 1  # the iterations of a scheme that does not factorize
+    trust: ClassVar[dict[str, str]] = {}  # choice of `--trust` -> the scheme that it means
+    goes_on_without: ClassVar[bool] = False  # the others do not wait for a user that has gone
+    can_wait: ClassVar[frozenset[str]] = frozenset()  # kinds of messages that an absent user may receive on its return
     options: ClassVar[dict[str, Any]] = {}  # of `--set`, with their defaults; None: follows from the others
 
     def make_params(self, shape: Shape, **settings: Any) -> tuple[Params, list[str]]:
-        """The parameters of a run, and sentences for the person; `BadInput` where they cannot be."""
+        """Make the parameters of a run, and sentences for the person; raise `BadInput` for impossible `settings`."""
         epsilon = settings.get("epsilon", math.inf)
         if not self.factorizes:  # no sum of gradients has to fit into a ring
             require(epsilon >= LEAST_EPSILON, f"--epsilon must be at least {LEAST_EPSILON:g}, not {epsilon:g}.")
@@ -110,7 +110,7 @@ class Scheme(ABC):
             n_users=shape.n_users,
             n_items=shape.n_items,
             rating_range=shape.rating_range,
-            # a sum of gradients is bounded by an item's raters; who is to hide a rating's presence must not tell them
+            # a sum of gradients is bounded by an item's raters; a scheme that hides who rated what must not reveal them
             max_raters=shape.max_raters if self.factorizes else shape.n_users,
             **settings,
         )
@@ -121,23 +121,23 @@ class Scheme(ABC):
 
     @abstractmethod
     def max_frame(self, params: Params) -> int:
-        """No message of a run with these parameters is longer."""
+        """Bound the bytes of any message of a run with `params`."""
 
     @abstractmethod
     def formula(self, params: Params, course: Course) -> Iterator[Flow]:
-        """Every message of a run that takes this course, and its bytes, by closed formula."""
+        """Yield every message of a run that takes this `course`, and its bytes, by closed formula."""
 
     def items_of(self, params: Params, raters: Counts, invited: Counts, contributing: Counts) -> tuple[Mask, Mask]:
-        """(items that an iteration is about, items that it moves), from how many rated each: of all users, of the
-        invited and of those who contributed."""
+        """Find (items that an iteration is about, items that it moves) from the number of users that rated each item:
+        of all users (`raters`), of the `invited` and of the `contributing`."""
         return raters > 0, raters > 0
 
     def sizes_vary(self, params: Params) -> bool:
-        """Do bytes depend on random draws? Before a run they are an expectation then."""
+        """Return True if bytes depend on random draws, so that a prediction before a run is an expectation."""
         return False
 
     def predict(self, params: Params, course: Course) -> Iterator[Flow]:
-        """Connections and messages: a user connects to every server, a server to those behind it."""
+        """Yield connections and messages: a user connects to every server, a server to those after it."""
         for at, server in enumerate(self.servers):
             users = course.greeted if course.in_turns and server == THIRD_PARTY else course.joined
             for client, number in (("user", users), *((other, 1) for other in self.servers[:at])):
@@ -146,14 +146,14 @@ class Scheme(ABC):
         yield from self.formula(params, course)
 
     def unprotected(self, params: Params) -> tuple[Scheme, Params]:
-        """Of a scheme that does not factorize: the same pipeline without protection, which its accuracy stands beside.
+        """Return the same pipeline without protection, as the baseline of a scheme that does not factorize.
 
-        With `factorizes` the comparison is `plain`, and this is never asked for.
+        With `factorizes` the baseline is `plain`, and this is never called.
         """
         return self, dataclasses.replace(params, epsilon=math.inf)
 
     def account(self, params: Params, recommender_tape: Tape, shape: Shape) -> dict[str, Any]:
-        """What composition and known randomness leave of the claim; at least `epsilon`, `delta` and `method`."""
+        """Compute what composition and known randomness leave of the claim; `epsilon`, `delta` and `method` at least."""
         return {"epsilon": None, "delta": DELTA, "method": "nothing is claimed, so nothing is accounted"}
 
     def make_codec(self, params: Params) -> Codec:

@@ -1,13 +1,13 @@
-"""What a scheme claims, and what composition really gives. Nothing here replaces a claim: the figures stand beside it.
+"""Privacy loss under composition, to be set beside the claim of a scheme. No figure here replaces a claim.
 
 One release of an item is Σ∇ + noise; changing one rating moves it by 2 u (r − r'), whose length is at most 2Δ.
 
 * To a party without the envelopes each coordinate carries Laplace(0, b), b = 2Δ√d/ε. The change that attains ε has
   2Δ/√d in every coordinate, so T releases are T·d Laplace mechanisms of ε/d each (`tight_laplace`).
-* To the recommender, who dealt H, the noise is Gaussian with known variance 2b²H_l(t). A change in the fixed direction
-  w is then μ-Gaussian-private with μ² = Σ_t Σ_l (2Δ w_l)² / (2b² H_l(t)) (`envelope_mu`): no pure ε holds.
+* To the recommender, which dealt H, the noise is Gaussian with known variance 2b²H_l(t). A change in the fixed
+  direction w is then μ-Gaussian-private with μ² = Σ_t Σ_l (2Δ w_l)² / (2b² H_l(t)) (`envelope_mu`): no pure ε holds.
 
-The neighbouring data change one rating's value; that u_i itself reacts to it is not covered by either.
+Neighbouring data differ in one rating's value; neither bound covers the reaction of u_i itself to it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from protocol.schemes.base import DELTA
 
 MOST_ENVELOPE_VALUES = 50_000_000  # about ten seconds; beyond it a sample of the items is accounted
 
-MOST_SHARE = 50.0  # ε per coordinate beyond which the loss is its maximum but for e^-50: nothing is gained over basic
+MOST_SHARE = 50.0  # ε per coordinate above which the loss is its maximum up to e^-50, so basic is as good
 MOST_CELLS = 2_000_000  # of the composed privacy loss distribution
 
 Floats = npt.NDArray[np.float64]
@@ -37,7 +37,7 @@ def basic_composition(epsilon: float, releases: int) -> float:
 
 
 def advanced_composition(epsilon: float, releases: int, delta: float = DELTA) -> float:
-    """ε √(2T ln 1/δ) + T ε (e^ε − 1), or the basic bound where that is smaller: for a large ε or few releases."""
+    """Compute ε √(2T ln 1/δ) + T ε (e^ε − 1), or the basic bound where it is smaller: for large ε or few releases."""
     basic = basic_composition(epsilon, releases)
     if epsilon > 50:  # e^ε may overflow
         return basic
@@ -45,9 +45,9 @@ def advanced_composition(epsilon: float, releases: int, delta: float = DELTA) ->
 
 
 def tight_laplace(epsilon: float, dim: int, releases: int, delta: float = DELTA) -> float:
-    """ε at δ of T releases of a d-vector with Lemma-1 noise, through the privacy loss distribution.
+    """Compute ε at δ of T releases of a d-vector with Lemma-1 noise, through the privacy loss distribution.
 
-    A coarser grid rounds up, so the figure stays a bound; a long run gets one so that it fits into memory.
+    A long run gets a coarser grid, so that it fits into memory; the grid rounds up, so the figure stays a bound.
     """
     share, basic = epsilon / dim, basic_composition(epsilon, releases)
     if share > MOST_SHARE:
@@ -63,7 +63,7 @@ HUGE_MU = 1e8  # from here on the bound is the answer up to one part in ten mill
 
 
 def gaussian_epsilon(mu: float, delta: float = DELTA) -> float:
-    """The ε at δ of a μ-Gaussian-private release: δ = Φ(−ε/μ + μ/2) − e^ε Φ(−ε/μ − μ/2), solved for ε."""
+    """Solve δ = Φ(−ε/μ + μ/2) − e^ε Φ(−ε/μ − μ/2), which holds for a μ-Gaussian-private release, for ε."""
     if mu <= 0:
         return 0.0
     if math.isinf(mu):
@@ -86,10 +86,10 @@ def gaussian_epsilon(mu: float, delta: float = DELTA) -> float:
 
 
 def envelope_mu(inverse_sums: Floats, noise_scale: float, rating_span: float, direction: str | Floats) -> Floats:
-    """μ per item from Σ_t 1/H_l(t) (rows are items, columns coordinates).
+    """Compute μ per item from `inverse_sums`, Σ_t 1/H_l(t) (rows are items, columns coordinates).
 
-    `even`: w_l = 1/√d, the direction for which Lemma 1 holds with equality. `worst`: along the least noisy coordinate.
-    Or the directions themselves, one row w of length 1 for each item.
+    `direction` is "even": w_l = 1/√d, for which Lemma 1 holds with equality; "worst": along the least noisy coordinate;
+    or the directions themselves, one row w of length 1 for each item.
     """
     if isinstance(direction, np.ndarray):
         pick = np.einsum("jl,jl->j", direction**2, inverse_sums)
@@ -100,7 +100,7 @@ def envelope_mu(inverse_sums: Floats, noise_scale: float, rating_span: float, di
 
 
 def inverse_envelope_sums(item_keys: list[bytes], dim: int, iterations: int) -> Floats:
-    """Σ_t 1/H_l(t), one row per item, from the keys with which the recommender deals the envelopes of ρ."""
+    """Compute Σ_t 1/H_l(t), one row per item, from the keys with which the recommender deals the envelopes of ρ."""
     sums = np.zeros((len(item_keys), dim))
     for iteration in range(iterations):
         sums += 1 / exponential(item_keys, dim, "rho", iteration).astype(np.float64)
@@ -110,7 +110,7 @@ def inverse_envelope_sums(item_keys: list[bytes], dim: int, iterations: int) -> 
 def account_envelopes(
     params: Params, recommender_tape: Tape, raters: npt.NDArray[np.int64], delta: float = DELTA
 ) -> dict[str, Any]:
-    """The claim of a scheme that deals envelopes, and what T releases of every item leave of it, as JSON."""
+    """Report the claim of a scheme that deals envelopes, and what T releases of every item leave of it, as JSON."""
     claim, releases = params.epsilon, params.iterations
     if math.isinf(claim):
         return {"epsilon": math.inf, "delta": delta, "method": "no noise (ε = ∞), so nothing bounds what is released"}
@@ -132,7 +132,7 @@ def account_envelopes(
 
 
 def recommender_epsilons(params: Params, inverse_sums: Floats, delta: float = DELTA) -> dict[str, float | None]:
-    """Over the items: ε grows with μ, so its quantiles are those of μ."""
+    """Compute quantiles of ε over the items; ε grows with μ, so they are found at the quantiles of μ."""
     if not len(inverse_sums):
         return dict.fromkeys(("median", "p99", "worst", "direction_worst"))
     even, worst = (
@@ -150,7 +150,7 @@ def recommender_epsilons(params: Params, inverse_sums: Floats, delta: float = DE
 def accounted_items(
     params: Params, tape: Tape, raters: npt.NDArray[np.int64]
 ) -> tuple[npt.NDArray[np.int64], bool]:
-    """The items that can be released, or so many of them as may be accounted, drawn from the tape."""
+    """Find (the items that can be released, or a sample drawn from `tape` if they are too many; if it is a sample)."""
     floors = floor_of(raters, params.dropout_allowance, params.min_contributors)
     items = np.flatnonzero((raters > 0) & (raters >= floors))
     most = max(1, MOST_ENVELOPE_VALUES // (params.dim * params.iterations))

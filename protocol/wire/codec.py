@@ -1,11 +1,11 @@
 """Message <-> frame: one canonical msgpack array [kind, sequence number, field, ...], then 32 bytes.
 
 The 32 bytes are the head of the sender's view when it sent this (zeros if it keeps none). No role sees them; they stand
-in the receiver's view, so that nobody can rewrite a view afterwards without the others' views telling.
+in the receiver's view, so that a view cannot be rewritten later without contradicting the views of other parties.
 
 Arrays travel as `bin`, little-endian, straight from memory; identifiers and counts as 32-bit words, or packed
-(`packing.py`). Decoding checks the size before it parses, must consume everything, and must encode to the same bytes
-again; so there is one frame per message.
+(`packing.py`). Decoding checks the size before parsing, must consume everything, and requires that the message encodes
+to the same bytes; so there is one frame per message.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ from protocol.wire.packing import (
 WIRE_VERSION = 4
 NO_HEAD = bytes(HEAD_BYTES)
 _MOST_FIELDS = 16
-_EACH, _MOST_REMEMBERED = 4, 1 << 14  # lists for each user, and in all
+_EACH, _MOST_REMEMBERED = 4, 1 << 14  # remembered lists: for each peer, and in all
 
 Encoder = Callable[[Any], Any]
-_Layout = list[tuple[str, Encoder, Encoder, bool]]  # field, how it is put and got, whether the same often comes again
+_Layout = list[tuple[str, Encoder, Encoder, bool]]  # field, put, get, whether equal values often recur
 
 
 class Codec:
     """The frames of one scheme: its messages in a fixed order (the index is the kind on the wire), ring, dimension.
 
-    Without a `packing` identifiers and counts are 32-bit words. Digits, which need one, are in this `base`.
+    Without a `packing`, identifiers and counts are 32-bit words. Digits, which need a packing, are in this `base`.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Codec:
         return packed + head
 
     def decode(self, frame: bytes, memo: Memo | None = None) -> tuple[int, Message]:
-        """(sequence number, message), or `Rejected` with the reason."""
+        """Decode `frame` into (sequence number, message), or raise `Rejected` with the reason."""
         body = self._unpack(frame)
         code, sequence = body[0], body[1]
         if type(code) is not int or not 0 <= code < len(self._classes) or type(sequence) is not int or sequence < 0:
@@ -116,17 +116,17 @@ class Codec:
 
 
 def head_in(frame: bytes) -> bytes:
-    """Where the sender's view stood when it sent this frame."""
+    """Return the head of the sender's view when it sent `frame`."""
     return frame[-HEAD_BYTES:]
 
 
 class Memo:
-    """Identifiers and counts as they were put or got lately: a peer names the same ones in every iteration."""
+    """A cache of encoded and decoded identifiers and counts: a peer names the same ones in every iteration."""
 
     __slots__ = ("_known", "_most")
 
     def __init__(self, peers: int) -> None:
-        """Of a party with so many peers: where lists change all the time, little is kept in vain."""
+        """Bound the cache by the number of `peers`, so that churn cannot fill it with lists that never recur."""
         self._known: dict[tuple[Encoder, bytes], Any] = {}
         self._most = min(_EACH * (peers + 2), _MOST_REMEMBERED)
 
@@ -155,13 +155,13 @@ def _layout(cls: type, fields: _Fields) -> _Layout:
 
 @functools.cache
 def field_kinds(cls: type) -> tuple[tuple[str, str], ...]:
-    """(field, how it travels), in order; from the annotations, which take long to resolve."""
+    """List (field, how it travels) in order; cached, because the annotations of `cls` are slow to resolve."""
     hints = typing.get_type_hints(cls, include_extras=True)
     return tuple((field.name, hints[field.name].__metadata__[0]) for field in dataclasses.fields(cls))
 
 
 class _Fields:
-    """How each kind of field becomes an int or bytes (`put`) and is checked on its way back (`get`)."""
+    """Methods that turn each kind of field into an int or bytes (`put_…`), and back with checks (`get_…`)."""
 
     comes_again: typing.ClassVar[frozenset[str]] = frozenset()  # kinds worth remembering
 
@@ -272,7 +272,7 @@ class _Fields:
 
 
 class _PackedFields(_Fields):
-    """Identifiers and counts in as few bits as their widest needs."""
+    """Identifiers and counts in the number of bits that the largest possible one needs (`packing.py`)."""
 
     comes_again = frozenset({"counts", "items", "users"})
 
@@ -287,7 +287,7 @@ class _PackedFields(_Fields):
 
     def get_counts(self, value: Any) -> Any:
         data = _binary(value, 1)
-        if len(data) > self.most_counts:  # before it takes many times its memory
+        if len(data) > self.most_counts:  # unpacking would take many times its memory
             raise Rejected(Reason.WRONG_LENGTH)
         return unpack_counts(data, self.n_users)
 
@@ -317,7 +317,7 @@ class _PackedFields(_Fields):
 
 
 def _binary(value: Any, unit: int) -> bytes:
-    """Bytes whose length is a multiple of `unit`."""
+    """Check that `value` is bytes whose length is a multiple of `unit`."""
     if type(value) is not bytes:
         raise Rejected(Reason.MALFORMED)
     if len(value) % unit:

@@ -1,6 +1,6 @@
-"""How many bytes a message is: its frame (msgpack, then the head of a view), and on the wire (ZMTP and CURVE too).
+"""The bytes of a message: as a frame (msgpack, then the head of a view), and on the wire (with ZMTP and CURVE).
 
-Every formula takes numbers or arrays of them, so that one line gives the frames of all users at once.
+Every formula takes numbers or arrays of them, so that one expression gives the frames of all users.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from protocol.wire.packing import packed_counts_bytes, packed_ids_bytes
 Amount = Any  # a number, or an array with one for each group of users
 
 CURVE_OVERHEAD = 33  # nonce, flags and authenticator of one encrypted message
-HEAD_BYTES = 32  # at the end of every frame: where its sender's view stands (`codec.py`)
-HANDSHAKE = "handshake"  # a kind without messages: what opening a connection costs
+HEAD_BYTES = 32  # at the end of every frame: the head of its sender's view (`codec.py`)
+HANDSHAKE = "handshake"  # a kind without messages: the bytes that open a connection
 DIALLING_BYTES, ANSWERING_BYTES = 567, 301  # greeting, CURVE and READY, from the client and from the server
 
 
 def wire_size(frame: Amount) -> Amount:
-    """F(L + 33) with F(L) = L + 2 if L ≤ 255 else L + 9."""
+    """Compute the wire bytes of a `frame` of L bytes: F(L + 33) with F(L) = L + 2 if L ≤ 255 else L + 9."""
     sealed = frame + CURVE_OVERHEAD
     return sealed + 2 + 7 * (sealed > 255)
 
 
 def uint_size(value: Amount) -> Amount:
-    """Bytes of an unsigned integer in canonical msgpack: 1, 2, 3, 5 or 9."""
+    """Count the bytes of an unsigned integer `value` in canonical msgpack: 1, 2, 3, 5 or 9."""
     return 1 + (value >= 1 << 7) + (value >= 1 << 8) + 2 * (value >= 1 << 16) + 4 * (value >= 1 << 32)
 
 
@@ -38,7 +38,7 @@ def bin_size(length: Amount) -> Amount:
 
 
 def frame_size(sequence: Amount, *fields: Amount) -> Amount:
-    """Array header, kind, sequence number, fields (each given by its own size), head."""
+    """Add up array header, kind, `sequence` number, `fields` (each given by its size) and head."""
     return 2 + uint_size(sequence) + sum(fields) + HEAD_BYTES
 
 
@@ -46,7 +46,7 @@ HELLO_FRAME: int = frame_size(0, uint_size(1), bin_size(32), bin_size(32))
 
 
 class Sizes:
-    """Bytes of a field with n entries, as these parameters make it travel (`codec.py`)."""
+    """The bytes of a field with n entries in the encoding that the parameters select (`codec.py`)."""
 
     def __init__(self, params: Params) -> None:
         self._params = params
@@ -72,7 +72,7 @@ class Sizes:
         return bin_size(packed_counts_bytes(n, self._params.n_items) if self._compact else 4 * n)
 
     def digits(self, base: int) -> int:
-        """One for every item."""
+        """Count the bytes of one digit in `base` for every item."""
         return int(bin_size(digits_bytes(self._params.n_items, base)))
 
     def reals(self, n: Amount) -> Amount:
@@ -85,7 +85,7 @@ class Sizes:
         return bin_size(self._params.factor_bits // 8 * self._params.dim * rows)
 
     def published(self, rated: Amount) -> Amount:
-        """The factors that are published to users who rated so many items."""
+        """Count the bytes of the factors that are published to users with `rated` items each."""
         everything = self._params.publish == "all"
         return self.factors(np.full_like(rated, self._params.n_items) if everything else rated)
 
@@ -108,7 +108,7 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Flow:
-    """The same by formula, before it is added up: between servers one number each, else one for each group of users."""
+    """Traffic by formula, before summation: single numbers between servers, else one for each group of users."""
 
     iteration: int
     sender: str
@@ -118,7 +118,7 @@ class Flow:
     frame: Amount  # bytes of each of them
 
     def total(self) -> tuple[float, float, float]:
-        """(messages, payload bytes, wire bytes): whole numbers unless a number of messages is an expectation."""
+        """Sum up (messages, payload bytes, wire bytes): whole numbers unless a number of messages is an expectation."""
         messages, frame = np.broadcast_arrays(self.messages, self.frame)
         payload, wire = (0, frame) if self.kind == HANDSHAKE else (frame, wire_size(frame))
         return float(np.sum(messages)), float(np.sum(messages * payload)), float(np.sum(messages * wire))

@@ -1,10 +1,10 @@
-"""A whole vector in as few bytes as its length allows, so that the size tells nothing that the mechanism hides.
+"""A whole vector in the fewest bytes that its length allows, so that the size reveals nothing that is to be hidden.
 
     levels     one whole number in base d + 1, the first item its lowest digit, little-endian; as many bytes as the
                largest such number needs (1682 items with 5 levels: 544)
-    presence   one bit for every item, as `protocol/wire/packing.py` packs identifiers that are many
+    presence   one bit for every item, as `protocol/wire/packing.py` packs a dense set of identifiers
 
-Every vector has one form, and what is not exactly what packing makes is refused.
+Every vector has one form; bytes that packing would not make are refused.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MOST_BASE = 255
 
 @functools.cache
 def _limb(base: int) -> tuple[int, int]:
-    """(digits that fit into 63 bits, base to that power)."""
+    """Compute (the number of digits that fit into 63 bits, `base` to that power)."""
     digits = 1
     while base ** (digits + 1) < 1 << 63:
         digits += 1
@@ -31,17 +31,17 @@ def _limb(base: int) -> tuple[int, int]:
 
 @functools.lru_cache(maxsize=64)
 def _beyond(count: int, base: int) -> int:
-    """One more than the largest number of so many digits."""
+    """Compute one more than the largest number of `count` digits."""
     return int(base**count)
 
 
 def digits_bytes(count: int, base: int) -> int:
-    """Of `count` digits: ⌈log2(base^count) / 8⌉, in whole numbers."""
+    """Count the bytes of `count` digits: ⌈log2(base^count) / 8⌉, in integer arithmetic."""
     return -(-(_beyond(count, base) - 1).bit_length() // 8)
 
 
 def pack_digits(digits: Levels, base: int) -> bytes:
-    """Digits below the base (at most 255), at least one."""
+    """Pack `digits`, at least one, all below `base` (at most 255)."""
     if not everywhere(digits < base):
         raise Bug(f"a digit is not below {base}")
     per, size = _limb(base)
@@ -55,7 +55,7 @@ def pack_digits(digits: Levels, base: int) -> bytes:
 
 
 def unpack_digits(data: bytes, count: int, base: int) -> Levels:
-    """The digits again; the length is looked at before anything else."""
+    """Unpack `count` digits; the length is checked before anything else."""
     if len(data) != digits_bytes(count, base):
         raise Rejected(Reason.WRONG_LENGTH)
     number = int.from_bytes(data, "little")

@@ -19,16 +19,16 @@ Digest = Annotated[bytes, "bytes32"]
 KeyRow = Annotated[tuple[bytes, ...], "keys"]  # 32 bytes each
 ItemIds = Annotated[Ids, "items"]  # increasing
 UserIds = Annotated[Ids, "users"]  # increasing
-Counts = Annotated[npt.NDArray[np.uint32], "counts"]  # of users, for at most all items: none exceeds all users
+Counts = Annotated[npt.NDArray[np.uint32], "counts"]  # numbers of users, for at most all items
 Grades = Annotated[npt.NDArray[np.uint8], "grades"]  # a byte each: how many steps a rating is above the least one
-Places = Annotated[npt.NDArray[np.uint32], "places"]  # in a list of items: all are below the number of items
-Digits = Annotated[npt.NDArray[np.float32], "digits"]  # one row for every item: a whole number from 0 to a level
+Places = Annotated[npt.NDArray[np.uint32], "places"]  # indices into a list of items: all are below the number of items
+Digits = Annotated[npt.NDArray[np.float32], "digits"]  # one row for every item: 0 or a level
 Reals = Annotated[npt.NDArray[np.float64], "reals"]  # any number of them
 FloatRows = Annotated[npt.NDArray[np.float32], "floats"]  # rows of `dim` numbers
-FactorRows = Annotated[npt.NDArray[np.float32], "factors"]  # the same, in the precision in which users are sent v_j
+FactorRows = Annotated[npt.NDArray[np.float32], "factors"]  # the same, in the precision in which v_j is sent
 RingRows = Annotated[RingArray, "ring"]  # rows of `dim` elements of Z_P
 
-Message = Any  # any of the classes below, or of a scheme's own
+Message = Any  # any of the classes below, or a class of a custom scheme
 
 SETUP = -1  # the iteration of messages that belong to none
 
@@ -41,7 +41,7 @@ class Hello:  # first frame in either direction of every connection
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Again:  # outside the numbered frames, by a party that was restarted, and the answer to it
+class Again:  # unnumbered, by a party that may lack frames, and the answer to it
     received: Count  # frames that the sender has of the receiver: resend those from this number on, byte for byte
     answer: Count  # 1: say the same for the other direction
 
@@ -72,16 +72,16 @@ class WelcomeInFull:  # recommender -> user, paper wire
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OpenCommitment:  # recommender -> third party
-    attempt: Count  # of these items; a failed one is never summed again
+    attempt: Count  # its number; a failed attempt is never summed again
     users: UserIds  # the committers
     items: ItemIds
-    counts: Counts  # how many of them commit to each item
+    counts: Counts  # the number of committers of each item
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Commit:  # recommender -> user, compact wire: the blinds β follow from the mask key
     attempt: Count
-    items: ItemIds  # to commit to: its own or not
+    items: ItemIds  # to commit to, whether the user rated them or not
     counts: Counts  # committers of each item
     item_keys: KeyRow  # of each item: the envelope of its objective noise, in this attempt only
 
@@ -96,14 +96,14 @@ class CommitInFull:  # recommender -> user, paper wire
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class BlindedShare:  # user -> third party: uniform on Z_P to whoever lacks β
+class BlindedShare:  # user -> third party: uniform on Z_P to a party without β
     attempt: Count
     items: ItemIds
     values: RingRows  # τ = enc(η share) + β
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class SealedTotal:  # third party -> recommender: uniform on Z_P to whoever lacks α
+class SealedTotal:  # third party -> recommender: uniform on Z_P to a party without α
     attempt: Count
     items: ItemIds  # those to which every committer committed; the others must start again
     values: RingRows  # τ~ = α + Σ τ
@@ -125,8 +125,8 @@ class Absent:  # user -> recommender
 @dataclass(frozen=True, slots=True, eq=False)
 class OpenSum:  # recommender -> third party
     iteration: Count
-    users: UserIds  # who is invited
-    items: ItemIds  # what they rated, all together
+    users: UserIds  # the invited users
+    items: ItemIds  # all items that they rated
     floors: Counts  # the fewest contributors for which an item may be released
 
 
@@ -163,7 +163,7 @@ class Gradient:  # user -> recommender, `plain` only: nothing is hidden
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class MaskedGradient:  # user -> third party: uniform on Z_P to whoever lacks the mask
+class MaskedGradient:  # user -> third party: uniform on Z_P to a party without the mask
     iteration: Count
     items: ItemIds  # reveals the support
     values: RingRows  # enc(gradient) + enc(η share) + enc(ρ share) + ψ
@@ -174,11 +174,11 @@ class Contributors:  # third party -> recommender: the iteration is closed, once
     iteration: Count
     users: UserIds
     counts: Counts  # contributors of each opened item
-    digest: Digest  # of who contributed which items
+    digest: Digest  # of the contributors and their items
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Agreed:  # recommender -> third party: all of them were dealt masks
+class Agreed:  # recommender -> third party: all contributors were dealt masks
     iteration: Count
     digest: Digest
 
@@ -222,7 +222,7 @@ class NoisyGradient:  # user -> recommender, `direct`
     values: FloatRows  # gradient + η share + the user's own ρ
 
 
-# --- ratings that are handed over, perturbed or not, and what comes back once: `dim` is 1 -----------------------------
+# --- ratings that are handed over, perturbed or not, and the one answer to them: `dim` is 1 ---------------------------
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -233,13 +233,13 @@ class GradedRatings:  # user -> recommender: nothing is hidden
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PerturbedRatings:  # user -> recommender
-    items: ItemIds  # what the user rated, or says that it did
+    items: ItemIds  # the items that the user rated or claims to have rated
     values: FloatRows  # rating + noise that the user drew
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RandomizedLevels:  # user -> recommender
-    levels: Digits  # what the user says of every item: 0 for not rated, else which level of the scale
+    levels: Digits  # the answer for every item: 0 for not rated, else a level of the scale
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -253,7 +253,7 @@ class FactorModel:  # recommender -> user, `covariance`: enough to predict by fa
 class NeighbourModel:  # recommender -> user, `covariance` and `hybrid`: enough to predict by neighbours
     averages: FloatRows
     covered: ItemIds  # those that have neighbours
-    shrink: Reals  # one number: how many ratings of nothing dampen a user's own average
+    shrink: Reals  # one number: the shrinkage of a user's own average, as a number of ratings
     among: FloatRows  # covariances of the user's items with each other: the upper triangle, row after row
     neighbours: Places  # covered item by item: its nearest among the user's items, as places in the user's list
     covariances: FloatRows  # of the covered item with each of these
@@ -274,14 +274,14 @@ class MaskWelcome:  # recommender -> user
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class MaskedPart:  # user -> third party: uniform on Z_P to whoever lacks the mask
+class MaskedPart:  # user -> third party: uniform on Z_P to a party without the mask
     iteration: Count
-    items: ItemIds  # sparse: what the user rated, which says where the values belong; dense: empty
+    items: ItemIds  # sparse: the items that the user rated, which place the values; dense: empty
     values: RingRows  # enc(part) + enc(noise share) + ψ
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PartTotal:  # third party -> recommender: of every place
+class PartTotal:  # third party -> recommender: for every place
     iteration: Count
     values: RingRows
 
@@ -289,7 +289,7 @@ class PartTotal:  # third party -> recommender: of every place
 @dataclass(frozen=True, slots=True, eq=False)
 class OpenPairs:  # recommender -> third party
     iteration: Count
-    covered: ItemIds  # as published: in the sparse form they say where the values of round 1 belong
+    covered: ItemIds  # as published: in the sparse form they place the values of round 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -297,7 +297,7 @@ class PublishedAverages:  # recommender -> user
     iteration: Count
     averages: FloatRows  # one for each item
     covered: ItemIds  # the items of largest noisy count, whose covariance is summed
-    counts: FloatRows  # sparse: how many users rated both, for each pair of its covered items; dense: empty
+    counts: FloatRows  # sparse: the number of users that rated both, for each pair of its covered items; dense: empty
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -306,12 +306,12 @@ class CovarianceFactors:  # recommender -> user: enough to predict by factors, w
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class CovariancePairs:  # recommender -> user: enough to predict by neighbours, whatever the user rated
+class CovariancePairs:  # recommender -> user: enough to predict by neighbours, for any rated items
     covariances: FloatRows  # of all covered items with each other: the upper triangle, row after row
     weights: FloatRows  # likewise
 
 
-# --- what reaches a role from outside the protocol -----------------------------------------------------------
+# --- events, which reach a role from outside the protocol -----------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,7 +320,7 @@ class Deadline:  # the clock, as an input: this iteration (or, with -1, the set-
 
 
 @dataclass(frozen=True, slots=True)
-class Churn:  # to a user: you come online or go offline before this iteration
+class Churn:  # to a user: it comes online or goes offline before this iteration
     iteration: int
     online: bool
 

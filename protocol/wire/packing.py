@@ -1,11 +1,11 @@
-"""Identifiers and counts in the compact wire: fixed widths, so that a length tells how many there are and nothing else.
+"""Identifiers and counts in the compact wire: fixed widths, so that a length reveals their number only.
 
     a count of users, 0 … n     max(8, bits of n) bits each
     increasing identifiers < n  max(8, bits of n − 1) bits each, or one bit for every possible one, whichever is shorter
 
-Least significant bit first, the last byte filled up with zeros. No width is below a byte, so that filling never could
-be one entry more; where both forms are equally long it is the one bit for every possible one, so that the length tells
-the form. What is not exactly what `pack` makes is refused.
+Least significant bit first, the last byte padded with zeros. No width is below a byte, so that padding cannot be taken
+for another entry; where both forms are equally long the one with a bit per possible identifier is used, so that the
+length determines the form. Bytes that `pack_ids` or `pack_counts` would not make are refused.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Words = npt.NDArray[np.uint32]
 
 
 class Packing(NamedTuple):
-    """What the widths follow from."""
+    """The numbers that determine the widths."""
 
     n_users: int
     n_items: int
@@ -38,17 +38,17 @@ def count_bits(n: int) -> int:
 
 
 def packed_ids_bytes(count: Amount, n: int) -> Amount:
-    """Of `count` identifiers below n."""
+    """Count the bytes of `count` identifiers below `n`."""
     return np.minimum(-(-count * id_bits(n) // 8), -(-n // 8))
 
 
 def packed_counts_bytes(count: Amount, n: int) -> Amount:
-    """Of `count` numbers from 0 to n."""
+    """Count the bytes of `count` numbers from 0 to `n`."""
     return -(-count * count_bits(n) // 8)
 
 
 def pack_ids(ids: Words, n: int) -> bytes:
-    """Of increasing identifiers below n."""
+    """Pack increasing identifiers below `n`, in the shorter form."""
     if len(ids) and ids[-1] >= n:
         raise Bug(f"the identifier {ids[-1]} is not below {n}")
     if _is_list(len(ids), n):
@@ -59,7 +59,7 @@ def pack_ids(ids: Words, n: int) -> bytes:
 
 
 def unpack_ids(data: bytes, n: int, beyond: Reason) -> Words:
-    """The identifiers, not to be written to; `beyond` is the reason to refuse one that is not below n."""
+    """Unpack identifiers, which must not be written to; `beyond` is the reason to refuse one that is not below `n`."""
     if len(data) < -(-n // 8):
         ids = _unpack(data, id_bits(n))
         check_increasing(ids)
@@ -76,7 +76,7 @@ def unpack_ids(data: bytes, n: int, beyond: Reason) -> Words:
 
 
 def pack_counts(counts: Words, n: int) -> bytes:
-    """Of numbers from 0 to n."""
+    """Pack numbers from 0 to `n`."""
     if not everywhere(counts <= n):
         raise Bug(f"a count of users is above {n}")
     return _pack(counts, count_bits(n))
@@ -116,6 +116,6 @@ def _unpack(data: bytes, bits: int) -> Words:
 
 
 def _check_filling(data: bytes, used: int) -> None:
-    """Behind the used bits, which end in the last byte, there are only zeros."""
+    """Check that only zeros follow the `used` bits, which end in the last byte."""
     if used % 8 and data[-1] >> used % 8:
         raise Rejected(Reason.NOT_CANONICAL)

@@ -23,7 +23,7 @@ _HAIR = 1 + 1e-9  # tolerance: rounding must not refute a claim
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ClaimEvidence:
     """The evidence of one source for or against the claim."""
 
     figure: Any  # an ε, or what a finding measured
@@ -78,7 +78,7 @@ def unknown(why: str) -> dict[str, Any]:
     return {"status": NOT_TESTED, "claimed": None, "claim": "", "shown": None, "confidence": None, "why": why}
 
 
-def _accounted(accounting: Mapping[str, Any], findings: Sequence[Finding], claimed: float) -> list[Shown]:
+def _accounted(accounting: Mapping[str, Any], findings: Sequence[Finding], claimed: float) -> list[ClaimEvidence]:
     """Compare the accounting with the claim, per party: for one release, or for the run if the claim covers it."""
     composed, delta = accounting.get("composed", {}), accounting.get("delta")
     exact, found = f"exact, at δ = {delta:g}" if delta else "exact, at δ = 0", []
@@ -88,20 +88,20 @@ def _accounted(accounting: Mapping[str, Any], findings: Sequence[Finding], claim
             f"To the recommender, who knows the envelopes, one release leaves ε = {figure(even['median'])} for the "
             f"median item, {figure(even['worst'])} for the worst{_any_sum(accounting)}."
         )
-        found.append(Shown(even["worst"], claimed, exact, text))
+        found.append(ClaimEvidence(even["worst"], claimed, exact, text))
     elif "theta" in composed:
         words = [finding for finding in findings if finding.id == "composition" and finding.coalition == ("user",)]
         claims = [float(finding.claimed) for finding in words] or [composed["claimed"]]
         tight = composed["tight"]
         text = f"All that is published has together ε = {figure(tight)}, where {figure(claims[0])} is claimed."
-        found.append(Shown(tight, claims[0], exact, text))
+        found.append(ClaimEvidence(tight, claims[0], exact, text))
     elif "entry" in composed:
         text = f"Every entry is randomized once, with ε = {figure(composed['entry'])}."
-        found.append(Shown(composed["entry"], claimed, exact, text))
+        found.append(ClaimEvidence(composed["entry"], claimed, exact, text))
     elif composed.get("basic") and composed["releases"]:
         each = composed["basic"] / composed["releases"]
         text = f"One upload alone has ε = {figure(each)} for user factors that stay."
-        found.append(Shown(each, claimed, exact, text))
+        found.append(ClaimEvidence(each, claimed, exact, text))
     return [*found, *_reacting(accounting.get("sensitivity") or {}, claimed)]
 
 
@@ -112,16 +112,16 @@ def _any_sum(accounting: Mapping[str, Any]) -> str:
     return f" and {figure(worst)} for the worst of all sums" if worst > one["even"]["worst"] * _HAIR else ""
 
 
-def _reacting(moved: Mapping[str, Any], claimed: float) -> list[Shown]:
+def _reacting(moved: Mapping[str, Any], claimed: float) -> list[ClaimEvidence]:
     """Report a flipped rating that changes more than the noise covers because state assumed fixed moves with it."""
     for name, words in (("largest_iteration", "all of its gradients of one release"), ("published", "all factors")):
         if name in moved and (largest := moved[name]["largest"]) > 1:
             text = f"One flipped rating moves {words}, which leaves ε = {figure(largest * claimed)}."
-            return [Shown(largest * claimed, claimed, f"exact, of {moved[name]['flips']} flips", text)]
+            return [ClaimEvidence(largest * claimed, claimed, f"exact, of {moved[name]['flips']} flips", text)]
     return []
 
 
-def _measured(empirical: Mapping[str, Any]) -> list[Shown]:
+def _measured(empirical: Mapping[str, Any]) -> list[ClaimEvidence]:
     """Pick, for each party that computes alone, the canary row that most exceeds its claim."""
     level = f"{100 * empirical.get('confidence', 0):g} %"
     worst: dict[tuple[str, ...], Mapping[str, Any]] = {}
@@ -132,7 +132,7 @@ def _measured(empirical: Mapping[str, Any]) -> list[Shown]:
         if who not in worst or row["lower_bound"] > worst[who]["lower_bound"]:
             worst[who] = row
     return [
-        Shown(
+        ClaimEvidence(
             row["lower_bound"],
             row["claimed"],
             f"{level} lower bound",
@@ -149,5 +149,5 @@ def _whom(who: tuple[str, ...]) -> str:
     return "a user" if who[0].startswith("user") else f"the {who[0].replace('_', ' ')}"
 
 
-def _broken(finding: Finding) -> Shown:
-    return Shown(finding.measured, None, finding.confidence or "as its finding says", finding.title)
+def _broken(finding: Finding) -> ClaimEvidence:
+    return ClaimEvidence(finding.measured, None, finding.confidence or "as its finding says", finding.title)

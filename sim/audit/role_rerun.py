@@ -13,24 +13,24 @@ from protocol.wire.messages import EVENTS, Event, Hello
 from sim.views.exhibits import Exhibits, Seen, read_message
 
 
-class Turn(NamedTuple):
+class RoleTurn(NamedTuple):
     given: Any  # a message or an event; None at the start
     effects: Effects
     role: Role  # its state after the turn
 
 
-def rerun(exhibits: Exhibits, party: str, prepare: Callable[[Role], None] = lambda role: None) -> Iterator[Turn]:
+def rerun(exhibits: Exhibits, party: str, prepare: Callable[[Role], None] = lambda role: None) -> Iterator[RoleTurn]:
     """Yield every input of the role, in order, with its effects; `prepare` may hook into the fresh role."""
     card, brought = exhibits.case.card, exhibits.brought(party)
     role = card.scheme.make_role(party, card.setting, brought.tape, brought.inputs)
     prepare(role)
-    yield Turn(None, role.start(), role)
+    yield RoleTurn(None, role.start(), role)
     for given in inputs_of(exhibits, party):
         try:
             if isinstance(given, Seen):
-                yield Turn(given.message, role.receive(given.sender, given.message), role)
+                yield RoleTurn(given.message, role.receive(given.sender, given.message), role)
             else:
-                yield Turn(given, role.tick(given), role)
+                yield RoleTurn(given, role.tick(given), role)
         except Aborted:  # the run ended here
             return
 

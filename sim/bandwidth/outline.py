@@ -22,7 +22,7 @@ from sim.data import generate
 from sim.data import ratings as data
 from sim.plan.churn import ChurnPlan
 from sim.plan.config import RunConfig, resolve
-from sim.plan.expect import MANY, CountedItems, Crowd, LikelyItems, at_least, crowd_of, presence_of
+from sim.plan.expect import MANY, CountedItems, ExpectedUsers, LikelyItems, at_least, crowd_of, presence_of
 from sim.plan.plan import run_seed_of, settings_of, shape_of
 
 _GROUPS = 2000  # of items of about equal popularity
@@ -39,7 +39,7 @@ class Outline:
     config: RunConfig  # resolved
     scheme: Scheme
     params: Params
-    crowd: Crowd
+    crowd: ExpectedUsers
     ratings: float  # to train on
     made: bool  # the data was loaded or generated, not only described
     notes: list[str]
@@ -90,7 +90,7 @@ def _check_committers(config: RunConfig, params: Params, seeded: bool) -> None:
 # --- data that is there ----------------------------------------------------------------------------------------------
 
 
-def _counted(config: RunConfig, seeded: bool) -> tuple[Crowd, Shape, list[str]]:
+def _counted(config: RunConfig, seeded: bool) -> tuple[ExpectedUsers, Shape, list[str]]:
     ratings = data.load(config.data, config.rating_range, config.reading())
     if config.users is not None:
         ratings = ratings.first_users(config.users)
@@ -103,7 +103,7 @@ def _counted(config: RunConfig, seeded: bool) -> tuple[Crowd, Shape, list[str]]:
     kept = np.array(shape.support_sizes) / np.maximum(np.bincount(ratings.users, minlength=ratings.n_users), 1)
     raters = np.bincount(ratings.items, minlength=ratings.n_items)
     stay = np.bincount(ratings.items, kept[ratings.users], ratings.n_items) / np.maximum(raters, 1)
-    return Crowd(crowd.supports, crowd.users, _likely_census(raters, stay)), shape, [SEEDLESS]
+    return ExpectedUsers(crowd.supports, crowd.users, _likely_census(raters, stay)), shape, [SEEDLESS]
 
 
 def _likely_census(raters: Any, stay: Numbers) -> CountedItems:
@@ -120,7 +120,7 @@ def _likely_census(raters: Any, stay: Numbers) -> CountedItems:
 # --- data that is only described -------------------------------------------------------------------------------------
 
 
-def _described(config: RunConfig) -> tuple[Crowd, Shape, list[str]]:
+def _described(config: RunConfig) -> tuple[ExpectedUsers, Shape, list[str]]:
     n_users, n_items, density, _ = generate.parse(config.data, to_be_made=False)
     if config.users is not None:
         require(1 <= config.users <= n_users, f"{config.data} has {n_users} users, not {config.users}.")
@@ -132,7 +132,7 @@ def _described(config: RunConfig) -> tuple[Crowd, Shape, list[str]]:
     trained = rated - int(data.held_out_counts(np.array([rated]), config.test_fraction)[0])
     chances, items = inclusion(n_items, rated)
     chances *= trained / rated
-    crowd = Crowd(np.array([trained]), np.array([float(n_users)]), LikelyItems(n_users, chances, items))
+    crowd = ExpectedUsers(np.array([trained]), np.array([float(n_users)]), LikelyItems(n_users, chances, items))
     raters = np.array([_most_raters(n_users, chances, items)])  # parameters depend on the largest number alone
     shape = Shape(n_users, n_items, (low, high), (), raters, step=1.0)
     return crowd, shape, ["The data is too large to be made, so it is described by its shape."]

@@ -89,7 +89,7 @@ def verify(
     from sim.tables import check_tables
     from sim.views import verify as verifying
 
-    with check_tables.Reading(run, "verifying", enabled=not json_) as reading:
+    with check_tables.ReadingProgress(run, "verifying", enabled=not json_) as reading:
         found = verifying.verify(run, anchor, reading)
     _print_findings(found, json_, check_tables.show_verification)
     if not found["verified"]:
@@ -105,7 +105,7 @@ def replay(
     from sim.tables import check_tables
     from sim.views import replay as replaying
 
-    with check_tables.Reading(run, "replaying", enabled=not json_) as reading:
+    with check_tables.ReadingProgress(run, "replaying", enabled=not json_) as reading:
         found = replaying.replay(run, None if party is None else resolve(run, party), reading)
     _print_findings(found, json_, check_tables.show_replay)
     if found["identical"]:

@@ -22,7 +22,7 @@ GUESS = 5 / 8  # of the way up the scale: 3.5 on five stars
 
 
 @dataclass(frozen=True, slots=True)
-class Floor:
+class DeviceGuess:
     name: str
     title: str
     needs: str
@@ -41,24 +41,26 @@ def guess(rating_range: Range) -> float:
     return low + GUESS * (high - low)
 
 
-def floors(data: Dealt, rating_range: Range) -> list[Floor]:
+def floors(data: Dealt, rating_range: Range) -> list[DeviceGuess]:
     low, high = rating_range
     middle, guessed = (low + high) / 2, guess(rating_range)
     owners, n_test = data.held_out.owners(), len(data.held_out.values)
     own = user_means(data.train, middle)[owners]
     return [
-        Floor("user-mean", "The user's own mean", "the user's own training ratings, which stay with the user", own),
-        Floor(
+        DeviceGuess(
+            "user-mean", "The user's own mean", "the user's own training ratings, which stay with the user", own
+        ),
+        DeviceGuess(
             "constant",
             f"Always {guessed:g}",
             "no ratings: five eighths of the way up the scale, a guess that was fixed before any data was seen",
             np.full(n_test, guessed),
         ),
-        Floor("middle", f"Always {middle:g}", "nothing: the middle of the scale", np.full(n_test, middle)),
+        DeviceGuess("middle", f"Always {middle:g}", "nothing: the middle of the scale", np.full(n_test, middle)),
     ]
 
 
-def errors(floor: Floor, data: Dealt) -> dict[str, Any]:
+def errors(floor: DeviceGuess, data: Dealt) -> dict[str, Any]:
     """Of the held-out ratings; None where there is none. No prediction leaves the range, so nothing is clipped."""
     missed = data.held_out.values - floor.predictions
     if not len(missed):

@@ -19,7 +19,19 @@ from typing import IO
 
 from protocol.errors import BadInput, did_you_mean
 from sim.data.opening import open_bytes, open_text
-from sim.data.rating_table import AS_IT_IS, MISSING, BadRow, Faults, Layout, Range, Reading, Row, Table, collect, number
+from sim.data.rating_table import (
+    AS_IT_IS,
+    MISSING,
+    BadLines,
+    BadRow,
+    Columns,
+    Range,
+    RatingTable,
+    ReadingRules,
+    Row,
+    collect,
+    number,
+)
 
 SEPARATORS = ("\t", "::", ",", ";")
 NETFLIX_ITEM = re.compile(r"\s*([0-9]+):\s*")
@@ -31,9 +43,9 @@ TITLES = ("title", "itemname", "name")  # columns that may hold what an item is 
 LATEST_HEADER = ["userId", "movieId", "rating", "timestamp"]
 
 
-def read(path: Path, rating_range: Range | None = None, reading: Reading = AS_IT_IS) -> Table:
+def read(path: Path, rating_range: Range | None = None, reading: ReadingRules = AS_IT_IS) -> RatingTable:
     """The ratings of one file, whose format is taken from its content: names of files are not reliable."""
-    unit, faults = "line", Faults()
+    unit, faults = "line", BadLines()
     try:
         with open_bytes(path) as content:
             start = content.read(SNIFFED_BYTES)
@@ -76,12 +88,12 @@ def _undecodable_line(path: Path) -> int:
 
 
 def _rows(
-    path: Path, text: IO[str], start: bytes, reading: Reading, faults: Faults
-) -> tuple[Iterator[Row], Layout]:
+    path: Path, text: IO[str], start: bytes, reading: ReadingRules, faults: BadLines
+) -> tuple[Iterator[Row], Columns]:
     lines = start.decode("utf-8-sig", errors="replace").splitlines()
     number, first = next(((n, line) for n, line in enumerate(lines, 1) if line.strip()), (0, ""))
     if NETFLIX_ITEM.fullmatch(first):
-        return _netflix(text, faults), Layout(width=3)
+        return _netflix(text, faults), Columns(width=3)
     separator = _separator(first)
     if first and separator is None:
         raise BadRow(number, "no tab, ::, comma or semicolon separates the fields; write user,item,rating")
@@ -95,7 +107,7 @@ def _rows(
     if line and len(fields) not in (3, 4):
         advice = "write user,item,rating[,timestamp] or put a header above it"
         raise BadRow(line, f"{len(fields)} fields instead of 3 or 4; {advice}")
-    layout = Layout(len(fields), time=3 if len(fields) == 4 else None, decimal_comma=separator == ";")
+    layout = Columns(len(fields), time=3 if len(fields) == 4 else None, decimal_comma=separator == ";")
     return chain([(line, fields)] if line else [], rows), layout
 
 
@@ -108,7 +120,7 @@ def _separator(line: str) -> str | None:
     return next(iter(usable + present), None)
 
 
-def _split(text: IO[str], separator: str, faults: Faults) -> Iterator[Row]:
+def _split(text: IO[str], separator: str, faults: BadLines) -> Iterator[Row]:
     """Blank lines are skipped but counted."""
     if separator == "::":
         for line, content in enumerate(text, 1):
@@ -127,7 +139,7 @@ def _split(text: IO[str], separator: str, faults: Faults) -> Iterator[Row]:
         faults.add(reader.line_num, f"{error}; correct the line")
 
 
-def _netflix(text: IO[str], faults: Faults) -> Iterator[Row]:
+def _netflix(text: IO[str], faults: BadLines) -> Iterator[Row]:
     """`123:` starts an item; `user,rating,date` follow it."""
     item = ""
     for line, content in enumerate(text, 1):
@@ -140,7 +152,7 @@ def _netflix(text: IO[str], faults: Faults) -> Iterator[Row]:
             faults.add(line, "this is neither ITEM: nor user,rating,date; correct the line")
 
 
-def _parquet(path: Path, reading: Reading) -> tuple[Iterator[Row], Layout]:
+def _parquet(path: Path, reading: ReadingRules) -> tuple[Iterator[Row], Columns]:
     """Here a "line" is a row; a null becomes an empty field, which the common loop refuses."""
     try:
         parquet = importlib.import_module("pyarrow.parquet")  # heavy and optional, so only on demand
@@ -157,7 +169,7 @@ def _parquet(path: Path, reading: Reading) -> tuple[Iterator[Row], Layout]:
     columns = [table.column(place).to_pylist() for place in places]
     rows = (["" if value is None else str(value) for value in row] for row in zip(*columns, strict=True))
     time = None if header.time is None else 3
-    return enumerate(rows, 1), Layout(len(places), time=time, title=None if header.title is None else len(places) - 1)
+    return enumerate(rows, 1), Columns(len(places), time=time, title=None if header.title is None else len(places) - 1)
 
 
 # ---- the header line
@@ -193,7 +205,7 @@ def _advice(fields: list[str]) -> str:
     return f"--columns {shlex.quote(','.join(chosen))}"
 
 
-def _named(line: int, fields: list[str], path: Path, reading: Reading) -> Layout:
+def _named(line: int, fields: list[str], path: Path, reading: ReadingRules) -> Columns:
     if reading.columns:
         return _chosen(line, [name.strip() for name in fields], reading.columns)
     found = [_column(field) for field in fields]
@@ -206,7 +218,7 @@ def _named(line: int, fields: list[str], path: Path, reading: Reading) -> Layout
     half_stars = path.name in ("ratings.csv", "ratings.csv.gz") and fields == LATEST_HEADER
     clocks = [place for place, name in enumerate(fields) if name.strip().lower() in TIMES]
     time = clocks[0] if len(clocks) == 1 else None
-    return Layout(len(fields), user, item, rating, half_stars, time, title=_title(fields))
+    return Columns(len(fields), user, item, rating, half_stars, time, title=_title(fields))
 
 
 def _title(fields: list[str]) -> int | None:
@@ -215,7 +227,7 @@ def _title(fields: list[str]) -> int | None:
     return next((names.index(name) for name in TITLES if name in names), None)
 
 
-def _chosen(line: int, fields: list[str], columns: tuple[str, ...]) -> Layout:
+def _chosen(line: int, fields: list[str], columns: tuple[str, ...]) -> Columns:
     """Find the columns that the person named; capital and small letters count only where they have to."""
     places = []
     for name in columns:
@@ -227,5 +239,5 @@ def _chosen(line: int, fields: list[str], columns: tuple[str, ...]) -> Layout:
             raise BadRow(line, f'the header has {many} "{name}" of --columns; {told}')
         places.append(alike[0])
     user, item, rating, *time = places
-    named = Layout(len(fields), user, item, rating, time=time[0] if time else None)
+    named = Columns(len(fields), user, item, rating, time=time[0] if time else None)
     return named if (title := _title(fields)) in places else replace(named, title=title)

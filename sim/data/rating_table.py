@@ -28,7 +28,7 @@ _RANGE, _DROP = "use --rating-range", "--on-missing drop"
 
 
 @dataclass(frozen=True, eq=False)
-class Table:
+class RatingTable:
     """One entry per rating, sorted by (user, item); indices are dense and ordered by identifier."""
 
     users: Ints
@@ -42,7 +42,7 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Reading:
+class ReadingRules:
     """How a person wants a file to be read."""
 
     columns: tuple[str, ...] = ()  # names of the user, item and rating columns and, perhaps, that of the time
@@ -50,11 +50,11 @@ class Reading:
     on_missing: str = "refuse"  # or "drop" lines without a user, an item or a rating
 
 
-AS_IT_IS = Reading()
+AS_IT_IS = ReadingRules()
 
 
 @dataclass(frozen=True)
-class Layout:
+class Columns:
     """Which field of a row is which."""
 
     width: int
@@ -68,7 +68,7 @@ class Layout:
 
 
 @dataclass
-class Faults:
+class BadLines:
     """Lines that cannot be used: all are counted, the first are named."""
 
     count: int = 0
@@ -98,12 +98,12 @@ class BadRow(Exception):
 def collect(
     path: Path,
     rows: Iterator[Row],
-    layout: Layout,
+    layout: Columns,
     wanted: Range | None,
-    reading: Reading,
-    faults: Faults,
+    reading: ReadingRules,
+    faults: BadLines,
     unit: str,
-) -> Table:
+) -> RatingTable:
     limits = wanted or (HALF_STARS if layout.half_stars else FIVE_STARS)
     user_codes: dict[str, int] = {}
     item_codes: dict[str, int] = {}
@@ -143,7 +143,9 @@ def collect(
     item_names, dense_items = _dense(item_codes, np.array(items))
     order = np.lexsort((*_ranks(times), dense_items, dense_users))
     columns = (dense_users[order], dense_items[order], np.array(values)[order])
-    table = Table(*columns, user_names, item_names, limits, titles_of(item_names, titles), _dropped(dropped, unit))
+    table = RatingTable(
+        *columns, user_names, item_names, limits, titles_of(item_names, titles), _dropped(dropped, unit)
+    )
     if reading.on_duplicate == "refuse":
         _refuse_repeats(table, np.array(lines)[order], faults)
     faults.refuse(path, unit, _fitting(reasons, stars, layout, limits))
@@ -162,7 +164,7 @@ def _dropped(count: int, unit: str) -> tuple[str, ...]:
     return (f"{count:,} {unit}s without a user, an item or a rating were left out.",) if count else ()
 
 
-def _merge_repeats(table: Table, how: str) -> Table:
+def _merge_repeats(table: RatingTable, how: str) -> RatingTable:
     """One rating for each pair: the last of them, or their mean."""
     starts = np.flatnonzero(np.append(True, (np.diff(table.users) != 0) | (np.diff(table.items) != 0)))
     counts = np.diff(np.append(starts, len(table.values)))
@@ -184,11 +186,11 @@ def number(text: str) -> float | None:
         return None
 
 
-def _value(text: str, layout: Layout) -> float | None:
+def _value(text: str, layout: Columns) -> float | None:
     return number(text.replace(",", ".") if layout.decimal_comma else text)
 
 
-def _judge(text: str, layout: Layout, limits: Range, stars: dict[str, float], reasons: dict[str, str]) -> None:
+def _judge(text: str, layout: Columns, limits: Range, stars: dict[str, float], reasons: dict[str, str]) -> None:
     """Take the text of a rating as one, or say why it is none: once for each text, of which there are few."""
     value, (low, high) = _value(text, layout), limits
     if value is None or not math.isfinite(value):
@@ -200,7 +202,7 @@ def _judge(text: str, layout: Layout, limits: Range, stars: dict[str, float], re
         reasons[text] = f"the rating {value:g} is outside {low:g} to {high:g}; correct it or {_RANGE}"
 
 
-def _fitting(reasons: dict[str, str], stars: dict[str, float], layout: Layout, limits: Range) -> str:
+def _fitting(reasons: dict[str, str], stars: dict[str, float], layout: Columns, limits: Range) -> str:
     """The range that all numbers of the file fit into, as the flag takes it: with the limits, unless all are beyond."""
     outside = [_value(text, layout) or 0.0 for text, reason in reasons.items() if reason.endswith(_RANGE)]
     if not outside:
@@ -220,7 +222,7 @@ def _dense(codes: dict[str, int], coded: Ints) -> tuple[tuple[str, ...], Ints]:
     return tuple(names), position[coded]
 
 
-def _refuse_repeats(table: Table, lines: Ints, faults: Faults) -> None:
+def _refuse_repeats(table: RatingTable, lines: Ints, faults: BadLines) -> None:
     """Sorted rows put a pair beside its repeat, in file order because the sort is stable."""
     repeats = np.flatnonzero((np.diff(table.users) == 0) & (np.diff(table.items) == 0))
     named = repeats[np.argsort(lines[repeats + 1])][:MOST_NAMED]

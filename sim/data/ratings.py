@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from protocol.errors import BadInput, did_you_mean
 from sim.data import formats, generate, titles
-from sim.data.rating_table import AS_IT_IS, Reading
+from sim.data.rating_table import AS_IT_IS, ReadingRules
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -142,7 +142,7 @@ class DataSet:
 
 
 @dataclass(frozen=True)
-class Named:
+class NamedData:
     """A set that is known by name. `items` counts the rated ones, which is what loading gives."""
 
     title: str
@@ -153,9 +153,9 @@ class Named:
 
 
 NAMED = {
-    "ml-100k": Named("MovieLens 100K, 1998", "u.data", 943, 1682, 100_000),
-    "ml-1m": Named("MovieLens 1M, 2003", "ratings.dat", 6040, 3706, 1_000_209),
-    "ml-latest-small": Named("MovieLens latest small, 2018", "ratings.csv", 610, 9724, 100_836),
+    "ml-100k": NamedData("MovieLens 100K, 1998", "u.data", 943, 1682, 100_000),
+    "ml-1m": NamedData("MovieLens 1M, 2003", "ratings.dat", 6040, 3706, 1_000_209),
+    "ml-latest-small": NamedData("MovieLens latest small, 2018", "ratings.csv", 610, 9724, 100_836),
 }
 
 
@@ -163,7 +163,7 @@ NAMED = {
 
 
 def load(
-    source: str, rating_range: tuple[float, float] | None = None, reading: Reading = AS_IT_IS
+    source: str, rating_range: tuple[float, float] | None = None, reading: ReadingRules = AS_IT_IS
 ) -> Ratings:
     """The ratings that `source` names; `rating_range` replaces the range that its format implies."""
     if rating_range is not None:

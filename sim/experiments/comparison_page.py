@@ -14,7 +14,7 @@ from protocol.schemes.base import LEVELS
 from sim.console import console
 from sim.experiments import compare_tables
 from sim.report.charts import scatter
-from sim.report.charts.scatter import Point
+from sim.report.charts.scatter import ScatterPoint
 from sim.report.page import page
 from sim.report.section import Section, picture, render, table
 
@@ -45,7 +45,7 @@ def _table(document: Document) -> Section:
 # --- accuracy against ε ----------------------------------------------------------------------------------------------
 
 
-def accounted_point(row: Row) -> Point | None:
+def accounted_point(row: Row) -> ScatterPoint | None:
     """At the worst ε of the seeds; None where there is none that a logarithmic axis has."""
     epsilon = row["accounted"]["epsilon"] if row["claimed_epsilon"] is not None else None
     if not isinstance(epsilon, (int, float)) or epsilon <= 0:
@@ -118,7 +118,7 @@ def _apart_chart(document: Document, rows: Sequence[Row]) -> Markup:
 # --- accuracy against bytes ------------------------------------------------------------------------------------------
 
 
-def bytes_point(row: Row) -> Point | None:
+def bytes_point(row: Row) -> ScatterPoint | None:
     """What a user sends and gets, together; None where that is nothing."""
     both = [sum(run["bytes_per_user"].values()) for run in row["runs"] if run["reason"] is None]
     mean = sum(row["bytes_per_user"].values())
@@ -172,7 +172,7 @@ def _charts(words: str, charts: Iterable[Markup]) -> Markup:
     return render("compared_charts.html", words=words, charts=list(charts))
 
 
-def _words(document: Document, points: Sequence[Point], least: str, of: Callable[[Point], str]) -> str:
+def _words(document: Document, points: Sequence[ScatterPoint], least: str, of: Callable[[ScatterPoint], str]) -> str:
     """What the chart shows, for somebody who does not see it."""
     best, first = min(points, key=lambda point: point.y), min(points, key=lambda point: point.x)
     ends = f"Least error: {best.name}, {best.y:.3f} at {of(best)}."
@@ -197,7 +197,7 @@ def _means(document: Document) -> str:
     return _MEANS if len(document["seeds"]) > 1 else ""
 
 
-def _hollow(points: Iterable[Point]) -> str:
+def _hollow(points: Iterable[ScatterPoint]) -> str:
     return HOLLOW if any(point.hollow for point in points) else ""
 
 
@@ -208,9 +208,11 @@ def _with_error(document: Document) -> list[Row]:
     return [row for row in document["rows"] if row["completed"] and row["test_rmse"] is not None]
 
 
-def _point(row: Row, x: float, across: tuple[float, float] | None) -> Point:
+def _point(row: Row, x: float, across: tuple[float, float] | None) -> ScatterPoint:
     low, high = row["ranges"]["test_rmse"] or (row["test_rmse"], row["test_rmse"])
-    return Point(row["scheme"], x, row["test_rmse"], across or (x, x), (low, high), row["determines"] == LEVELS[-1])
+    return ScatterPoint(
+        row["scheme"], x, row["test_rmse"], across or (x, x), (low, high), row["determines"] == LEVELS[-1]
+    )
 
 
 def _spread(row: Row) -> str:

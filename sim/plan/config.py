@@ -12,7 +12,7 @@ from typing import Any
 from protocol.errors import BadInput, did_you_mean
 from protocol.params import require
 from protocol.schemes import Scheme, find_scheme
-from sim.data.rating_table import ON_DUPLICATE, ON_MISSING, Reading
+from sim.data.rating_table import ON_DUPLICATE, ON_MISSING, ReadingRules
 from sim.foreign import untrusted
 
 TRANSPORTS = ("tcp", "ipc", "inprocess")
@@ -92,13 +92,13 @@ class RunConfig:
         require(not (self.epsilon is not None and math.isnan(self.epsilon)), "--epsilon must be a number.")
         chosen_views(self.views, [])
 
-    def reading(self) -> Reading:
+    def reading(self) -> ReadingRules:
         """How the file of ratings is to be read."""
         names = tuple(name.strip() for name in self.columns.split(",")) if self.columns is not None else ()
         distinct = len(set(names)) == len(names) and all(names)
         fits = not names or (len(names) in (3, 4) and distinct)
         require(fits, f"--columns takes USER,ITEM,RATING or USER,ITEM,RATING,TIME, not {self.columns!r}.")
-        return Reading(names, self.on_duplicate, self.on_missing)
+        return ReadingRules(names, self.on_duplicate, self.on_missing)
 
 
 def resolve(config: RunConfig) -> tuple[RunConfig, Scheme, bool]:

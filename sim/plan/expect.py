@@ -157,7 +157,7 @@ def _choose(n: npt.ArrayLike, k: npt.ArrayLike) -> Numbers:
 
 
 @dataclass(frozen=True, eq=False)
-class Crowd:
+class ExpectedUsers:
     """The users of a run and what they rated, as far as bytes depend on it."""
 
     supports: Ints  # n_i
@@ -169,9 +169,9 @@ class Crowd:
         return round(float(self.users.sum()))
 
 
-def crowd_of(shape: Shape) -> Crowd:
+def crowd_of(shape: Shape) -> ExpectedUsers:
     sizes, users = np.unique(np.array(shape.support_sizes, np.int64), return_counts=True)
-    return Crowd(sizes, users.astype(np.float64), CountedItems(np.bincount(shape.raters).astype(np.float64)))
+    return ExpectedUsers(sizes, users.astype(np.float64), CountedItems(np.bincount(shape.raters).astype(np.float64)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,7 +190,7 @@ def presence_of(join: float | None, leave: float | None) -> float:
 
 
 def expect(
-    scheme: Scheme, params: Params, crowd: Crowd, join: float | None = None, leave: float | None = None
+    scheme: Scheme, params: Params, crowd: ExpectedUsers, join: float | None = None, leave: float | None = None
 ) -> Expected:
     """The course that a run of this scheme with these users is expected to take."""
     comes = takes_presence(scheme)
@@ -236,7 +236,7 @@ class _Commitment:
     turns: float
     places: float
 
-    def split(self, crowd: Crowd) -> tuple[Ints, Numbers, Numbers]:
+    def split(self, crowd: ExpectedUsers) -> tuple[Ints, Numbers, Numbers]:
         """(n_i, users, items to commit to) of every group: those with one item more, and the others."""
         share, more = divmod(self.turns, self.places) if self.turns else (0.0, 0.0)
         parts = [(share, 1 - more / self.places), (share + 1, more / self.places)] if self.turns else [(0.0, 1.0)]

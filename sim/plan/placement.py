@@ -11,7 +11,7 @@ FEWEST_HOSTS, MOST_HOSTS = 2, 8
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class Placement:
     users_per_process: int
     connected: int  # users that are connected at a time; the others wait for their turn
     notes: tuple[str, ...] = ()  # sentences for the person
@@ -37,17 +37,17 @@ class Demand:
         return capacity.need_of(self.users, per_process, self.servers, self.numbers, connected)
 
 
-def lay_out(demand: Demand, asked: int | None) -> Layout:
+def lay_out(demand: Demand, asked: int | None) -> Placement:
     """`asked`: users per process, as given; None: one if that fits, else as few hosts as cores can use."""
     if asked is None and (lack := capacity.shortage(demand.need(1))):
         return _packed(demand, lack)
     per_process = asked or 1
     connected = _connected(demand, per_process)
     capacity.check(demand.need(per_process, connected))
-    return Layout(per_process, connected, _turns(demand, connected))
+    return Placement(per_process, connected, _turns(demand, connected))
 
 
-def _packed(demand: Demand, lack: capacity.Lack) -> Layout:
+def _packed(demand: Demand, lack: capacity.Lack) -> Placement:
     fewest = min(max(capacity.cores(), FEWEST_HOSTS), MOST_HOSTS, demand.users)
     for hosts in range(fewest, min(MOST_HOSTS, demand.users) + 1):
         per_process = -(-demand.users // hosts)
@@ -55,12 +55,12 @@ def _packed(demand: Demand, lack: capacity.Lack) -> Layout:
         need = demand.need(per_process, connected)
         if capacity.shortage(need) is None:
             capacity.check(need)
-            layout = Layout(per_process, connected)
+            layout = Placement(per_process, connected)
             words = (
                 f"With a process for each user this run {lack.words}, so the {demand.users:,} users are packed into "
                 f"{layout.processes(demand.users)} processes of up to {per_process:,}."
             )
-            return Layout(per_process, connected, (words, *_turns(demand, connected)))
+            return Placement(per_process, connected, (words, *_turns(demand, connected)))
     short = capacity.shortage(need)
     assert short is not None
     raise BadInput(f"Even packed into {hosts} processes this run {short.sentence(packed=True)}")

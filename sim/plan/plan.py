@@ -26,7 +26,7 @@ from sim.data.ratings import Dealt, Ratings, load, split
 from sim.plan.churn import ChurnPlan
 from sim.plan.config import RunConfig, chosen_views, resolve
 from sim.plan.expect import crowd_of, expect
-from sim.plan.placement import Demand, Layout, lay_out
+from sim.plan.placement import Demand, Placement, lay_out
 
 NONCE_BYTES = 32
 STEPS = (1.0, 0.5, 0.25)
@@ -46,7 +46,7 @@ class Plan:
     notes: list[str]  # sentences for the person
     user_names: tuple[str, ...]  # identifiers in the data, by number
     item_names: tuple[str, ...]
-    layout: Layout | None = None  # on this machine, of a run that is to be started
+    layout: Placement | None = None  # on this machine, of a run that is to be started
     item_titles: tuple[str, ...] | None = None  # what the data calls its items, "" where it does not say
 
     @property

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from actors.metering.accuracy import Accuracy, Reading, clipped_errors
+from actors.metering.accuracy import Accuracy, ProfileErrors, clipped_errors
 from protocol.arithmetic.factors import first_factors
 from protocol.arithmetic.tape import Tape
 from protocol.card import tape_seed
@@ -145,12 +145,12 @@ def plain_accuracy(
     )
 
 
-def last_reading(baseline: Baseline, data: Dealt) -> Reading:
+def last_reading(baseline: Baseline, data: Dealt) -> ProfileErrors:
     """Measure U and V as the last iteration left them."""
-    return Reading(*_summary(baseline.errors(data.train)), *_summary(baseline.errors(data.held_out)))
+    return ProfileErrors(*_summary(baseline.errors(data.train)), *_summary(baseline.errors(data.held_out)))
 
 
-def solved_readings(baseline: Baseline, data: Dealt) -> tuple[Reading, Reading]:
+def solved_readings(baseline: Baseline, data: Dealt) -> tuple[ProfileErrors, ProfileErrors]:
     """Measure V as it is sent to users, with profiles fitted to it: with the λ' of the run, and with the printed λ'."""
     params = baseline.params
     seen = as_sent(baseline.item_factors, params).astype(np.float64)
@@ -160,12 +160,12 @@ def solved_readings(baseline: Baseline, data: Dealt) -> tuple[Reading, Reading]:
     return own, as_printed
 
 
-def _reading(seen: Matrix, profiles: Matrix, data: Dealt, rating_range: tuple[float, float]) -> Reading:
+def _reading(seen: Matrix, profiles: Matrix, data: Dealt, rating_range: tuple[float, float]) -> ProfileErrors:
     train, test = (
         clipped_errors(ratings.values, np.einsum("jd,jd->j", seen[ratings.items], profiles[owners]), rating_range)
         for ratings, owners in ((data.train, data.train.owners()), (data.held_out, data.held_out.owners()))
     )
-    return Reading(*_summary(train), *_summary(test))
+    return ProfileErrors(*_summary(train), *_summary(test))
 
 
 def _invited(params: Params, churn: ChurnPlan, iteration: int, run_seed: bytes) -> Ints:

@@ -15,7 +15,7 @@ from typing import Any
 import msgpack
 import numpy as np
 
-from actors.metering.accuracy import Accuracy, Reading
+from actors.metering.accuracy import Accuracy, ProfileErrors
 from actors.metering.meter import UNDELIVERED, Tally, as_row
 from actors.metering.observer import Observer
 from actors.metering.outcome import IterationDone, Outcome
@@ -269,7 +269,7 @@ def _on_device(plan: Plan) -> list[dict[str, Any]]:
     ]
 
 
-def _reading(reading: Reading | None) -> dict[str, float | None] | None:
+def _reading(reading: ProfileErrors | None) -> dict[str, float | None] | None:
     return None if reading is None else dataclasses.asdict(reading)
 
 

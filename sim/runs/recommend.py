@@ -30,7 +30,7 @@ from sim.foreign import untrusted
 from sim.plan.plan import Plan, make_plan
 from sim.views.evidence import Case, at_rest, open_case
 from sim.views.exhibits import Exhibits
-from sim.views.replay import Rerun
+from sim.views.replay import PartyReplay
 
 TOP = 10
 VIEW, MODEL = "view", "model"
@@ -181,7 +181,7 @@ def _from_view(case: Case, user: int) -> Predicted | None:
 
 def _again(case: Case, party: str) -> Role | None:
     """Run the role of `party` again from its view, comparing every record, and return it as it ended."""
-    rerun = Rerun(case, party, must_end=True)
+    rerun = PartyReplay(case, party, must_end=True)
     with open_view(case.folder, party) as stream:
         rerun.read(stream, lambda count: None)
     if (found := rerun.difference) is None:

@@ -15,7 +15,7 @@ from sim.foreign.untrusted import view_files
 MOST_ROWS = 20
 
 
-class Reading:
+class ReadingProgress:
     """A progress bar over the bytes of all views, shown only on a terminal."""
 
     def __init__(self, folder: Path, what: str, enabled: bool) -> None:
@@ -26,7 +26,7 @@ class Reading:
             total = sum((folder / name).stat().st_size for name in view_files(folder))
             self._task = self._progress.add_task(what, total=total)
 
-    def __enter__(self) -> Reading:
+    def __enter__(self) -> ReadingProgress:
         if self._progress:
             self._progress.start()
         return self

@@ -44,7 +44,7 @@ TAPE_BYTES = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class ViewFinding:
     file: str  # in the run folder
     record: int | None  # None: the file as a whole
     what: str
@@ -52,11 +52,11 @@ class Finding:
 
 @dataclass(slots=True)
 class Report:
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[ViewFinding] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)  # sentences about what an honest run may leave too
 
     def find(self, file: str, record: int | None, what: str) -> None:
-        self.findings.append(Finding(file, record, " ".join(what.split())))
+        self.findings.append(ViewFinding(file, record, " ".join(what.split())))
 
 
 @dataclass(frozen=True, eq=False)  # compared by identity: a case is one reading of a folder

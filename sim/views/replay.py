@@ -58,7 +58,7 @@ class _Other(Exception):
         self.difference = difference
 
 
-class Rerun:
+class PartyReplay:
     """The replay of one party from its view."""
 
     def __init__(self, case: Case, party: str, must_end: bool) -> None:
@@ -177,7 +177,7 @@ def replay(folder: Path, party: str | None = None, on_bytes: OnBytes = lambda co
         summary = summary_claims.read_summary(case, Report())  # its faults are not reported here
         rows = []
         for name in _parties(case, party):
-            rerun = Rerun(case, name, summary.completed and name in summary.views)
+            rerun = PartyReplay(case, name, summary.completed and name in summary.views)
             with open_view(folder, name) as stream:
                 rerun.read(stream, on_bytes)
             rows.append(_row(name, rerun))
@@ -201,7 +201,7 @@ def _parties(case: Case, party: str | None) -> list[str]:
     return there
 
 
-def _row(party: str, rerun: Rerun) -> dict[str, Any]:
+def _row(party: str, rerun: PartyReplay) -> dict[str, Any]:
     found = rerun.difference
     first = None
     if found is not None:

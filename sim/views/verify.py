@@ -19,7 +19,7 @@ from sim.run.summary import anchor_of
 from sim.views import summary_claims
 from sim.views.evidence import Case, Report, at_rest, open_case
 from sim.views.exchange import Exchange
-from sim.views.viewcheck import Demand, OnBytes, ViewCheck
+from sim.views.viewcheck import OnBytes, ViewCheck, ViewDemand
 
 _PRIVATE = 0o600
 
@@ -86,13 +86,13 @@ def _check_view(
     return check
 
 
-def _demand(party: str, summary: summary_claims.Summary, report: Report, case: Case) -> Demand:
+def _demand(party: str, summary: summary_claims.Summary, report: Report, case: Case) -> ViewDemand:
     if party in summary.views:
-        return Demand(summary.completed, *summary.views[party], disk_full=summary.abort == Reason.DISK_FULL.name)
+        return ViewDemand(summary.completed, *summary.views[party], disk_full=summary.abort == Reason.DISK_FULL.name)
     if summary.completed and user_index(party) >= 0:
         report.notes.append(f"{case.file(party)} is not in summary.json: the run went on to its end without this user.")
-        return Demand()
-    return Demand(summary.completed)
+        return ViewDemand()
+    return ViewDemand(summary.completed)
 
 
 def _check_files(case: Case, report: Report) -> None:

@@ -40,7 +40,7 @@ OFTEN = 512  # records between two reports of progress
 
 
 @dataclass(frozen=True, slots=True)
-class Demand:
+class ViewDemand:
     """The requirements on one view that follow from the run's summary."""
 
     ended: bool = False  # it has its end and signature, and nothing of it is cut off
@@ -52,7 +52,7 @@ class Demand:
 class ViewCheck:
     """The check of one view. Its first fault is reported; records after it are not compared with other views."""
 
-    def __init__(self, case: Case, party: str, demand: Demand, exchange: Exchange, report: Report) -> None:
+    def __init__(self, case: Case, party: str, demand: ViewDemand, exchange: Exchange, report: Report) -> None:
         self._case = case
         self._party = party
         self._demand = demand

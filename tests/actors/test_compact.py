@@ -29,7 +29,7 @@ print(len({id(one) >> 12 for one in small}), len({block >> 12 for block in large
 
 
 def pages(how: str) -> tuple[int, int]:
-    """On which 1000 objects of 133 bytes and 200 blocks of 3000 bytes come to lie, in memory with many holes."""
+    """Count the pages that 1000 objects of 133 bytes and 200 blocks of 3000 bytes occupy, in memory with many holes."""
     done = subprocess.run([sys.executable, "-c", PAGES, how], capture_output=True, text=True, check=True)
     small, large = map(int, done.stdout.split())
     return small, large

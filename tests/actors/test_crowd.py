@@ -1,4 +1,4 @@
-"""More users than may be connected at a time: they come when something happens or when they are called."""
+"""More users than may be connected at once: they come when something happens or when they are called."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ USERS = 12
 
 
 def launched(run, folder: Path, connected: int | None, views: frozenset[str] = frozenset()):
-    """A run of real processes, its users in two of them."""
+    """Run real processes, two of which hold the users."""
     folder.mkdir()
     held_out = HeldOut(np.array([0], np.uint32), np.array([3.0]))
     secrets = [Secret(seat, make_key_pair(), held_out if seat.inputs else None) for seat in run.seats]
@@ -69,7 +69,7 @@ def test_with_few_connections_nothing_differs(scheme, wire, connected, tmp_path)
 
 
 def test_every_frame_of_a_crowd_is_metered_as_the_kernel_counts_it(tmp_path):
-    """But for those that were handed over just when their receiver closed: they never left, and were sent again."""
+    """Frames handed over just as their receiver closed are the exception: they never left, and were sent again."""
     run = staged("dynamic", "compact", n_users=USERS, iterations=4)
     outcome, _ = launched(run, tmp_path / "run", 3)
     assert outcome.kernel_note is None
@@ -91,7 +91,7 @@ def test_users_of_a_crowd_keep_views_that_can_be_replayed(tmp_path):
 
 
 def test_a_crowd_host_that_dies_is_not_started_again(tmp_path):
-    """What its users were is gone with it."""
+    """The states of its users are lost with it."""
     run = staged("masked", "compact", n_users=2, iterations=2)
     secrets = [Secret(seat, make_key_pair()) for seat in run.seats]
     roster = Roster(run.card, "masked", {s.seat.party: s.keys.public for s in secrets}, {})
@@ -107,7 +107,7 @@ def test_a_crowd_host_that_dies_is_not_started_again(tmp_path):
 @pytest.mark.parametrize("wire", ["compact", "paper"])
 @pytest.mark.parametrize("scheme", ["masked", "dynamic", "plain", "direct", "trusted"])
 def test_a_user_laid_down_and_taken_up_between_any_two_frames_is_the_same(scheme, wire, viewed, tmp_path):
-    """One of two users is taken apart after everything that happens to it; every frame that it sends is the same."""
+    """user:1 is stored and restored after each of its steps; every frame that it sends stays the same."""
     if wire == "paper" and scheme in ("plain", "trusted"):
         pytest.skip("one wire form only")
     run = staged(scheme, wire, n_users=4, iterations=3)
@@ -116,7 +116,7 @@ def test_a_user_laid_down_and_taken_up_between_any_two_frames_is_the_same(scheme
 
 
 def exchange(run, laid_down: bool, folder: Path, viewed: bool) -> list[bytes]:
-    """All that user:1 sends, in a run in one process."""
+    """Collect the frames that user:1 sends in a run in one process."""
     folder.mkdir()
     sent: list[bytes] = []
 
@@ -184,7 +184,7 @@ def test_ranks_hold_the_secrets_of_users_as_they_were():
             assert (one.items.dtype, one.ratings.dtype) == (np.uint32, np.float64)
 
 
-# --- who is called, and who is seen to leave -------------------------------------------------------------------------
+# --- which users are called or seen to leave -------------------------------------------------------------------------
 
 
 def test_a_server_calls_whoever_missed_what_cannot_wait():
@@ -201,7 +201,7 @@ def test_a_server_calls_whoever_missed_what_cannot_wait():
 
 
 def settled(server: ServerEnd, condition) -> bool:
-    """Is it so within some seconds?"""
+    """Serve until `condition` holds; give False after five seconds."""
     until = time.monotonic() + 5
     while time.monotonic() < until:
         server.receive()
@@ -251,7 +251,7 @@ def test_a_connection_that_was_replaced_does_not_count_as_left(context, gate, en
 
 
 def test_a_watch_finds_what_came_while_something_was_sent(context):
-    """Sending takes note of what has come, and then the descriptor is silent: the socket is looked at all the same."""
+    """Sending consumes the signal of the descriptor for a message that came; `look_again` reads the socket anyway."""
     one, other = context.socket(zmq.PAIR), context.socket(zmq.PAIR)
     one.bind("inproc://watch")
     other.connect("inproc://watch")

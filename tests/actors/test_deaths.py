@@ -97,8 +97,8 @@ def test_a_restarted_user_goes_on_from_its_view_and_nothing_is_missing(tmp_path,
 
 
 def losses(plan: Plan, folder: Path) -> tuple[dict[int, frozenset[int]], dict[int, frozenset[int]]]:
-    """(silent, gone) by iteration, as the servers' views tell it: who was invited and did not contribute, and in which
-    iteration the recommender learned that a user has gone."""
+    """Read (silent, gone) by iteration from the servers' views: the users that were invited and did not contribute, and
+    those that the recommender learned are gone."""
     decode = plan.card.codec.decode
     invited, contributed, gone, current = {}, {}, {}, -1
     with open(folder / "views" / "third_party.view", "rb") as stream:
@@ -149,7 +149,7 @@ def test_a_scheme_that_waits_for_everyone_does_not_take_drop(scheme):
 
 
 def test_masked_says_who_was_gone_before_it_had_joined(tmp_path):
-    """Its support is not known, so nobody could say how many share an item's noise."""
+    """Its support is not known, so the number of users that share an item's noise is not known either."""
     plan = plan_of("masked")
     secrets, roster = make_roster(plan)
     faults = Faults(crashes=(Crash("user:3", "start", 0, "before journal"),))
@@ -213,7 +213,7 @@ def test_the_order_of_a_process_that_took_it_and_ended_is_given_again(tmp_path):
         launch._start([f"user:{user}"], False)
     line = take()
     launch._on_started({"pid": 7, "parties": ["user:1"]})
-    os.close(take())  # who took the order of user:2 is killed
+    os.close(take())  # the process that took the order of user:2 is killed
     launch._exited(8, -9)
     assert forked == [1]
     for _ in range(2):

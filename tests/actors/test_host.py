@@ -1,4 +1,4 @@
-"""What a host does with a peer that asks for frames which are not kept any more, and with one that is not there."""
+"""A host and its peers: frames asked for that are no longer kept, and frames to a peer that is not there."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from actors.seats import Place
 
 @pytest.fixture
 def derive(monkeypatch):
-    """`derive(peer, first)`: was the view replayed for it?"""
+    """Give `derive(peer, first)`, which says whether the view was replayed for `peer`."""
     monkeypatch.setattr(host, "derive_again", lambda card, seat, path, peer, first, end: [(peer, first, end)])
     place = Place("run", frozenset({"recommender"}), 60.0)
     party = SimpleNamespace(name="recommender")

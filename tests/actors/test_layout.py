@@ -1,4 +1,4 @@
-"""A crowd: the data set of the paper's size, and that nothing in a run's books grows with users who are away."""
+"""A crowd: the data set of the paper's size, and nothing in a run's books grows with users that are away."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_it_has_the_size_of_the_papers_sample(ratings):
 
 
 def test_the_law_of_ratings_leaves_as_many_users_out_as_the_paper():
-    """Of 480,189 users of the prize the paper's sample has 191,668: the others rated none of the 100 movies."""
+    """The paper's sample has 191,668 of the 480,189 users of the prize: the others rated none of the 100 movies."""
     mean, shape = generate.NETFLIX_MEAN, generate.NETFLIX_SHAPE
     assert mean == pytest.approx(100_480_507 / 480_189 / 17_770 * 100, rel=0.001)
     assert 1 - (1 + mean / shape) ** -shape == pytest.approx(191_668 / 480_189, rel=0.01)
@@ -109,11 +109,11 @@ def test_a_plan_of_that_size_is_quick_and_lean():
     assert planned < 10 and in_all < 60 and megabytes < 1000
 
 
-# ---- the unprotected baseline, of those who take part
+# ---- the unprotected baseline, over the users that take part
 
 
 def masked_step(baseline: Baseline, active: Any) -> tuple[Any, Any]:
-    """U and V after a step over all ratings, in which the errors of users who are away are 0."""
+    """Compute U and V after a step over all ratings, with error 0 for every user outside `active`."""
     params, users = baseline.params, baseline.train.owners()
     items, own = baseline.train.items.astype(np.int64), baseline.user_factors
     seen = as_sent(baseline.item_factors, params).astype(np.float64)
@@ -207,7 +207,7 @@ def test_a_crowds_books_are_still_held_against_each_other(tmp_path, monkeypatch)
         changed(parties=parties)
         with pytest.raises(Broken, match=r"bandwidth\.json"):
             bandwidth(tmp_path / "run")
-    changed(parties_note=None)  # then "user" is nobody
+    changed(parties_note=None)  # then "user" names no party
     with pytest.raises(Broken, match="'user' is nobody"):
         bandwidth(tmp_path / "run")
     changed(parties_note=7)

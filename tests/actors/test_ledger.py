@@ -1,4 +1,4 @@
-"""What the kernel counted, connection by connection: ends of every kind, numbers that come back, strangers."""
+"""The kernel's counts by connection: ends of every kind, reused descriptor numbers, strangers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from support.attackers import strangers
 
 from actors import capacity
 from actors.transport import tcp_counts
-from actors.transport.tcp_counts import SPARE, Ledger, why_not
+from actors.transport.tcp_counts import SPARE, ConnectionCounts, why_not
 from actors.transport.zeromq import ClientEnd, ServerEnd, make_key_pair
 
 PATIENCE = 5.0
@@ -32,7 +32,7 @@ def listener():
 
 @pytest.fixture
 def connect(listener):
-    """(our end, the client's end) of a new connection, our end with the number given if there is one."""
+    """Open a connection: (our end, the client's end); our end gets the descriptor number that is given, if any."""
     opened: list[socket.socket] = []
 
     def connected(number: int | None = None) -> tuple[socket.socket, socket.socket]:
@@ -75,7 +75,7 @@ def acknowledged(end: socket.socket) -> int:
 
 
 def test_the_end_of_a_stream_is_no_byte(connect):
-    ledger = Ledger(1)
+    ledger = ConnectionCounts(1)
     ours, client = connect()
     ledger.accepted(ours.fileno())
     ledger.spoke(ours.fileno(), "user:0")
@@ -87,7 +87,7 @@ def test_the_end_of_a_stream_is_no_byte(connect):
 
 
 def test_a_reset_adds_nothing_either(connect):
-    ledger = Ledger(1)
+    ledger = ConnectionCounts(1)
     ours, client = connect()
     ledger.accepted(ours.fileno())
     ledger.spoke(ours.fileno(), "user:0")
@@ -101,7 +101,7 @@ def test_a_reset_adds_nothing_either(connect):
 
 def test_a_reset_after_the_end_of_the_stream_adds_nothing_either(connect):
     """The client has gone, and what still comes for it is answered by a reset."""
-    ledger = Ledger(1)
+    ledger = ConnectionCounts(1)
     ours, client = connect()
     ledger.accepted(ours.fileno())
     ledger.spoke(ours.fileno(), "user:0")
@@ -115,7 +115,7 @@ def test_a_reset_after_the_end_of_the_stream_adds_nothing_either(connect):
 
 
 def test_what_still_runs_at_the_end_is_counted_as_far_as_it_went(connect):
-    ledger = Ledger(2)
+    ledger = ConnectionCounts(2)
     for user in range(2):
         ours, client = connect()
         ledger.accepted(ours.fileno())
@@ -127,7 +127,7 @@ def test_what_still_runs_at_the_end_is_counted_as_far_as_it_went(connect):
 
 
 def test_connections_of_one_party_are_added_up(connect):
-    ledger = Ledger(1)
+    ledger = ConnectionCounts(1)
     for _ in range(3):
         ours, client = connect()
         ledger.accepted(ours.fileno())
@@ -138,8 +138,8 @@ def test_connections_of_one_party_are_added_up(connect):
 
 
 def test_who_said_nothing_is_a_party_if_the_handshake_was_made_and_a_stranger_if_not(connect):
-    """301 bytes are greeting, welcome and READY; nobody without a key of the roster hears READY."""
-    ledger = Ledger(3)
+    """301 bytes are greeting, welcome and READY; a client without a key of the roster never gets READY."""
+    ledger = ConnectionCounts(3)
     for up, down in ((567, 301), (567, 246), (64, 64)):
         ours, client = connect()
         ledger.accepted(ours.fileno())
@@ -150,7 +150,7 @@ def test_who_said_nothing_is_a_party_if_the_handshake_was_made_and_a_stranger_if
 
 
 def test_a_disowned_connection_is_let_go_at_once(connect):
-    ledger = Ledger(1)
+    ledger = ConnectionCounts(1)
     ours, client = connect()
     ledger.accepted(ours.fileno())
     exchange(ours, client, 600, 301)
@@ -161,16 +161,16 @@ def test_a_disowned_connection_is_let_go_at_once(connect):
 
 
 def test_a_number_that_has_come_back_by_the_time_it_is_told_is_not_mistaken(connect):
-    """A stranger has left and a user has its number before anybody could look: accepted, ended, accepted."""
-    ledger = Ledger(1)
+    """A stranger has left and a user has its descriptor before the ledger looks: accepted, ended, accepted."""
+    ledger = ConnectionCounts(1)
     stranger, _ = connect()
     number = stranger.fileno()
     stranger.detach()
     ours, client = connect(number)
     exchange(ours, client, 567, 301)
-    ledger.accepted(number)  # of the stranger
+    ledger.accepted(number)  # the stranger's
     ledger.ended(number)
-    ledger.accepted(number)  # of the user
+    ledger.accepted(number)  # the user's
     ledger.spoke(number, "user:0")
     exchange(ours, client, 100, 50)
     ledger.ended(number)
@@ -178,10 +178,10 @@ def test_a_number_that_has_come_back_by_the_time_it_is_told_is_not_mistaken(conn
 
 
 def test_nor_is_it_counted_if_it_turns_out_to_be_a_strangers_too(connect):
-    ledger = Ledger(1)
+    ledger = ConnectionCounts(1)
     ours, client = connect()
     exchange(ours, client, 567, 301)
-    ledger.accepted(ours.fileno())  # of one that has left
+    ledger.accepted(ours.fileno())  # of a connection that has left
     ledger.ended(ours.fileno())
     ledger.accepted(ours.fileno())
     ledger.disown(ours.fileno())
@@ -189,13 +189,13 @@ def test_nor_is_it_counted_if_it_turns_out_to_be_a_strangers_too(connect):
 
 
 def test_a_number_that_is_a_descriptor_of_its_own_is_no_connection(connect):
-    ledger = Ledger(2)
+    ledger = ConnectionCounts(2)
     ours, client = connect()
     before = set(os.listdir("/proc/self/fd"))
     ledger.accepted(ours.fileno())
     [second] = {name for name in os.listdir("/proc/self/fd") if int(name) not in map(int, before)} - before
     files = open_files()
-    ledger.accepted(int(second))  # of somebody who has left
+    ledger.accepted(int(second))  # of a connection that has left, too
     assert open_files() == files
     ledger.spoke(ours.fileno(), "user:0")
     exchange(ours, client, 5, 6)
@@ -204,7 +204,7 @@ def test_a_number_that_is_a_descriptor_of_its_own_is_no_connection(connect):
 
 
 def test_a_number_that_is_closed_or_no_connection_is_passed_over(tmp_path):
-    ledger, files = Ledger(2), open_files()
+    ledger, files = ConnectionCounts(2), open_files()
     ledger.accepted(9999)
     with (tmp_path / "file").open("wb") as file:
         ledger.accepted(file.fileno())
@@ -214,7 +214,7 @@ def test_a_number_that_is_closed_or_no_connection_is_passed_over(tmp_path):
 
 
 def test_a_flood_does_not_take_more_descriptors_than_there_is_room_for(connect):
-    ledger = Ledger(3)
+    ledger = ConnectionCounts(3)
     ends = [connect()[0] for _ in range(3 + SPARE + 20)]
     files = open_files()
     for end in ends:
@@ -252,7 +252,7 @@ def serve_until(server: ServerEnd, condition) -> None:
 
 
 def hear(server: ServerEnd) -> tuple[str, bytes]:
-    """The next frame."""
+    """Wait for the next frame."""
     assert server.socket.poll(1000 * PATIENCE)
     arrived = server.receive()
     assert arrived is not None
@@ -260,7 +260,7 @@ def hear(server: ServerEnd) -> tuple[str, bytes]:
 
 
 def spoken(context, server: ServerEnd, keys, size: int, answer: int) -> None:
-    """One connection of user:0: one frame each way, then it leaves."""
+    """Open a connection of user:0, exchange one frame each way, and close it."""
     client = ClientEnd(context, "server", server.address, keys["user:0"], 100_000)
     client.send("server", bytes(size))
     assert hear(server) == ("user:0", bytes(size)) and server.send("user:0", bytes(answer))

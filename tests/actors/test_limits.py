@@ -1,4 +1,4 @@
-"""What a machine allows is looked at before the start, and users are packed where a process each does not fit."""
+"""The limits of the machine are checked before the start, and users are packed where a process each does not fit."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from actors import capacity
 from protocol.errors import BadInput
 from sim.plan.config import RunConfig, read_config
-from sim.plan.placement import Demand, Layout, lay_out
+from sim.plan.placement import Demand, Placement, lay_out
 from sim.plan.plan import make_plan
 from sim.run.run import check_limits, run
 
@@ -21,7 +21,7 @@ GB = 1 << 30
 
 
 class Machine:
-    """A pretended one; `raised` are the soft limits on open files that were set."""
+    """A simulated machine; `raised` lists the soft limits on open files that were set."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
         self.files, self.soft_files, self.processes, self.memory, self.cores = 1 << 20, 1 << 20, 1 << 20, 64 * GB, 2
@@ -65,15 +65,15 @@ def test_a_soft_limit_on_files_is_raised_and_a_hard_one_is_refused(machine):
     with pytest.raises(BadInput, match=r"564 open files.*limit is 500.*ulimit -n 564"):
         capacity.check_files(capacity.files_of(500, 1))
     with pytest.raises(BadInput, match="564 open files"):
-        capacity.check_files(capacity.files_of(10, 100))  # five of each packed user
+        capacity.check_files(capacity.files_of(10, 100))  # five files for each packed user
 
 
 # ---- a process for each user where that fits
 
 
 def test_a_process_for_each_user_where_it_fits(machine):
-    assert lay_out(demand(1000), None) == Layout(1, 1000)
-    assert lay_out(demand(1000, takes_turns=True), None) == Layout(1, 1000)
+    assert lay_out(demand(1000), None) == Placement(1, 1000)
+    assert lay_out(demand(1000, takes_turns=True), None) == Placement(1, 1000)
 
 
 SMALL = {
@@ -91,7 +91,7 @@ def test_else_users_are_packed_and_the_note_names_the_limit(machine, changes, wo
     assert re.search(words, note) and "packed into 2 processes of up to 500" in note
     with pytest.raises(BadInput, match=words + ".*--users-per-process"):
         lay_out(demand(1000), 1)  # an explicit number is respected, or refused
-    assert lay_out(demand(1000), 250) == Layout(250, 1000)
+    assert lay_out(demand(1000), 250) == Placement(250, 1000)
 
 
 def test_a_control_group_counts_too(machine):
@@ -99,7 +99,7 @@ def test_a_control_group_counts_too(machine):
     machine.group("outer", "2000", 500)
     machine.group("outer/inner", "max", 100)
     assert capacity.cgroup_tasks() == 1500
-    assert lay_out(demand(400), None) == Layout(1, 400)
+    assert lay_out(demand(400), None) == Placement(1, 400)
     (note,) = lay_out(demand(600), None).notes
     assert "needs 1816 processes and threads and its control group has room for 1500 (pids.max)" in note
     with pytest.raises(BadInput, match=r"pids\.max"):
@@ -133,7 +133,7 @@ def test_more_hosts_where_one_has_too_few_files(machine):
         lay_out(demand(10_000), None)
 
 
-# ---- users who take turns
+# ---- users that take turns
 
 
 def test_a_crowd_that_comes_and_goes_takes_turns(machine):
@@ -144,7 +144,7 @@ def test_a_crowd_that_comes_and_goes_takes_turns(machine):
     with pytest.raises(BadInput, match="Even packed"):
         lay_out(demand(191_668), None)  # everyone at once
     few = lay_out(demand(3000, takes_turns=True), 1500)
-    assert few == Layout(1500, 3000)  # all fit at once
+    assert few == Placement(1500, 3000)  # all fit at once
 
 
 def test_nobody_takes_turns_where_hardly_anyone_could_be_connected(machine):

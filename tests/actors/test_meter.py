@@ -1,4 +1,4 @@
-"""The meter by hand: rows, users, parties, what stands apart; then what figures make of frames, views and faults."""
+"""The meter by hand: rows, users, parties, traffic apart; then the figures from frames, views and faults."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_what_a_user_received_and_sent_is_that_of_the_iteration_that_is_taken(me
 
 @pytest.mark.parametrize("most", [0, 1, 10_000])
 def test_parties_are_added_up_over_all_iterations_and_the_set_up_for_itself(meter, most, monkeypatch):
-    """However many sizes are kept before they are added up."""
+    """The result does not depend on how many sizes are kept before they are added up."""
     monkeypatch.setattr("actors.metering.meter._MOST_SIZES", most)
     meter.received(-1, "user:0", "Join", 50)
     assert meter.parties() == [], "nothing was taken yet"
@@ -122,7 +122,7 @@ def test_tallies_of_two_servers_are_one_with_each_row_and_user_once():
 
 
 class Server:
-    """The figures of a recommender that is a client of the third party, and what they reported at the end."""
+    """The figures of a recommender that is a client of the third party, and the report that they give at the end."""
 
     def __init__(self, metering: str = "on") -> None:
         self.reports: list[dict[str, Any]] = []
@@ -178,7 +178,7 @@ def test_what_is_no_part_of_the_course_stands_apart():
 
 
 def test_frames_that_suffer_on_purpose_add_up_to_what_left():
-    """Lost; doubled; damaged, one byte shorter; another held back that leaves with it."""
+    """Four faults: lost; doubled; damaged, one byte shorter; sent together with another frame that was held back."""
     for leaving, expected in (
         ([], {"undelivered": 100}),
         ([100, 100], {"resend": 100}),

@@ -1,4 +1,4 @@
-"""What a process does when time passes: whom it asks again, what is due, and for how long nothing has moved."""
+"""Time in a process: the peers that it asks again, the timers that are due, and how long nothing has moved."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def clock(monkeypatch):
 
 
 def asked(patience: Patience[str], clock, until: float) -> list[tuple[float, str]]:
-    """(when, whom), at every full second until then."""
+    """Collect (time, peer) for every question that is due at a full second up to `until`."""
     found = []
     while clock.now < until:
         clock.now += 1

@@ -44,7 +44,7 @@ def pair(kind: int) -> Iterator[tuple[socket.socket, socket.socket]]:
 
 
 def both(write: Callable[[], object], read: Callable[[], object]) -> object:
-    """What the reader finds, who begins when the writer has returned and `LATE` seconds have passed."""
+    """Run `read` when `write` has returned and `LATE` seconds have passed since it began; give its result."""
     begun = time.monotonic()
     write()
     time.sleep(max(0.0, begun + LATE - time.monotonic()))
@@ -52,7 +52,7 @@ def both(write: Callable[[], object], read: Callable[[], object]) -> object:
 
 
 def from_launcher_to_host() -> bool:
-    """Events, as a host takes them: one by one."""
+    """Send events, which a host takes one by one."""
     with pair(socket.SOCK_STREAM) as (near, far):
         launcher, host = Channel(near), Channel(far)
         found: list[object] = []
@@ -71,7 +71,7 @@ def from_launcher_to_host() -> bool:
 
 
 def from_zygote_to_launcher() -> bool:
-    """Ends of processes, as the launcher takes them: as many as have come."""
+    """Send ends of processes, which the launcher takes in batches."""
     with pair(socket.SOCK_STREAM) as (near, far):
         zygote, launcher = Channel(near), Channel(far)
         found: list[object] = []
@@ -90,7 +90,7 @@ def from_zygote_to_launcher() -> bool:
 
 
 class Companion:
-    """Stands for the far ends of lines: so many descriptors nobody has."""
+    """A single descriptor that stands for the far end of every line: a hundred thousand cannot be open."""
 
     def __init__(self, end: socket.socket) -> None:
         self._end, self.closed = end, 0
@@ -124,7 +124,7 @@ def from_launcher_to_new_processes() -> bool:
 
 
 def from_hosts_to_launcher() -> bool:
-    """Reports, most of them short and some so long that they travel as files."""
+    """Send reports, most of them short and some so long that they travel as files."""
     with pair(socket.SOCK_SEQPACKET) as (near, far):
         host, launcher = Mailbox(near), Mailbox(far)
         wanted = [[number, bytes(70_000 if number % 1000 == 0 else 40)] for number in range(ITEMS)]
@@ -160,7 +160,7 @@ def connected() -> Iterator[tuple[ServerEnd, ClientEnd]]:
 
 
 def drain(end: ServerEnd | ClientEnd) -> list[int]:
-    """Until nothing has come for a while."""
+    """Read frame numbers until nothing has come for three seconds."""
     found: list[int] = []
     while end.socket.poll(3000):
         while (arrived := end.receive()) is not None:
@@ -169,12 +169,12 @@ def drain(end: ServerEnd | ClientEnd) -> list[int]:
 
 
 def frame(number: int) -> bytes:
-    """So long that a hundred thousand fill every buffer of the kernel and both queues of libzmq."""
+    """Make a frame so long that a hundred thousand fill every buffer of the kernel and both queues of libzmq."""
     return number.to_bytes(900, "little")
 
 
 def from_server_to_user() -> bool:
-    """What it takes arrives, in order; of what it does not take the sender knows."""
+    """Send frames: those that the socket takes arrive in order, and the sender knows which it did not take."""
     with connected() as (server, client):
         client.send("recommender", bytes(8))
         assert server.socket.poll(PATIENCE * 1000) and server.receive() == ("user:0", bytes(8))
@@ -187,7 +187,7 @@ def from_server_to_user() -> bool:
 
 
 def from_user_to_server() -> bool:
-    """It dials again when the server does not read: frames may be lost then, but none is doubled or overtaken."""
+    """Send frames; the user dials again when the server does not read, which may lose frames but doubles none."""
     with connected() as (server, client):
 
         def write() -> None:
@@ -209,7 +209,7 @@ PIPES = (
 
 
 def begin(work: Callable[..., Any], *arguments: Any) -> concurrent.futures.Future[Any]:
-    """In a thread that keeps nobody from ending: a writer that waits would wait for ever."""
+    """Run `work` in a daemon thread: a writer that blocks for ever must not keep the process from ending."""
     future: concurrent.futures.Future[Any] = concurrent.futures.Future()
 
     def carry_out() -> None:
@@ -224,7 +224,7 @@ def begin(work: Callable[..., Any], *arguments: Any) -> concurrent.futures.Futur
 
 @pytest.fixture(scope="module")
 def outcomes() -> dict[str, concurrent.futures.Future[bool]]:
-    """All at once, since each takes as long as its reader is late."""
+    """Start all pipes at once, since each takes as long as its reader is late."""
     return {pipe.__name__: begin(pipe) for pipe in PIPES}
 
 

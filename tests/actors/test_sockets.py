@@ -17,7 +17,7 @@ RUN = {"data": "synthetic:6x5:.8", "dim": 2, "iterations": 100_000, "seed": 3, "
 
 @pytest.fixture
 def place(tmp_path, monkeypatch) -> Path:
-    """A temporary directory that nobody else uses, with a short name."""
+    """Make a temporary directory that no other process uses, with a short name."""
     folder = Path(tempfile.mkdtemp(prefix="t", dir="/tmp"))
     monkeypatch.setattr(ipc_folders, "_places", lambda: [str(folder)])
     yield folder

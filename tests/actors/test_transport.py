@@ -1,4 +1,4 @@
-"""Real sockets on loopback: who is let in, who a sender is, what is too large."""
+"""Real sockets on loopback: admission, the identity of a sender, frames that are too large."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PATIENCE = 5.0
 
 
 def receive(end, seconds: float = PATIENCE):
-    """The next (party, frame), or None if none comes."""
+    """Wait for the next (party, frame); None if none comes."""
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         if end.socket.poll(50) and (arrived := end.receive()) is not None:
@@ -72,7 +72,7 @@ def test_a_client_does_not_talk_to_a_server_with_another_key(context, served):
 
 
 def test_a_connection_that_names_itself_gets_nothing_through_and_takes_nobodys_way_back(context, served):
-    """user:1 calls itself user:0 at the ZeroMQ level; the server goes by the key, and none of ours has a name."""
+    """user:1 sets the ZeroMQ identity user:0; the server goes by the key, and no honest connection sets an identity."""
     server, keys = served
     honest = ClientEnd(context, "server", server.address, keys["user:0"], 1000)
     honest.send("server", b"hello")
@@ -97,7 +97,7 @@ def test_a_connection_that_names_itself_gets_nothing_through_and_takes_nobodys_w
 
 
 def test_a_party_that_has_not_spoken_cannot_be_reached_yet(context, served):
-    """As after a restart of the server: the party will speak, and ask for what it lacks."""
+    """This is the state after a restart of the server: the party will speak, and ask for the frames that it lacks."""
     server, keys = served
     client = ClientEnd(context, "server", server.address, keys["user:0"], 1000)
     assert not server.send("user:0", b"too early")
@@ -144,7 +144,7 @@ def test_what_is_left_in_an_old_connection_does_not_become_the_way_back(context,
 
 def test_a_server_knows_when_everyone_has_left(context, served):
     server, keys = served
-    assert not server.is_left()  # nobody has come yet
+    assert not server.is_left()  # no client has come yet
     client = ClientEnd(context, "server", server.address, keys["user:0"], 1000)
     client.send("server", b"hello")
     assert receive(server) == ("user:0", b"hello")
@@ -179,7 +179,7 @@ def test_a_limit_below_the_size_of_a_handshake_does_not_stop_handshakes(context,
 
 
 def test_a_message_of_several_parts_arrives_as_an_empty_frame(context, served):
-    """No message of ours has parts; the empty frame is refused as malformed, in the name of its sender."""
+    """No message of Keyhole has parts; the empty frame is refused as malformed, in the name of its sender."""
     server, keys = served
     client = ClientEnd(context, "server", server.address, keys["user:1"], 1000)
     client.socket.send_multipart([b"a", b"b"])
@@ -188,7 +188,7 @@ def test_a_message_of_several_parts_arrives_as_an_empty_frame(context, served):
 
 
 def test_two_servers_of_one_process_have_allow_lists_of_their_own(context, gate, served):
-    """The recommender may connect to the third party; that does not open the recommender's own door to itself."""
+    """The recommender may connect to the third party; its key does not thereby open the recommender's own server."""
     _, keys = served
     other_keys = make_key_pair()
     other = ServerEnd(context, gate, "other", "tcp://127.0.0.1:*", other_keys, {keys["user:1"].public: "user:1"}, 1000)

@@ -1,4 +1,4 @@
-"""Where nothing moves, somebody says what is waited for and on whom, and the command ends with a typed reason."""
+"""A run that stalls names the parties that it waits for, and the command ends with a typed reason."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from tests.actors.test_deaths import plan_of
 ROOT = Path(__file__).parents[2]
 
 
-# --- on whom a role waits --------------------------------------------------------------------------------------------
+# --- the parties that a role waits for -------------------------------------------------------------------------------
 
 
 class WithoutOne(InProcess):
-    """What `user:1` says never comes, from the given number of its frames on."""
+    """A run in which only the first `heard` frames of `user:1` arrive."""
 
     def __init__(self, *arguments, heard: int, **options) -> None:
         super().__init__(*arguments, **options)
@@ -46,11 +46,11 @@ class WithoutOne(InProcess):
         super()._put(edge, frame)
 
     def _expire(self) -> None:
-        self._timers.clear()  # nobody loses patience with it
+        self._timers.clear()  # no deadline closes an iteration without it
 
 
 def blamed(run: InProcess, party: str = RECOMMENDER) -> set[str]:
-    """Whom one comes to by asking whoever is waited for, on and on."""
+    """Find the users that `party` waits for, directly or through another server."""
     found: set[str] = set()
     asked, names = set(), [party]
     while names:
@@ -87,7 +87,7 @@ def test_a_recommender_waits_for_those_whose_coming_was_announced():
         if iteration == 0:
             everyone = range(5)
             return [*((user_name(user), Churn(0, True)) for user in everyone), (RECOMMENDER, Due(0, tuple(everyone)))]
-        return [(RECOMMENDER, Due(iteration, (4,)))]  # but nobody tells user:4 that it leaves
+        return [(RECOMMENDER, Due(iteration, (4,)))]  # but user:4 is not told that it leaves
 
     run = InProcess(card, seats, events_for=events)
     with pytest.raises(Bug):
@@ -100,7 +100,7 @@ def test_a_recommender_waits_for_those_whose_coming_was_announced():
 
 
 def stopped_run(folder: Path, scheme: str, party: str):
-    """A run in which one process stops working for ever after two iterations."""
+    """Stop the process of `party` for ever after iteration 2, and give the abort of the run."""
     folder.mkdir()
     plan = plan_of(scheme, iterations=100_000)
     secrets, roster = make_roster(plan)
@@ -135,7 +135,7 @@ def test_a_run_that_waits_for_a_server_says_so(tmp_path, scheme, server):
 
 
 def test_a_server_that_computes_for_long_is_given_time_and_then_no_more(tmp_path, monkeypatch):
-    """As a recommender that does everything in one step, on much data."""
+    """Such a server is a recommender that does everything in one step, on much data."""
     plan = plan_of("masked", iterations=100_000)
     secrets, roster = make_roster(plan)
     monkeypatch.setattr(launching, "_MOST_COMPUTED", 2)
@@ -181,7 +181,7 @@ def test_who_computes_is_told_by_the_time_that_its_process_takes():
 
 
 class Listening:
-    """A nursery that notes what it is to tell."""
+    """A nursery that records the orders that it should pass on."""
 
     def __init__(self) -> None:
         self.told: list[tuple[str, list]] = []
@@ -191,7 +191,7 @@ class Listening:
 
 
 def test_nobody_is_told_of_what_is_only_replayed(tmp_path):
-    """Users who do not exist yet are told their latest event when they start; the recommender once, when it is back."""
+    """Users not yet started are told their latest event when they start; the recommender once, when it is back."""
     plan = plan_of("dynamic")
     secrets, roster = make_roster(plan)
     launch = Launch(roster, secrets, Staff(tmp_path, plan.views, 1.0, resume=True), events_for=plan.churn().events)
@@ -216,7 +216,7 @@ def test_nobody_is_told_of_what_is_only_replayed(tmp_path):
 
 
 class Chattering:
-    """A nursery whose hosts say that they live, and nothing else."""
+    """A nursery whose hosts report that they are alive, and nothing else."""
 
     def __init__(self, heard) -> None:
         self._heard = heard

@@ -10,7 +10,7 @@ from support.audit import audited, made
 from typer.testing import CliRunner
 
 from sim.audit.audit import audit
-from sim.audit.claim import Shown, published_claim, unknown
+from sim.audit.claim import ClaimEvidence, published_claim, unknown
 from sim.audit.findings import Finding
 from sim.cli.app import app
 
@@ -86,8 +86,8 @@ def test_collusion_refutes_no_claim_of_a_party_alone(masked):
 
 
 def test_rounding_refutes_nothing():
-    assert not Shown(8.0 + 1e-12, 8.0, "", "").refutes
-    assert Shown(8.1, 8.0, "", "").refutes
+    assert not ClaimEvidence(8.0 + 1e-12, 8.0, "", "").refutes
+    assert ClaimEvidence(8.1, 8.0, "", "").refutes
 
 
 def test_what_is_unknown_says_why():

@@ -11,7 +11,7 @@ from scipy import stats
 from protocol.arithmetic.ring import Ring
 from sim.api import run
 from sim.audit.uniformity import classifier
-from sim.audit.uniformity.classifier import Curve, Pairs
+from sim.audit.uniformity.classifier import Pairs, RocCurve
 from sim.audit.uniformity.indistinguishable import compare, recommender_glimpse, truth_of
 from sim.data.ratings import find
 from sim.views.evidence import open_case
@@ -114,9 +114,9 @@ def test_sums_of_one_contributor_are_left_to_the_finding_of_their_own(tmp_path):
 def test_the_area_counts_pairs_of_true_and_false():
     """By hand: of 2 × 2 pairs three are right and one is a tie; with weight 2 on the first, by repeating it."""
     values, secret = np.array([0.9, 0.5, 0.5, 0.1]), np.array([True, True, False, False])
-    assert Curve(values, secret).area(np.ones(4)) == pytest.approx(3.5 / 4)
-    assert Curve(values, secret).area(np.array([2.0, 1, 1, 1])) == pytest.approx(5.5 / 6)
-    assert Curve(values, secret).area(np.array([1.0, 1, 0, 0])) == 0.5
+    assert RocCurve(values, secret).area(np.ones(4)) == pytest.approx(3.5 / 4)
+    assert RocCurve(values, secret).area(np.array([2.0, 1, 1, 1])) == pytest.approx(5.5 / 6)
+    assert RocCurve(values, secret).area(np.array([1.0, 1, 0, 0])) == 0.5
 
 
 def drawn_pairs(rng: np.random.Generator, users: int, items: int) -> Pairs:

@@ -13,12 +13,12 @@ from protocol.party.role import RECOMMENDER
 from protocol.wire.messages import Publication
 from sim.audit import inventory
 from sim.audit.accounting.account import account
-from sim.audit.accounting.releases import Reading
+from sim.audit.accounting.releases import RecommenderReading
 from sim.audit.accounting.to_a_user import to_a_user
 from sim.audit.algebra.grade import grade
 from sim.audit.algebra.knowledge import Library
 from sim.audit.algebra.solve import findings, row, solve
-from sim.audit.algebra.symbolic_run import Rerun
+from sim.audit.algebra.symbolic_run import SymbolicRerun
 from sim.audit.attacks.attack import attack
 from sim.audit.audit import audit
 from sim.audit.canary.empirical import measure
@@ -67,7 +67,7 @@ def test_publishing_all_items_changes_no_exact_answer_and_is_counted(tmp_path, s
 def test_the_last_sum_of_its_items_is_what_the_end_gives_a_user(tmp_path, scheme):
     """With T iterations a rater of an item holds T sums of it; without what is published it would hold T − 1."""
     case = audited(tmp_path, RATINGS, scheme, publish="rated")
-    hearing, iterations = Rerun(case).run(), case.card.params.iterations
+    hearing, iterations = SymbolicRerun(case).run(), case.card.params.iterations
     with_end = grade(Library(hearing, case.card.params.ring_bits), ("user:1",)).sums
     for heard in hearing.heard.values():
         heard.sightings = [(t, items) for t, items in heard.sightings if t < iterations]
@@ -79,7 +79,7 @@ def test_the_last_sum_of_its_items_is_what_the_end_gives_a_user(tmp_path, scheme
 def test_published_factors_are_the_weighted_total_of_the_sums_less_the_first_factors(tmp_path, scheme, flags):
     """v_j(T) = ω^n v_j(0) − (γ/k_j) Σ ω^(releases after it) s_j: with v_j(0) it is read, without it anything fits."""
     case = audited(tmp_path, RATINGS, scheme, **flags)
-    params, reading = case.card.params, Reading(case)
+    params, reading = case.card.params, RecommenderReading(case)
     first = reading.role.item_factors.copy()
     omega = 1 - 2 * params.learning_rate * params.item_regularisation
     total, power = np.zeros_like(first), np.ones(len(first))

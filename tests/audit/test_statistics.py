@@ -11,8 +11,8 @@ from sim.api import run
 from sim.audit.uniformity import uniformity as statistics
 from sim.audit.uniformity.uniformity import (
     LEVEL,
+    ByteTally,
     Sample,
-    Tally,
     checks_of,
     holm,
     smallest_bias,
@@ -188,7 +188,7 @@ def test_bits_that_are_off_by_a_tenth_of_a_per_cent_are_found_at_the_stated_powe
 def test_byte_counts_are_those_of_the_words(monkeypatch):
     """Whatever the order in which they are gathered: three batches, 24 bits."""
     monkeypatch.setattr(statistics, "_BATCH", 4)
-    tally, words = Tally(Ring(24)), np.array([0x010203, 0x0102FF, 0xFF0203, 5, 5], np.uint32)
+    tally, words = ByteTally(Ring(24)), np.array([0x010203, 0x0102FF, 0xFF0203, 5, 5], np.uint32)
     for word in words:
         tally.add(np.array([word], np.uint32))
     counts = tally.counts()

@@ -85,6 +85,16 @@ def homonyms(modules: Mapping[str, Path]) -> dict[str, list[str]]:
     return {stem: names for stem, names in by_name.items() if len(names) > 1}
 
 
+def shared_classes(modules: Mapping[str, Path]) -> dict[str, list[str]]:
+    """Find the names of classes that several modules have; those with an underscore are a module's own business."""
+    by_name = defaultdict(list)
+    for module, path in modules.items():
+        for node in ast.parse(path.read_text("utf-8")).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                by_name[node.name].append(module)
+    return {name: found for name, found in by_name.items() if len(found) > 1}
+
+
 def functions(modules: Mapping[str, Path]) -> list[int]:
     """Count the lines of every function."""
     trees = (ast.parse(path.read_text("utf-8")) for path in modules.values())
@@ -108,6 +118,7 @@ def main(root: Path) -> None:
     print(f"files {len(lengths)}, lines {sum(lengths)}, median {statistics.median(lengths):g}, longest {max(lengths)}")
     print(f"functions {len(functions(modules))}, median {statistics.median(functions(modules)):g} lines")
     print(f"modules in import cycles {sum(map(len, knots))}, homonyms {len(same)}: {', '.join(sorted(same)) or 'none'}")
+    print(f"names of classes in several modules: {', '.join(sorted(shared_classes(modules))) or 'none'}")
     print(f"README.md {lines(root / 'README.md')} lines")
 
 

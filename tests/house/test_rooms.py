@@ -6,7 +6,7 @@ import ast
 from pathlib import Path
 
 import pytest
-from house import crowded, cycles, graph_of, homonyms, imports_of, lines, modules_of
+from house import crowded, cycles, graph_of, homonyms, imports_of, lines, modules_of, shared_classes
 
 ROOT = Path(__file__).parents[2]
 MOST_MODULES, MOST_LINES = 14, 450
@@ -87,7 +87,7 @@ def test_no_file_is_too_long(modules):
 
 
 def test_no_name_is_that_of_two_modules(modules):
-    assert homonyms(modules) == {}
+    assert homonyms(modules) == {} and shared_classes(modules) == {}
 
 
 def test_a_slip_would_be_found(tmp_path):
@@ -102,6 +102,7 @@ def test_a_slip_would_be_found(tmp_path):
     assert imports_of(lazy, ["m", "m.a", "m.b", "m.c"]) == {"m.b", "m.c"}
     for folder in ("one", "two"):
         (tmp_path / folder).mkdir()
-        (tmp_path / folder / "same.py").write_text("")
+        (tmp_path / folder / "same.py").write_text("class Same: ...\nclass _Own: ...\n")
     found = modules_of(tmp_path, ["one", "two"])
     assert homonyms(found) == {"same": ["one.same", "two.same"]} and crowded(found, 0)
+    assert shared_classes(found) == {"Same": ["one.same", "two.same"]}

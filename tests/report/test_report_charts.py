@@ -283,9 +283,9 @@ def test_an_aborted_run_shows_how_far_it_came_and_predicts_nothing(tmp_path, dra
 # --- accounting ------------------------------------------------------------------------------------------------------
 
 
-def last_of(material: Material) -> epsilon_curve.Point:
+def last_of(material: Material) -> epsilon_curve.EpsilonPoint:
     curve = epsilon_curve.curve_of(material)
-    assert isinstance(curve, epsilon_curve.Curve)
+    assert isinstance(curve, epsilon_curve.EpsilonCurve)
     figures = [(point.basic, point.tight, point.worst or 0) for point in curve.points]
     assert figures == sorted(figures)  # more releases never leave less
     return curve.points[-1]
@@ -319,7 +319,7 @@ def test_without_views_it_ends_at_the_summarys_figure(scheme, source, tmp_path):
         assert (last.median, last.worst) == (known["median"], known["worst"])
         assert "The recommender kept no view" in epsilon_section.section(material).html
     curve = epsilon_curve.curve_of(material)
-    assert isinstance(curve, epsilon_curve.Curve) and curve.source == source and len(curve.points) < 17
+    assert isinstance(curve, epsilon_curve.EpsilonCurve) and curve.source == source and len(curve.points) < 17
 
 
 def test_the_drawn_lines_are_the_points_and_the_claim_is_drawn_as_one(masked, drawn):

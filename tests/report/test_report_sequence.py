@@ -24,7 +24,7 @@ from sim.report.sequence import sequence_section
 from sim.report.sequence.arrows import Edge, in_order, rows_of, typical_iteration
 from sim.report.sequence.first_records import scan
 from sim.report.sequence.histograms import Series, draw
-from sim.report.sequence.numbers_behind import Truth, uploads_of
+from sim.report.sequence.numbers_behind import UploadsBehind, uploads_of
 from sim.report.sequence.panels import shown
 from sim.report.sequence.pictures import _how_far, _how_hidden, pictures_of
 from sim.report.sources import Material
@@ -164,7 +164,7 @@ def drawn_of(material: Material, kind: str, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("sim.report.sequence.pictures.draw", catch)
     arrow = arrow_of(material, kind)
     found = scan(material.case, {arrow.edge[0]})
-    made = pictures_of(material, arrow, found, Truth(material.case))
+    made = pictures_of(material, arrow, found, UploadsBehind(material.case))
     assert len(made.drawn) == len(caught)
     return caught, made.words
 
@@ -291,7 +291,7 @@ def test_a_scheme_of_ones_own_is_drawn_too(make, monkeypatch):
 def test_a_role_that_sends_something_else_than_its_view_says_is_not_taken_for_the_truth(make):
     material = make("masked")
     seen = next(Exhibits(material.case, ("third_party",)).received("third_party", "MaskedGradient"))
-    truth = Truth(material.case)
+    truth = UploadsBehind(material.case)
     upload = truth.upload(seen, "third_party")
     assert upload is not None and upload.behind() is not None
     other = dataclasses.replace(seen.message, values=seen.message.values + np.uint32(1))

@@ -35,7 +35,7 @@ from sim.report.repeat import repeat_section
 from sim.report.repeat.run_flags import flags_of
 from sim.report.sources import Material, gather
 from sim.report.verdict import figure_groups, verdict_section
-from sim.report.verdict.three_epsilons import Cell, accounted, claimed, measured
+from sim.report.verdict.three_epsilons import EpsilonEntry, accounted, claimed, measured
 from sim.tables.audit_tables import in_short, name_of
 from sim.views.evidence import open_case
 
@@ -175,9 +175,9 @@ def test_accounted_figures_are_those_of_the_audit(masked):
     cell = accounted(masked.audit, case, ["recommender"])
     assert cell.figure == f"{row['median']:.3g} median item, {row['worst']:.3g} worst"
     assert accounted(masked.audit, case, ()).figure == f"{accounting['composed']['tight']:.3g}"
-    assert accounted(masked.audit, case, ["third_party"]) == Cell(why="no release reaches it")
+    assert accounted(masked.audit, case, ["third_party"]) == EpsilonEntry(why="no release reaches it")
     both = accounted(masked.audit, case, ["recommender", "third_party"])
-    assert both == Cell(f"≥ {cell.figure}", "of the recommender alone")  # together they know no less
+    assert both == EpsilonEntry(f"≥ {cell.figure}", "of the recommender alone")  # together they know no less
     three = accounted(masked.audit, case, ["recommender", "user:0", "user:1", "user:2"])
     assert f"{accounting['colluders']['3']['all_releases']['worst']:.3g}" in three.figure
     assert claimed(case, ["recommender"]).figure == "ε\u00a0=\u00a08"
@@ -193,10 +193,10 @@ def test_the_canary_that_exceeds_most_is_shown_with_its_own_epsilon():
     finding = {"id": "missing-noise", "coalition": ["recommender"], "measured": 2.5, "severity": "weak"}
     document = {"empirical": {"rows": rows, "delta": 1e-5}, "findings": [finding], "known_weaknesses": []}
     beyond = measured(document, ["recommender"], "aggregate")
-    assert beyond == Cell("≥ 2.50", "canary at ε\u00a0=\u00a01: above the claim", "bad")
+    assert beyond == EpsilonEntry("≥ 2.50", "canary at ε\u00a0=\u00a01: above the claim", "bad")
     document["known_weaknesses"] = ["missing-noise"]
     assert measured(document, ["recommender"], "aggregate").style == "weak"
-    assert measured(document, ["user:3"], "aggregate") == Cell("≥ 0.50", "canary at ε\u00a0=\u00a01", "")
+    assert measured(document, ["user:3"], "aggregate") == EpsilonEntry("≥ 0.50", "canary at ε\u00a0=\u00a01", "")
     assert measured(document, ["user:3"], "nothing").figure == "–"  # a canary's user took part
     assert measured({"empirical": None}, ["user:3"], None).why == "not asked"
 
@@ -213,8 +213,8 @@ def test_a_measured_bound_of_a_real_canary_is_in_the_table(collected):
 def test_no_noise_is_no_claim(tmp_path):
     material = material_of(made(tmp_path / "run", "masked", epsilon=math.inf))
     rows = {row.who: row for row in parties_section.table_rows(material)}
-    assert rows["recommender"].claimed == Cell(why="no noise was asked for: ε = ∞")
-    assert rows["recommender"].accounted == Cell(why="nothing is claimed")
+    assert rows["recommender"].claimed == EpsilonEntry(why="no noise was asked for: ε = ∞")
+    assert rows["recommender"].accounted == EpsilonEntry(why="nothing is claimed")
     told = verdict_section.sentence(material)
     assert told.style != "good" and "ε = ∞ bounds nothing" in told.headline
 

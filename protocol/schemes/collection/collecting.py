@@ -1,7 +1,7 @@
-"""What `laplace-ratings` and `randomized-response` share (Zheng 2022): ratings are randomized before anyone sees them.
+"""The common part of `laplace-ratings` and `randomized-response` (Zheng 2022): users randomize ratings before sending.
 
     user -> recommender    its whole vector, missing entries included, through the mechanism: once
-    recommender            recovers the ratings of everybody from what arrived, by (4) or by debiased item means
+    recommender            recovers the ratings of all users from what arrived, by (4) or by debiased item means
     recommender -> user    Recommendations    one number for each item: its own row of M, or the item means
 
 The recommender never sees a rating; everything that it does is post-processing of what arrived.
@@ -47,7 +47,7 @@ from protocol.schemes.collection.radius import GAMMA, RHO0, THETA_SQUARE
 from protocol.wire.messages import SETUP, Message, Recommendations
 
 RECOVERIES = ("completion", "means")
-_SLACK = 1e-5  # of the span: what 32-bit numbers may be outside the range
+_SLACK = 1e-5  # of the span: by which 32-bit numbers may exceed the range
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,10 +71,10 @@ class CollectingParams(Params):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Collected:
-    """What the recommender has of everybody, and what its law makes of that."""
+    """The data of all users as the recommender has them, and estimates by the law of the mechanism."""
 
     known: csr_matrix  # Z on Ω, around the middle of the scale
-    unit: float  # how much of the rating scale one unit of Z is
+    unit: float  # the size of one unit of Z on the rating scale
     ratings: float  # estimate of s
     radius: float  # ρ, from the assumptions
     bound: float  # Theorem 3's, for the same ρ0 and s
@@ -122,7 +122,7 @@ class Collecting(Scheme):
         return []
 
     def account(self, params: Params, recommender_tape: Tape, shape: Shape) -> dict[str, Any]:
-        """One upload, entry by entry independent: for one entry the mechanism's own ε, exactly, at δ = 0."""
+        """Return the ε of the mechanism, exact at δ = 0 for one entry: there is one upload, with independent entries."""
         one, sizes = params.epsilon, sorted(shape.support_sizes)[-2:]
         return {
             "epsilon": one,
@@ -138,7 +138,7 @@ class Collecting(Scheme):
 
 
 class CollectedUser(PredictingUser):
-    """Sends its randomized vector, and predicts with what comes back."""
+    """A user that sends its randomized vector, and predicts with the answer."""
 
     def __init__(self, setting: Setting, tape: Tape, inputs: UserInput) -> None:
         assert isinstance(setting.params, CollectingParams)
@@ -171,17 +171,17 @@ class CollectedUser(PredictingUser):
 
 
 class CollectingRecommender(LeadingRecommender):
-    """Waits for everybody's vector, then does everything at once."""
+    """A recommender that waits for the vectors of all users, then does everything at once."""
 
     def __init__(self, setting: Setting) -> None:
         assert isinstance(setting.params, CollectingParams)
         self.setting, self.params = setting, setting.params
-        self.arrived: dict[int, tuple[Ids, Floats]] = {}  # of each user: items, and what it says of them
+        self.arrived: dict[int, tuple[Ids, Floats]] = {}  # of each user: items, and its values for them
         self._figures: Facts = {}
 
     @abstractmethod
     def opened(self, message: Message) -> tuple[Ids, Floats]:
-        """Checks a vector and takes it apart."""
+        """Check a vector and split it into items and values."""
 
     @abstractmethod
     def collected(self) -> Collected: ...
@@ -202,14 +202,14 @@ class CollectingRecommender(LeadingRecommender):
         return self._answer() if len(self.arrived) == self.params.n_users else []
 
     def known(self, values: Mapping[int, Floats]) -> csr_matrix:
-        """Z, one row for each user."""
+        """Make Z from `values`, one row for each user."""
         starts = np.concatenate([[0], np.cumsum([len(numbers) for numbers in values.values()])])
         items = np.concatenate([self.arrived[user][0] for user in values]).astype(np.int32)
         shape = (self.params.n_users, self.params.n_items)
         return csr_matrix((np.concatenate(list(values.values())), items, starts), shape=shape)
 
     def _answer(self) -> Effects:
-        self.arrived = dict(sorted(self.arrived.items()))  # float sums must not depend on who came first
+        self.arrived = dict(sorted(self.arrived.items()))  # float sums must not depend on the order of arrival
         params, collected = self.params, self.collected()
         self._figures = _seen(params, collected)
         means = params.recovery == "means"
@@ -244,7 +244,7 @@ class CollectingRecommender(LeadingRecommender):
             row = middle + unit * found.matrix.row(user)
             sends.append(Send(user_name(user), Recommendations(_sent(row, params))))
             total += row
-        return [*sends, Done((total / params.n_users)[:, None])]  # the model: what each item is given on average
+        return [*sends, Done((total / params.n_users)[:, None])]  # the model: the average row
 
     def facts(self) -> Facts:
         return {**super().facts(), "cells": [len(items) for items, _ in self.arrived.values()]} if self._figures else {}

@@ -1,11 +1,11 @@
 """The recovery (4):  min ‖M‖_*  subject to  ‖P_Ω(M − Z)‖_F ≤ ρ.
 
-With a multiplier λ it is  min ½ ‖P_Ω(M − Z)‖² + λ ‖M‖_*  (`Path.solve`): M ← S_λ(Y + P_Ω(Z − Y)), where S_λ takes λ
+With a multiplier λ it is  min ½ ‖P_Ω(M − Z)‖² + λ ‖M‖_*  (`Path.solve`): M ← S_λ(Y + P_Ω(Z − Y)), where S_λ subtracts λ
 from every singular value and Y is M with momentum (SoftImpute, accelerated and restarted). The residual grows with λ,
-from 0 to ‖P_Ω Z‖ at λ_max = ‖P_Ω Z‖_2; it is followed down from there, each solution the start of the next, until it
-is below ρ, and then λ is bisected until it equals ρ (`complete`). For ρ ≥ ‖P_Ω Z‖ the answer is M = 0.
+from 0 to ‖P_Ω Z‖ at λ_max = ‖P_Ω Z‖_2; λ is lowered from there, each solution the start of the next, until the
+residual is below ρ, and then λ is bisected until it equals ρ (`complete`). For ρ ≥ ‖P_Ω Z‖ the answer is M = 0.
 
-How far a result is from the optimum is proved, not assumed. With R = P_Ω(Z − M) and its largest singular value ‖R‖_2,
+The distance of a result from the optimum is proved, not assumed. With R = P_Ω(Z − M) and its largest singular value ‖R‖_2,
 Y = R/‖R‖_2 is feasible for the dual problem, max ⟨Y, Z⟩ − ρ ‖Y‖_F over ‖Y‖_2 ≤ 1 and Y = 0 outside Ω. For ρ = ‖R‖, the
 residual that was reached, its value is ⟨R, M⟩/‖R‖_2: no matrix with that residual has a smaller nuclear norm.
 
@@ -32,30 +32,30 @@ from protocol.schemes.collection.lowrank import (
     nothing,
 )
 
-GAP = 1e-4  # of the objective: where a solution for one λ is good enough
-RESIDUAL = 1e-4  # of ρ: how far the residual may be from it
+GAP = 1e-4  # of the objective: at which a solution for one λ is good enough
+RESIDUAL = 1e-4  # of ρ: by which the residual may differ from it
 LOWEST = 1e-5  # of λ_max: below it ρ is taken to be out of reach
 DOWN = 0.75  # from one λ of the path to the next
 _MOST_STEPS = 2000  # for one λ
-_CHECK = 8  # steps between two looks at the gap
+_CHECK = 8  # steps between two computations of the gap
 _MOST_BISECTIONS = 60
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Completion:
-    """M, and what proves it."""
+    """M, and the figures that prove its quality."""
 
     matrix: LowRank
     radius: float  # ρ
     residual: float  # ‖P_Ω(M − Z)‖
     known_norm: float  # ‖P_Ω Z‖
-    multiplier: float  # λ; infinite where M = 0 is the answer for every larger one too
+    multiplier: float  # λ; infinite where M = 0 is the answer
     gap: float  # 1 − ⟨R, M⟩/(‖R‖_2 ‖M‖_*): 0 at the optimum
     steps: int
 
     @property
     def is_zero(self) -> bool:
-        """ρ is so large that the constraint does not ask for anything."""
+        """Return True if ρ is so large that M = 0 meets the constraint."""
         return self.radius >= self.known_norm
 
     @property
@@ -64,7 +64,7 @@ class Completion:
 
 
 class Path:
-    """Solutions for one λ after the other, each begun where the last one ended."""
+    """Solutions for a sequence of λ, each started from the one before."""
 
     def __init__(self, known: csr_matrix) -> None:
         self.cells = Cells(known)
@@ -78,7 +78,7 @@ class Path:
 
     @property
     def rest(self) -> Floats:
-        """R = P_Ω(Z − M)"""
+        """Compute R = P_Ω(Z − M)."""
         return self.cells.values - self.fitted
 
     @property
@@ -89,7 +89,7 @@ class Path:
         return 0.5 * float((self.rest**2).sum()) + multiplier * self.matrix.nuclear_norm
 
     def gap(self, multiplier: float) -> float:
-        """How much lower the objective can be at most, as a part of it: by the dual point R, scaled to ‖·‖_2 ≤ λ."""
+        """Bound the relative distance of the objective from its minimum, by the dual point R, scaled to ‖·‖_2 ≤ λ."""
         rest, value = self.rest, self.objective(multiplier)
         length = largest_singular_value(self.cells, rest)
         dual = rest * min(1.0, multiplier / length) if length else rest
@@ -97,7 +97,7 @@ class Path:
         return max(0.0, value - bound) / value if value else 0.0
 
     def solve(self, multiplier: float, gap: float = GAP) -> float:
-        """Moves to the solution for this λ; returns the gap that it reached."""
+        """Move to the solution for λ = `multiplier`; return the gap that was reached."""
         before, momentum, last = (self.matrix, self.fitted), 1.0, math.inf
         reached = math.inf
         for step in range(1, _MOST_STEPS + 1):
@@ -109,7 +109,7 @@ class Path:
             self.matrix = self._follower.threshold(self.cells.matrix(self.cells.values - looked), parts, multiplier)
             self.fitted = self.matrix.at(self.cells.rows, self.cells.columns)
             before, value = now, self.objective(multiplier)
-            momentum = 1.0 if value > last else following  # begin again where momentum led uphill
+            momentum = 1.0 if value > last else following  # restart where momentum led uphill
             last = value
             self.steps += 1
             if step % _CHECK == 0 and (reached := self.gap(multiplier)) <= gap:
@@ -118,7 +118,7 @@ class Path:
 
 
 def complete(known: csr_matrix, radius: float) -> Completion:
-    """The solution of (4); `known` holds Z on Ω, explicit zeros included."""
+    """Solve (4) for ρ = `radius`; `known` holds Z on Ω, explicit zeros included."""
     path = Path(known)
     if radius >= path.norm:
         return Completion(path.matrix, radius, path.norm, path.norm, math.inf, 0.0, 0)

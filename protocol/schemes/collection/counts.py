@@ -1,4 +1,4 @@
-"""How many ratings survive, are altered and are invented, and the bytes of a vector: closed formulas.
+"""The numbers of ratings that survive, are altered and are invented, and the bytes of a vector, by closed formula.
 
 s ratings among mn cells, k, p and q as in `mechanisms`:
 
@@ -39,10 +39,10 @@ def response_counts(mechanism: RandomizedResponse, ratings: float, cells: float)
 
 
 def laplace_bytes(present: float, n_items: int) -> float:
-    """Of one user's vector: one bit for every item, then 4 bytes for each that is present."""
+    """Count the bytes of one user's vector: one bit for every item, then 4 bytes for each that is `present`."""
     return bitmap_bytes(n_items) + FLOAT_BYTES * present
 
 
 def response_bytes(n_items: int, levels: int) -> int:
-    """Of one user's vector: one number in base d + 1, whatever the vector is."""
+    """Count the bytes of one user's vector: one number in base d + 1, of the same length for every vector."""
     return digits_bytes(n_items, levels + 1)

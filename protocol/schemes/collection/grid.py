@@ -14,7 +14,7 @@ import numpy.typing as npt
 from protocol.arrays import Levels
 from protocol.errors import BadInput
 
-MOST_LEVELS = 254  # with 0 for what is missing they fit into a byte
+MOST_LEVELS = 254  # together with 0 for a missing rating they fit into a byte
 
 Floats = npt.NDArray[np.float64]
 
@@ -37,7 +37,7 @@ class Grid:
 
     @property
     def levels(self) -> int:
-        """d"""
+        """Return d, the number of levels."""
         return round((self.high - self.low) / self.step) + 1
 
     @property
@@ -49,30 +49,30 @@ class Grid:
         return (self.high - self.low) / 2
 
     def offsets(self) -> Floats:
-        """l − c of every level, as ratings."""
+        """Compute l − c of every level, in ratings."""
         return self.low - self.middle + self.step * np.arange(self.levels, dtype=np.float64)
 
     def level_of(self, ratings: Floats) -> Levels:
-        """The nearest level; of two equally near ones the even one."""
+        """Find the nearest level of each rating; halfway between two, `rint` rounds to an even number of steps."""
         nearest: Levels = (1 + np.rint((ratings - self.low) / self.step)).astype(np.uint8)
         return nearest
 
     def vector(self, items: npt.NDArray[np.uint32], ratings: Floats, n_items: int) -> Levels:
-        """A user's whole vector: 0 where it has not rated."""
+        """Make a user's whole vector of levels: 0 for an item that it has not rated."""
         entries = np.zeros(n_items, np.uint8)
         entries[items] = self.level_of(ratings)
         return entries
 
     def holds(self, ratings: Floats) -> npt.NDArray[np.bool_]:
-        """Which ratings are levels, up to rounding."""
+        """Test which of `ratings` are levels, up to rounding."""
         steps = (ratings - self.low) / self.step
         whole: npt.NDArray[np.bool_] = np.abs(steps - np.rint(steps)) <= 1e-6
         return whole
 
     def scaled(self, ratings: Floats) -> Floats:
-        """x in [−1, 1]."""
+        """Convert `ratings` to x in [−1, 1]."""
         return (ratings - self.middle) / self.half
 
     def rating_of(self, scaled: Floats) -> Floats:
-        """Back from [−1, 1]."""
+        """Convert `scaled` from [−1, 1] to ratings."""
         return self.middle + self.half * scaled

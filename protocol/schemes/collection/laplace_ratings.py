@@ -55,7 +55,7 @@ class LaplaceRatings(Collecting):
     def formula(self, params: Params, course: Course) -> Iterator[Flow]:
         up, down, sizes, mechanism = ("user", "recommender"), ("recommender", "user"), Sizes(params), law(params)
         cells = course.cells
-        if cells is None:  # not drawn yet: as many as are expected
+        if cells is None:  # not drawn yet: the expected number
             cells = course.supports * mechanism.keep + (params.n_items - course.supports) * mechanism.flip
         yield Flow(SETUP, *up, "Hello", course.users, HELLO_FRAME)
         yield Flow(
@@ -71,7 +71,7 @@ def law(params: Params) -> ModifiedLaplace:
 
 class LaplaceUser(CollectedUser):
     def upload(self) -> Message:
-        """The number that is sent is marked as rating and noise, so that an audit can follow both."""
+        """Make the vector; each number is marked as the sum of rating and noise, so that an audit can follow both."""
         items, n_items, reals = self.inputs.items, self.params.n_items, self.setting.reals
         scaled = self.params.grid.scaled(self.inputs.ratings)
         sent, numbers = law(self.params).answer(self.tape, items, scaled, n_items)

@@ -1,11 +1,11 @@
 """One step of singular value thresholding on a matrix that is a sparse part plus a low-rank part, never written out.
 
-The leading singular vectors are followed from step to step: a block that spans them is multiplied once by the matrix
-and once by its transpose and made orthogonal again. What such a step misses the next one adds; how good the result is,
-`completion` decides by a duality gap, which does not depend on how the vectors were found.
+The leading singular vectors are tracked from step to step: a block that spans them is multiplied once by the matrix
+and once by its transpose and made orthogonal again. The next step corrects the error of such a step; `completion`
+measures the quality of the result by a duality gap, which does not depend on the way the vectors were found.
 
 Products with long matrices are `einsum` and sparse products, which add in one order on every machine. Only matrices as
-small as the block go to LAPACK, and a single vector at a time to ARPACK.
+small as the block go to LAPACK, and only single vectors to ARPACK.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from protocol.arithmetic.tape import KEY_BYTES, keystream
 Floats = npt.NDArray[np.float64]
 Places = npt.NDArray[np.int32]
 
-SPARE = 6  # directions that are followed beyond those that survive the threshold
+SPARE = 6  # directions that are tracked beyond those that survive the threshold
 _KRYLOV = 32  # vectors that ARPACK keeps
-_AT_ONCE = 1 << 15  # cells whose factors are gathered at a time
+_AT_ONCE = 1 << 15  # cells per batch of gathered factors
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,7 +43,7 @@ class LowRank:
         return float(self.values.sum())
 
     def at(self, rows: Places, columns: Places) -> Floats:
-        """The entries of these cells."""
+        """Compute the entries of the cells at `rows` and `columns`."""
         found, left = np.zeros(len(rows)), self.left * self.values
         for start in range(0, len(rows) if self.rank else 0, _AT_ONCE):
             some = slice(start, start + _AT_ONCE)
@@ -51,7 +51,7 @@ class LowRank:
         return found
 
     def row(self, number: int) -> Floats:
-        """One whole row."""
+        """Compute one whole row."""
         entries: Floats = np.einsum("d,jd->j", self.left[number] * self.values, self.right)
         return entries
 
@@ -70,26 +70,26 @@ class Cells:
         self.columns: Places = known.indices.astype(np.int32)
         self._starts: Places = known.indptr.astype(np.int32)
         self.rows: Places = np.repeat(np.arange(self.shape[0], dtype=np.int32), np.diff(known.indptr))
-        # where each cell stands when they are sorted by column: a transpose is then one look-up
+        # the order of the cells by column: a transpose is then one look-up
         order = np.lexsort((self.rows, self.columns)).astype(np.int32)
         self._by_column, self._rows_by_column = order, self.rows[order]
         heights = np.bincount(self.columns, minlength=self.shape[1])
         self._column_starts = np.concatenate([[0], np.cumsum(heights)]).astype(np.int32)
 
     def matrix(self, values: Floats) -> tuple[csr_matrix, csr_matrix]:
-        """With these numbers in the cells: the matrix and its transpose."""
+        """Make the matrix with these `values` in the cells, and its transpose."""
         upright = csr_matrix((values, self.columns, self._starts), shape=self.shape)
         turned = (values[self._by_column], self._rows_by_column, self._column_starts)
         return upright, csr_matrix(turned, shape=self.shape[::-1])
 
 
 def largest_singular_value(cells: Cells, values: Floats) -> float:
-    """Of the matrix A with these numbers in its cells: σ with ‖AᵀA v − σ² v‖ ≤ 1e-4 σ² for a unit vector v.
+    """Find, for the matrix A with these `values` in its cells, σ with ‖AᵀA v − σ² v‖ ≤ 1e-4 σ² for a unit vector v.
 
-    At an optimum many singular values are equal. Which vector belongs to the largest is then undefined, so that no more
-    can be asked for; the value is known much better than the vector.
+    At an optimum many singular values are equal. The vector of the largest is then undefined, so that a smaller
+    tolerance could not be met; the value is much more accurate than the vector.
     """
-    from scipy.linalg import svdvals  # only a recommender that completes needs these
+    from scipy.linalg import svdvals  # needed only by a recommender that completes
     from scipy.sparse.linalg import LinearOperator, svds
 
     upright, turned = cells.matrix(values)
@@ -103,13 +103,13 @@ def largest_singular_value(cells: Cells, values: Floats) -> float:
 
 
 def first_block(rows: int, width: int, skip: int = 0) -> Floats:
-    """Directions to begin with, the same in every run: uniform on [−1, 1)."""
+    """Draw initial directions, the same in every run: uniform on [−1, 1)."""
     words = np.frombuffer(keystream(bytes(KEY_BYTES), 8 * rows * width, "block", rows, skip), "<u8")
     return ((words >> np.uint64(12)).astype(np.float64) * 2.0**-51 - 1).reshape(rows, width)
 
 
 def orthonormal(block: Floats) -> tuple[Floats, Floats, Floats]:
-    """(Q, s, E) with block · E = Q · diag(s), s decreasing: by the eigenvectors of the Gram matrix.
+    """Compute (Q, s, E) with `block` · E = Q · diag(s), s decreasing, by the eigenvectors of the Gram matrix.
 
     Directions below 1e-6 of the largest are dropped: their squares are lost in rounding, and no threshold is that low.
     """
@@ -123,7 +123,7 @@ def orthonormal(block: Floats) -> tuple[Floats, Floats, Floats]:
 
 @dataclass(eq=False)
 class Follower:
-    """Keeps the block of right singular vectors from one step to the next."""
+    """The block of right singular vectors, kept from one step to the next."""
 
     block: Floats
     drawn: int = 0
@@ -131,7 +131,7 @@ class Follower:
     def threshold(
         self, matrices: tuple[csr_matrix, csr_matrix], parts: list[tuple[float, LowRank]], by: float
     ) -> LowRank:
-        """The singular values of sparse + Σ weight · part, less `by`, where that is above 0."""
+        """Subtract `by` from the singular values of sparse + Σ weight · part, and keep those that stay above 0."""
         upright, turned = matrices
         above = upright @ self.block
         for weight, part in parts:
@@ -148,7 +148,7 @@ class Follower:
         return LowRank(np.einsum("ik,kd->id", left, turn[:, :rank]), values[:rank] - by, right[:, :rank])
 
     def _keep(self, right: Floats, rank: int) -> None:
-        """The survivors and the next few; more directions where nearly all survived."""
+        """Keep the survivors and the next few directions, with new ones where nearly all survived."""
         rows, width = right.shape
         wanted = min(rank + SPARE + rank // 8, rows)
         if width >= wanted:

@@ -7,10 +7,10 @@ Modified Laplace on [−1, 1] and "?": ξ ~ Laplace(0, 2/ε), ζ ~ Bernoulli(k),
 becomes x + ξ if ζ = 1, else "?"; a "?" stays if ζ = 1, else it becomes ξ.
 
 Both are ε-private for one entry, exactly: the worst likelihood ratio of two inputs is e^ε and is attained. A vector of
-n entries has nε; two given users, who differ at most where either has rated, (c_a + c_b) ε.
+n entries has nε; two given users, which differ at most where either has rated, (c_a + c_b) ε.
 
-Chances are drawn as whole numbers out of 2^64. They are rounded so that the ratio stays at or below e^ε, as it is drawn
-and not only on paper. The Laplace numbers are floats; a sum is rounded to 2^-20 before it is sent, so that its last
+Chances are drawn as whole numbers out of 2^64, rounded so that the ratio stays at or below e^ε as drawn, not only in
+exact arithmetic. The Laplace numbers are floats; a sum is rounded to 2^-20 before it is sent, so that its last
 bits, which differ between inputs, do not travel.
 """
 
@@ -29,8 +29,8 @@ from protocol.schemes.collection.grid import Floats
 
 WHOLE = 1 << 64
 GRAIN = 2.0**-20  # of the numbers that modified Laplace sends: exact in 32 bits up to 16
-_UP = 1 + 2.0**-48  # more than what rounding can take from a chance
-_REACH = 52 * math.log(2)  # no Laplace draw is further out, in units of its scale (`noise.laplace`, 52-bit chances)
+_UP = 1 + 2.0**-48  # exceeds the part of a chance that rounding can take away
+_REACH = 52 * math.log(2)  # the largest Laplace draw, in units of its scale (`noise.laplace`, 52-bit chances)
 
 Ids = npt.NDArray[np.uint32]
 Missing = None
@@ -38,14 +38,14 @@ Entry = float | None  # a rating in [−1, 1], or missing
 
 
 def _chance_of(odds: float, others: int) -> int:
-    """1/(odds + others) out of 2^64, rounded up; never 0 unless the odds are infinite."""
+    """Compute 1/(`odds` + `others`) out of 2^64, rounded up; never 0 unless the odds are infinite."""
     if math.isinf(odds):
         return 0
     return min(max(1, math.ceil(WHOLE / (odds + others) * _UP)), WHOLE // (others + 1))
 
 
 def _exp(exponent: float) -> float:
-    """e^x; beyond the floats it is as large as one."""
+    """Compute e^x, with x capped so that a finite x never overflows."""
     return math.exp(min(exponent, 700.0)) if not math.isinf(exponent) else math.inf
 
 
@@ -60,33 +60,33 @@ class RandomizedResponse:
 
     @property
     def keep(self) -> float:
-        """p"""
+        """Return p, the probability that an entry stays."""
         return 1 / (1 + self.levels * math.exp(-self.epsilon))
 
     @property
     def other(self) -> float:
-        """q"""
+        """Return q, the probability of each other value."""
         return 0.0 if math.isinf(self.epsilon) else math.exp(-self.epsilon) * self.keep
 
     def weights(self) -> tuple[int, int]:
-        """(2^64 p, 2^64 q) as drawn: whole numbers with 2^64 = first + d · second, first/second at most e^ε."""
+        """Compute (2^64 p, 2^64 q) as drawn: whole numbers with 2^64 = first + d · second, first/second at most e^ε."""
         other = _chance_of(_exp(self.epsilon), self.levels)
         return WHOLE - self.levels * other, other
 
     def mass(self, entry: int, answer: int) -> int:
-        """2^64 P(answer | entry) as drawn."""
+        """Compute 2^64 P(`answer` | `entry`) as drawn."""
         keep, other = self.weights()
         return keep if entry == answer else other
 
     def answer(self, tape: Tape, entries: Levels) -> Levels:
-        """The vector that is sent, drawn from the user's tape; asking again gives the same."""
+        """Draw the vector to send from the user's `tape`; a second call gives the same."""
         _, other = self.weights()
         if not other:
             return entries.copy()
         words = _words(tape, len(entries), "randomized response")
         altered = words < np.uint64(self.levels * other)
         choice = (words // np.uint64(other)).clip(0, self.levels - 1).astype(np.uint8)
-        another = choice + (choice >= entries)  # the choice-th of the values that are not the entry
+        another = choice + (choice >= entries)  # the choice-th of the values other than the entry
         return np.where(altered, another, entries).astype(np.uint8)
 
 
@@ -96,59 +96,59 @@ class ModifiedLaplace:
 
     @property
     def keep(self) -> float:
-        """k"""
+        """Return k, the probability that an entry stays present or missing."""
         return 1 / (1 + math.exp(-self.epsilon / 2))
 
     @property
     def flip(self) -> float:
-        """1 − k"""
+        """Return 1 − k."""
         return 0.0 if math.isinf(self.epsilon) else math.exp(-self.epsilon / 2) * self.keep
 
     @property
     def scale(self) -> float:
-        """2/ε"""
+        """Return 2/ε, the scale of ξ."""
         return 2 / self.epsilon
 
     @property
     def variance(self) -> float:
-        """8/ε² of ξ"""
+        """Return 8/ε², the variance of ξ."""
         return 2 * self.scale**2
 
     @property
     def reach(self) -> float:
-        """No number that is sent lies further from 0."""
+        """Bound the absolute value of any number that is sent."""
         return 1 + _REACH * self.scale + 2 * GRAIN
 
     def flip_weight(self) -> int:
-        """2^64 (1 − k) as drawn: a whole number, and (2^64 − it)/it is at most e^{ε/2}."""
+        """Compute w = 2^64 (1 − k) as drawn: a whole number with (2^64 − w)/w at most e^{ε/2}."""
         return _chance_of(_exp(self.epsilon / 2), 1)
 
     def missing_weight(self, entry: Entry) -> int:
-        """2^64 P("?" | entry) as drawn."""
+        """Compute 2^64 P("?" | `entry`) as drawn."""
         flip = self.flip_weight()
         return WHOLE - flip if entry is Missing else flip
 
     def mass_missing(self, entry: Entry) -> float:
-        """P("?" | entry) as drawn."""
+        """Compute P("?" | `entry`) as drawn."""
         return self.missing_weight(entry) / WHOLE
 
     def log_density(self, entry: Entry, z: float) -> float:
-        """ln of the density at the number z, given the entry, with the chances as drawn."""
+        """Compute ln of the density at the number `z`, given `entry`, with the chances as drawn."""
         centre, present = 0.0 if entry is Missing else entry, (WHOLE - self.missing_weight(entry)) / WHOLE
         return math.log(present) - abs(z - centre) / self.scale - math.log(2 * self.scale)
 
     def log_ratio(self, one: Entry, another: Entry) -> float:
-        """The largest ln P(S | one)/P(S | another) over all sets S of answers.
+        """Compute the largest ln P(S | `one`)/P(S | `another`) over all sets S of answers.
 
         The atom "?" is one candidate. The ratio of the two densities is constant outside the two centres and monotone
-        between them, so that its supremum is attained at a centre.
+        between them, so its supremum is attained at a centre.
         """
         centres = [0.0 if entry is Missing else entry for entry in (one, another)]
         numbers = [self.log_density(one, z) - self.log_density(another, z) for z in centres]
         return max(math.log(self.mass_missing(one) / self.mass_missing(another)), *numbers)
 
     def answer(self, tape: Tape, items: Ids, scaled: Floats, n_items: int) -> tuple[Ids, npt.NDArray[np.float32]]:
-        """(items that are sent as rated, their numbers), drawn from the user's tape; asking again gives the same."""
+        """Draw (items to send as rated, their numbers) from the user's `tape`; a second call gives the same."""
         if math.isinf(self.epsilon):
             return items.copy(), scaled.astype(np.float32)
         rated, centres = np.zeros(n_items, np.bool_), np.zeros(n_items)

@@ -1,4 +1,4 @@
-"""`randomized-response`: a user says of every item which level it rated it with, or that it did not, and often lies.
+"""`randomized-response`: a user states its level for every item, or that it did not rate it, through randomization.
 
     user -> recommender    RandomizedLevels    one digit from 0 to d for each item
     recommender -> user    Recommendations     its row of the completed matrix, or the item means
@@ -88,8 +88,10 @@ def law(params: Params) -> RandomizedResponse:
 
 class RespondingUser(CollectedUser):
     def upload(self) -> Message:
-        """What is sent is marked as its mean, given the entry, and the noise around it, for an audit to follow both:
-        E(answer | entry) = (p − q) entry + q Σ_l l. The noise has mean 0, and is never 0 unless ε is infinite."""
+        """Make the vector; each number is marked as its mean, given the entry, plus noise, so that an audit can follow both.
+
+        E(answer | entry) = (p − q) entry + q Σ_l l. The noise has mean 0, and is never 0 unless ε is infinite.
+        """
         params, reals, items = self.params, self.setting.reals, np.arange(self.params.n_items, dtype=np.uint32)
         entries = params.grid.vector(self.inputs.items, self.inputs.ratings, params.n_items)
         mechanism = law(params)

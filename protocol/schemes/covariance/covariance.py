@@ -332,7 +332,7 @@ class CovarianceRecommender(LeadingRecommender):
             published = self._factors(model)
             return [*(Send(user_name(user), published) for user in self.handed), done]
         users = [(user_name(user), own.items) for user, own in self.handed.items()]
-        return Publication(users, functools.partial(self._neighbours, model), done)
+        return LazyPublication(users, functools.partial(self._neighbours, model), done)
 
     def _factors(self, model: Model) -> FactorModel:
         assert model.factors is not None
@@ -355,7 +355,7 @@ class CovarianceRecommender(LeadingRecommender):
         return self._figures
 
 
-class Publication(Sequence[Send | Done]):
+class LazyPublication(Sequence[Send | Done]):
     """A message of its own for each user, made when it leaves: those of a crowd, all at once, would take gigabytes."""
 
     def __init__(
@@ -370,10 +370,10 @@ class Publication(Sequence[Send | Done]):
     @overload
     def __getitem__(self, place: int) -> Send | Done: ...
     @overload
-    def __getitem__(self, place: slice) -> Publication: ...
-    def __getitem__(self, place: int | slice) -> Send | Done | Publication:
+    def __getitem__(self, place: slice) -> LazyPublication: ...
+    def __getitem__(self, place: int | slice) -> Send | Done | LazyPublication:
         if isinstance(place, slice):
-            return Publication(self._users, self._make, self._done, self._places[place])
+            return LazyPublication(self._users, self._make, self._done, self._places[place])
         at = self._places[place]
         if at == len(self._users):
             return self._done

@@ -1,5 +1,4 @@
-"""The claimed ε beside what known envelopes, known shares and composition actually leave, from the recommender's view.
-"""
+"""The claimed ε beside what known envelopes, known shares and composition leave, from the recommender's view."""
 
 from __future__ import annotations
 
@@ -23,9 +22,9 @@ from protocol.wire.messages import Join, NoisyGradient
 from sim.audit.accounting.account_findings import dilution_of, findings_of_envelopes, no_claim, noise_finding
 from sim.audit.accounting.collection_account import account_collection
 from sim.audit.accounting.covariance_account import account_covariance
-from sim.audit.accounting.envelope_sums import Ledger
+from sim.audit.accounting.envelope_sums import EnvelopeSums
 from sim.audit.accounting.noise_test import LAPLACE_MEDIAN, NORMAL_MEDIAN, NoiseTest
-from sim.audit.accounting.releases import Reading, Release
+from sim.audit.accounting.releases import RecommenderReading, Release
 from sim.audit.accounting.to_a_user import to_a_committer, to_a_user
 from sim.audit.accounting.trusted_noise import NoiseMap, read_publication
 from sim.audit.findings import Finding
@@ -47,7 +46,7 @@ def account(case: Case) -> Accounted:
         return account_covariance(case, head)
     if isinstance(params, CollectingParams):
         return account_collection(case, head)
-    reading = Reading(case)
+    reading = RecommenderReading(case)
     role = reading.role
     if isinstance(role, MaskedRecommender) and not math.isinf(params.epsilon):
         return _account_envelopes(reading, case, head)
@@ -66,7 +65,7 @@ def seeded(case: Case, purpose: str) -> np.random.Generator:
 # --- masked and dynamic ----------------------------------------------------------------------------------------------
 
 
-def _account_envelopes(reading: Reading, case: Case, head: dict[str, Any]) -> Accounted:
+def _account_envelopes(reading: RecommenderReading, case: Case, head: dict[str, Any]) -> Accounted:
     role = reading.role
     assert isinstance(role, MaskedRecommender)
     params = role.params
@@ -75,7 +74,7 @@ def _account_envelopes(reading: Reading, case: Case, head: dict[str, Any]) -> Ac
     ratios: list[Any] = []  # k/k'
     for release in reading.releases():
         if ledger is None:
-            ledger = Ledger(params, role.supports, seeded(case, "accounting"))
+            ledger = EnvelopeSums(params, role.supports, seeded(case, "accounting"))
             guess = _Guess(len(ledger.items), params.dim)
         mine, places = ledger.pick(release)
         keys = [role.item_keys[item] for item in release.items[mine]]
@@ -104,7 +103,7 @@ def _rater_of(table: list[dict[str, Any]], role: MaskedRecommender) -> str:
     return next((user_name(user) for user, items in role.supports.items() if item in items), user_name(0))
 
 
-def _figures(ledger: Ledger) -> dict[str, Any]:
+def _figures(ledger: EnvelopeSums) -> dict[str, Any]:
     return {
         "sums": {"released": ledger.sums, "iterations": ledger.iterations, "contributors": ledger.contributors()},
         "composed": ledger.composed(),
@@ -117,7 +116,7 @@ def _figures(ledger: Ledger) -> dict[str, Any]:
     }
 
 
-def _method(ledger: Ledger) -> str:
+def _method(ledger: EnvelopeSums) -> str:
     some = "" if len(ledger.items) == ledger.rated else f"a random sample of {len(ledger.items)} of "
     return (
         f"to the recommender, from its own view and the envelopes of ρ that its tape deals, over {some}{ledger.rated} "
@@ -145,7 +144,14 @@ class _Guess:
         self._weighted = np.zeros((n_items, dim))
 
     def test(
-        self, test: NoiseTest, reading: Reading, release: Release, mine: Any, places: Any, envelope: Matrix, b: float
+        self,
+        test: NoiseTest,
+        reading: RecommenderReading,
+        release: Release,
+        mine: Any,
+        places: Any,
+        envelope: Matrix,
+        b: float,
     ) -> None:
         items, k, sums = release.items[mine].astype(np.int64), release.contributors[mine], release.sums[mine]
         new = ~self._weights[places].any(axis=1)

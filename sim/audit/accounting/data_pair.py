@@ -86,7 +86,7 @@ def data_pair(case: Case) -> Audited:
     base, other = _sent(case, inputs, tape), _sent(case, flipped, tape)
     if base is None or other is None:
         return {}, []
-    tallies: dict[tuple[str, str], Tally] = {}
+    tallies: dict[tuple[str, str], FieldTally] = {}
     runs = [base, other]
     for given, strength in itertools.product((inputs, flipped), STRENGTHS):
         noisy = _sent(case, given, FreshNoise(tape, strength))
@@ -159,7 +159,7 @@ class Change(NamedTuple):
 
 
 @dataclass(slots=True)
-class Tally:
+class FieldTally:
     """Counts for one field of one kind of message, over the other users."""
 
     messages: int = 0
@@ -176,12 +176,12 @@ class Tally:
         self.largest_bare = max(self.largest_bare, change.bare)
 
 
-def _compared(runs: Sequence[Sent], flip: Flip) -> dict[tuple[str, str], Tally]:
+def _compared(runs: Sequence[Sent], flip: Flip) -> dict[tuple[str, str], FieldTally]:
     """Tally the changes by kind and field.
 
     `runs` are pairs: the rating as it is and flipped, then runs without and with fresh noise.
     """
-    tallies: dict[tuple[str, str], Tally] = {}
+    tallies: dict[tuple[str, str], FieldTally] = {}
     known: dict[tuple[int, ...], Change] = {}  # a message about all items is shared by all users
     for user in runs[0]:
         if user_index(user) == flip.user:
@@ -195,11 +195,11 @@ def _compared(runs: Sequence[Sent], flip: Flip) -> dict[tuple[str, str], Tally]:
                 key = tuple(map(id, rows))
                 if key not in known:
                     known[key] = compare(*rows)
-                tallies.setdefault((kind.__name__, name), Tally()).add(known[key])
+                tallies.setdefault((kind.__name__, name), FieldTally()).add(known[key])
     return tallies
 
 
-def _result(case: Case, flip: Flip, tallies: dict[tuple[str, str], Tally]) -> Audited:
+def _result(case: Case, flip: Flip, tallies: dict[tuple[str, str], FieldTally]) -> Audited:
     document: dict[str, Any] = {
         "user": flip.user,
         "item": flip.item,

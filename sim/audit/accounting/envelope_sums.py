@@ -35,7 +35,7 @@ Floats = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]
 
 
-class Ledger:
+class EnvelopeSums:
     """The sums for the accounted items: those with raters, or a random sample if they are too many."""
 
     def __init__(self, params: Params, supports: dict[int, Ids], draw: np.random.Generator) -> None:

@@ -28,7 +28,7 @@ _BINS, _PER_UNIT = 8000, 1000  # histogram of |y − g|/q, for its median; the l
 
 
 @dataclass(slots=True)
-class Cell:
+class NoiseBin:
     """Values that are counted together."""
 
     name: str
@@ -65,7 +65,7 @@ class NoiseTest:
     """Cells by number of contributors (a sum of few is mostly noise, so its guess is good), and one per group."""
 
     def __init__(self, n_groups: int) -> None:
-        self.cells: dict[str, Cell] = {}
+        self.cells: dict[str, NoiseBin] = {}
         self.group_n = np.zeros(n_groups, np.int64)  # values per group: an item, or a user
         self.group_inside = np.zeros(n_groups, np.int64)
 
@@ -84,8 +84,8 @@ class NoiseTest:
             many = f"{low}" if low == high else f"{low}-{high}" if octave < 4 else f"{low} or more"
             self._cell(f"{kind}, contributors {many}").add(ratios[octaves == octave])
 
-    def _cell(self, name: str) -> Cell:
-        return self.cells.setdefault(name, Cell(name))
+    def _cell(self, name: str) -> NoiseBin:
+        return self.cells.setdefault(name, NoiseBin(name))
 
     def result(self) -> dict[str, Any] | None:
         """Return the result, or None if nothing could be tested; p-values are Bonferroni-corrected."""
@@ -114,7 +114,7 @@ class NoiseTest:
         }
 
 
-def _describe(cell: Cell, tests: int) -> dict[str, Any]:
+def _describe(cell: NoiseBin, tests: int) -> dict[str, Any]:
     low, high = cell.interval()
     return {
         "cell": cell.name,
@@ -126,7 +126,7 @@ def _describe(cell: Cell, tests: int) -> dict[str, Any]:
     }
 
 
-def _power(cell: Cell, tests: int) -> float:
+def _power(cell: NoiseBin, tests: int) -> float:
     """Estimate the fraction of its scale below which noise would have been found missing, if the noise here is whole.
 
     It is found where the median of |y − g|/q is below a critical c₀ < 1. That median is now r ≥ 1 (the upper end of its

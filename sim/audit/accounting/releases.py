@@ -40,7 +40,7 @@ class Release:
     sums: Matrix  # Σ∇ + η + ρ(t)
 
 
-class Reading:
+class RecommenderReading:
     """The recommender's role as it goes through its view."""
 
     def __init__(self, case: Case) -> None:

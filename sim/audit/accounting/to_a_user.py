@@ -24,7 +24,7 @@ import numpy.typing as npt
 from protocol.params import Params
 from protocol.schemes.base import DELTA
 from protocol.schemes.factorization.dynamic_recommender import DynamicParams
-from sim.audit.accounting.envelope_sums import Ledger
+from sim.audit.accounting.envelope_sums import EnvelopeSums
 
 Floats = npt.NDArray[np.float64]
 
@@ -48,7 +48,7 @@ def to_a_user(params: Params, document: dict[str, Any], whole: bool) -> dict[str
     return {**found, "words": _words(params, bool(colluders), whole)}
 
 
-def to_a_committer(ledger: Ledger, envelopes: Floats, tight: float) -> dict[str, Any] | None:
+def to_a_committer(ledger: EnvelopeSums, envelopes: Floats, tight: float) -> dict[str, Any] | None:
     """Summarise ε over the items that a user committed to and did not rate; `envelopes` are those of η."""
     params = ledger.params
     if not isinstance(params, DynamicParams) or params.publish != ALL:

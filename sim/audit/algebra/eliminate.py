@@ -22,7 +22,7 @@ Words = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Kernel:
+class NullSpace:
     rows: csr_array
     uneven: int  # rows reduced to a multiple, because a coefficient is no unit: they tell low bits only
 
@@ -35,7 +35,7 @@ def reduce(rows: csr_array, bits: int) -> csr_array:
     return rows
 
 
-def left_kernel(rows: csr_array, unwanted: Mask, bits: int, dear: Mask) -> Kernel:
+def left_kernel(rows: csr_array, unwanted: Mask, bits: int, dear: Mask) -> NullSpace:
     """Return generators of all combinations of `rows` without the `unwanted` columns.
 
     Rows with few entries in the `dear` columns serve as pivots first, because a pivot's other entries spread to other
@@ -50,7 +50,7 @@ def left_kernel(rows: csr_array, unwanted: Mask, bits: int, dear: Mask) -> Kerne
             pivots = _least_even(rows, unwanted)
             uneven += len(pivots)
         if not pivots:
-            return Kernel(_without_empty(rows), uneven)
+            return NullSpace(_without_empty(rows), uneven)
         rows = _clear(rows, pivots, bits)
 
 

@@ -15,7 +15,7 @@ from scipy.sparse.csgraph import connected_components
 
 from protocol.schemes.base import LEVELS
 from sim.audit.algebra.eliminate import clear_with, left_kernel, rows_of
-from sim.audit.algebra.knowledge import LOW, Library, Mask, Table, as_pairs, count_owners
+from sim.audit.algebra.knowledge import LOW, FormTable, Library, Mask, as_pairs, count_owners
 from sim.audit.algebra.linear_forms import NOISE, UNIFORM, VALUE
 from sim.audit.algebra.noise_left import least_noise
 
@@ -108,7 +108,7 @@ def grade(library: Library, members: tuple[str, ...], thinned: bool = False, exp
     )
 
 
-def _items(found: Separated, chosen: Mask, table: Table) -> dict[str, list[int]]:
+def _items(found: Separated, chosen: Mask, table: FormTable) -> dict[str, list[int]]:
     """Collect the items of the users' numbers in the `chosen` rows, by user."""
     rows = found.rows
     at = np.unique(rows.indices[chosen[rows_of(rows)] & (table.kind[rows.indices] == VALUE)])
@@ -118,7 +118,7 @@ def _items(found: Separated, chosen: Mask, table: Table) -> dict[str, list[int]]
     return {table.owners[owner]: own.tolist() for owner, own in zip(owners.tolist(), items, strict=True)}
 
 
-def _groups(found: Separated, table: Table) -> dict[str, int]:
+def _groups(found: Separated, table: FormTable) -> dict[str, int]:
     """Find, for each user, the size of the smallest sum of several users that its numbers are in."""
     rows = found.rows
     size = found.owners[rows_of(rows)]
@@ -130,7 +130,7 @@ def _groups(found: Separated, table: Table) -> dict[str, int]:
 
 
 def _unexplained(
-    library: Library, members: tuple[str, ...], found: Separated, table: Table, sole: Mask
+    library: Library, members: tuple[str, ...], found: Separated, table: FormTable, sole: Mask
 ) -> set[str]:
     """Find the users with an isolated number that the opened sums alone do not isolate."""
     opened = library.opened(members)
@@ -139,7 +139,7 @@ def _unexplained(
     return {owner for owner, *_ in _numbers(found, (found.owners == 1) & ~sole, table) - explained}
 
 
-def _numbers(found: Separated, chosen: Mask, table: Table) -> set[tuple[str, int, int, int]]:
+def _numbers(found: Separated, chosen: Mask, table: FormTable) -> set[tuple[str, int, int, int]]:
     """Collect (owner, what, item, iteration) of the users' numbers in the `chosen` rows."""
     rows = found.rows
     at = np.unique(rows.indices[chosen[rows_of(rows)] & (table.kind[rows.indices] == VALUE)])
@@ -147,7 +147,7 @@ def _numbers(found: Separated, chosen: Mask, table: Table) -> set[tuple[str, int
     return {(table.owners[owner], *rest) for owner, *rest in zip(*(one.tolist() for one in columns), strict=True)}
 
 
-def _without_known_noise(rows: csr_array, table: Table, bits: int) -> csr_array:
+def _without_known_noise(rows: csr_array, table: FormTable, bits: int) -> csr_array:
     """Subtract known noise from `rows`: rows about noise alone reveal it."""
     noise = table.kind == NOISE
     bare = np.bincount(rows_of(rows), ~noise[rows.indices], minlength=rows.shape[0]) == 0
@@ -163,7 +163,7 @@ def _smallest(owners: npt.NDArray[np.int64]) -> int | None:
     return int(groups.min()) if len(groups) else None
 
 
-def separate(rows: csr_array, table: Table, bits: int) -> Separated:
+def separate(rows: csr_array, table: FormTable, bits: int) -> Separated:
     """Subtract from every row what other rows tell about one user alone, until nothing changes."""
     value = table.kind == VALUE
     used = []  # rows of one user whose symbol no longer occurs in any other row
@@ -180,7 +180,7 @@ def separate(rows: csr_array, table: Table, bits: int) -> Separated:
     return _untangle(rows, count_owners(rows, value[rows.indices], table.owner), table, bits)
 
 
-def _untangle(rows: csr_array, owners: npt.NDArray[np.int64], table: Table, bits: int) -> Separated:
+def _untangle(rows: csr_array, owners: npt.NDArray[np.int64], table: FormTable, bits: int) -> Separated:
     """Look for combinations with one user left among rows of several users that share symbols.
 
     Each connected component of such rows is treated separately.
@@ -210,7 +210,7 @@ def _untangle(rows: csr_array, owners: npt.NDArray[np.int64], table: Table, bits
     return Separated(rows, count_owners(rows, value[rows.indices], table.owner), undecided)
 
 
-def _isolated(rows: csr_array, table: Table, bits: int) -> list[csr_array]:
+def _isolated(rows: csr_array, table: FormTable, bits: int) -> list[csr_array]:
     """Find the combinations with the numbers of one user only, user by user."""
     value, found = table.kind == VALUE, []
     for one in _with_own_pattern(rows, table):
@@ -220,7 +220,7 @@ def _isolated(rows: csr_array, table: Table, bits: int) -> list[csr_array]:
     return found
 
 
-def _with_own_pattern(rows: csr_array, table: Table) -> list[int]:
+def _with_own_pattern(rows: csr_array, table: FormTable) -> list[int]:
     """List the users with an unshared pattern of symbols: no other can be isolated."""
     columns = np.unique(rows.indices)
     columns = columns[table.kind[columns] == VALUE]
@@ -230,7 +230,7 @@ def _with_own_pattern(rows: csr_array, table: Table) -> list[int]:
     return [int(owner) for owner in np.unique(pairs[1][alone])]
 
 
-def sole_rows(found: Separated, table: Table, library: Library) -> Mask:
+def sole_rows(found: Separated, table: FormTable, library: Library) -> Mask:
     """Mark rows about sums with one contributor: a weakness of its own, counted separately."""
     rows, single = found.rows, found.owners == 1
     if not single.any() or not len(library.lonely):
@@ -243,7 +243,7 @@ def sole_rows(found: Separated, table: Table, library: Library) -> Mask:
     return sole
 
 
-def _singles(found: Separated, sole: Mask, table: Table) -> tuple[int, int]:
+def _singles(found: Separated, sole: Mask, table: FormTable) -> tuple[int, int]:
     """Count (items, sums) with one contributor of which the coalition holds the number."""
     rows = found.rows
     symbols = rows.indices[sole[rows_of(rows)] & (table.kind[rows.indices] == VALUE)]

@@ -33,7 +33,7 @@ Mask = npt.NDArray[np.bool_]
 Compact = tuple[csr_array, Nodes]  # rows, and the leaf of each column
 
 
-class Table:
+class FormTable:
     """Rows over unknown symbols, and the attributes of each symbol, by its column."""
 
     def __init__(self, rows: csr_array, leaves: Nodes, forms: Forms) -> None:
@@ -146,7 +146,7 @@ class Library:
         known: Mask = own | drawn | forms.nought[leaves]
         return known
 
-    def table(self, members: Sequence[str], thinned: bool = False) -> Table:
+    def table(self, members: Sequence[str], thinned: bool = False) -> FormTable:
         """Return everything that the coalition holds, less what it knows.
 
         `thinned` keeps only what is needed to grade one user alone.
@@ -164,15 +164,15 @@ class Library:
         rows = vstack(parts, format="csr") if parts else csr_array((0, size), dtype=np.int64)
         return self._unknown(*_compact(rows), members)
 
-    def opened(self, members: Sequence[str]) -> Table:
+    def opened(self, members: Sequence[str]) -> FormTable:
         """Return every sum that was opened, less what the members know."""
         rows, leaves = self.released
         return self._unknown(rows.copy(), leaves, members)
 
-    def _unknown(self, rows: csr_array, leaves: Nodes, members: Sequence[str]) -> Table:
+    def _unknown(self, rows: csr_array, leaves: Nodes, members: Sequence[str]) -> FormTable:
         rows.data = np.where(self.known(members, leaves)[rows.indices], 0, rows.data)
         rows = reduce(rows, self.bits)
-        return Table(rows[np.flatnonzero(np.diff(rows.indptr))], leaves, self.forms)
+        return FormTable(rows[np.flatnonzero(np.diff(rows.indptr))], leaves, self.forms)
 
     def _needed(self, heard: Nodes, members: Sequence[str]) -> Nodes:
         """Drop the sums of which the coalition holds every part: they tell nothing more."""

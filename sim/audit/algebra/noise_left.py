@@ -9,7 +9,7 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from sim.audit.algebra.eliminate import Mask, rows_of
-from sim.audit.algebra.knowledge import Table
+from sim.audit.algebra.knowledge import FormTable
 from sim.audit.algebra.linear_forms import NOISE, VALUE
 from sim.audit.algebra.omega import in_reals
 
@@ -19,7 +19,7 @@ MOST_NUMBERS = 10_000_000  # entries of the dense matrix of what is known about 
 Floats = npt.NDArray[np.float64]
 
 
-def least_noise(rows: csr_array, chosen: Mask, table: Table, bits: int) -> dict[str, Any]:
+def least_noise(rows: csr_array, chosen: Mask, table: FormTable, bits: int) -> dict[str, Any]:
     """Measure the noise of the `chosen` row with the least unknown noise.
 
     Returns the fraction of the whole that remains of each kind, in a combination that has one user's number once.
@@ -35,7 +35,7 @@ def least_noise(rows: csr_array, chosen: Mask, table: Table, bits: int) -> dict[
     return {table.words[word]: float(parts[there][words == word].sum()) for word in np.unique(words).tolist()}
 
 
-def _noise_of(rows: csr_array, table: Table, bits: int) -> csr_array:
+def _noise_of(rows: csr_array, table: FormTable, bits: int) -> csr_array:
     """Return the real coefficients of the noise in `rows`."""
     data = np.where(table.kind[rows.indices] == NOISE, in_reals(rows, table.kind == VALUE, bits), 0.0)
     noise = csr_array((data, rows.indices, rows.indptr), shape=rows.shape)
@@ -43,7 +43,7 @@ def _noise_of(rows: csr_array, table: Table, bits: int) -> csr_array:
     return noise
 
 
-def _least(kept: csr_array, bare: csr_array, table: Table) -> Floats:
+def _least(kept: csr_array, bare: csr_array, table: FormTable) -> Floats:
     """Return the row of the least variance after subtracting the multiples of `bare` that minimise it."""
     variances = np.bincount(rows_of(kept), kept.data**2 * table.weight[kept.indices], minlength=kept.shape[0])
     least = int(np.argmin(variances))

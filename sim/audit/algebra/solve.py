@@ -14,7 +14,7 @@ from protocol.schemes.base import LEVELS
 from protocol.schemes.covariance.options import HybridParams
 from sim.audit.algebra.grade import Answer, grade
 from sim.audit.algebra.knowledge import Library
-from sim.audit.algebra.symbolic_run import Rerun
+from sim.audit.algebra.symbolic_run import SymbolicRerun
 from sim.audit.coalitions import COLLUDERS, Coalition, beyond_single, ordered
 from sim.audit.findings import Finding, Severity
 from sim.console.progress import Tell
@@ -61,7 +61,7 @@ def solve_servers(case: Case, until: int) -> list[Solved]:
 
 def library_of(case: Case, until: int | None = None) -> Library:
     """Run every role again on linear forms, and return what all coalitions share."""
-    hearing = Rerun(case, until).run()
+    hearing = SymbolicRerun(case, until).run()
     if until is None and not hearing.complete:
         raise Broken("a view holds messages that no other view accounts for; see verify")
     return Library(hearing, case.card.params.ring_bits)

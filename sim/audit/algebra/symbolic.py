@@ -17,7 +17,7 @@ from sim.audit.algebra.linear_forms import NOISE, VALUE, ZERO, Arena, Nodes
 _HOW = "use ring.uniform for what is drawn and FixedPoint.encode or reals.mark with a Label for what is a number"
 
 
-class Rows:
+class FormRows:
     """Numbers and the nodes of their forms, one node per row; indexed by rows, as in the roles."""
 
     __slots__ = ("nodes", "values")
@@ -29,15 +29,15 @@ class Rows:
     def __len__(self) -> int:
         return len(self.values)
 
-    def __getitem__(self, index: Any) -> Rows:
-        return Rows(self.values[index], self.nodes[index])
+    def __getitem__(self, index: Any) -> FormRows:
+        return FormRows(self.values[index], self.nodes[index])
 
-    def __setitem__(self, index: Any, rows: Rows | int) -> None:
-        self.values[index] = rows.values if isinstance(rows, Rows) else rows
-        self.nodes[index] = rows.nodes if isinstance(rows, Rows) else ZERO
+    def __setitem__(self, index: Any, rows: FormRows | int) -> None:
+        self.values[index] = rows.values if isinstance(rows, FormRows) else rows
+        self.nodes[index] = rows.nodes if isinstance(rows, FormRows) else ZERO
 
-    def copy(self) -> Rows:
-        return Rows(self.values.copy(), self.nodes.copy())
+    def copy(self) -> FormRows:
+        return FormRows(self.values.copy(), self.nodes.copy())
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -48,12 +48,12 @@ class Rows:
         return self.values.dtype
 
 
-def followed(rows: Any) -> Rows:
-    """Return `rows` as `Rows`; raise `BadInput` for nonzero values that this ring or these reals did not make."""
-    if isinstance(rows, Rows):
+def followed(rows: Any) -> FormRows:
+    """Return `rows` as `FormRows`; raise `BadInput` for nonzero values that this ring or these reals did not make."""
+    if isinstance(rows, FormRows):
         return rows
     if isinstance(rows, np.ndarray) and not rows.any():
-        return Rows(rows, np.full(len(rows), ZERO, np.int64))
+        return FormRows(rows, np.full(len(rows), ZERO, np.int64))
     raise BadInput(f"This scheme makes ring values that the algebra cannot follow: {_HOW}.")
 
 
@@ -68,33 +68,33 @@ class SymbolicRing(Ring):
         self.opened: Nodes | None = None
 
     def zeros(self, rows: int, dim: int) -> Any:
-        return Rows(super().zeros(rows, dim), np.full(rows, ZERO, np.int64))
+        return FormRows(super().zeros(rows, dim), np.full(rows, ZERO, np.int64))
 
     def add(self, first: Any, *others: Any) -> Any:
         terms = [followed(rows) for rows in (first, *others)]
-        return Rows(super().add(*(rows.values for rows in terms)), combined(self._arena, terms))
+        return FormRows(super().add(*(rows.values for rows in terms)), combined(self._arena, terms))
 
     def subtract(self, first: Any, second: Any) -> Any:
         plus, minus = followed(first), followed(second)
-        return Rows(super().subtract(plus.values, minus.values), combined(self._arena, [plus], [minus]))
+        return FormRows(super().subtract(plus.values, minus.values), combined(self._arena, [plus], [minus]))
 
     def sum_by_item(self, parts: Sequence[tuple[Ids, Any]], items: Ids, dim: int) -> Any:
         rows = [(ids, followed(part)) for ids, part in parts]
         values: Any = super().sum_by_item([(ids, part.values) for ids, part in rows], items, dim)
-        if isinstance(values, Rows):  # nothing to add: `zeros` made it
+        if isinstance(values, FormRows):  # nothing to add: `zeros` made it
             return values
-        return Rows(values, summed(self._arena, rows, items))
+        return FormRows(values, summed(self._arena, rows, items))
 
     def fits(self, values: Any, shape: tuple[int, int]) -> bool:
         return super().fits(followed(values).values, shape)
 
     def uniform(self, key: bytes, rows: int, dim: int, *name: Name) -> Any:
         self.drawn.add(key)
-        return Rows(super().uniform(key, rows, dim, *name), self._arena.stream(self._owner, key, rows, name).copy())
+        return FormRows(super().uniform(key, rows, dim, *name), self._arena.stream(self._owner, key, rows, name).copy())
 
     def from_integers(self, integers: npt.NDArray[np.float64], label: Label | None = None) -> Any:
         words = super().from_integers(integers)
-        return Rows(words, entered(self._arena, self._owner, words, label))
+        return FormRows(words, entered(self._arena, self._owner, words, label))
 
     def to_signed(self, words: Any) -> npt.NDArray[np.int64]:
         rows = followed(words)
@@ -115,19 +115,19 @@ class SymbolicReals(Reals):
         self.opened: Nodes | None = None
 
     def mark(self, values: Any, label: Label) -> Any:
-        return Rows(values, entered(self._arena, self._owner, values, label, self._has_atom))
+        return FormRows(values, entered(self._arena, self._owner, values, label, self._has_atom))
 
     def add(self, first: Any, *others: Any) -> Any:
         terms = [followed(rows) for rows in (first, *others)]
-        return Rows(super().add(*(rows.values for rows in terms)), combined(self._arena, terms))
+        return FormRows(super().add(*(rows.values for rows in terms)), combined(self._arena, terms))
 
     def narrow(self, values: Any) -> Any:
         rows = followed(values)
-        return Rows(super().narrow(rows.values), rows.nodes)
+        return FormRows(super().narrow(rows.values), rows.nodes)
 
     def widen(self, values: Any) -> Any:
         rows = followed(values)
-        return Rows(super().widen(rows.values), rows.nodes)
+        return FormRows(super().widen(rows.values), rows.nodes)
 
     def within(self, values: Any, limit: float) -> bool:
         return super().within(followed(values).values, limit)
@@ -135,7 +135,7 @@ class SymbolicReals(Reals):
     def sum_by_item(self, parts: Sequence[tuple[Ids, Any]], items: Ids, n_items: int) -> Any:
         rows = [(ids, followed(part)) for ids, part in parts]
         values = super().sum_by_item([(ids, part.values) for ids, part in rows], items, n_items)
-        return Rows(values, summed(self._arena, rows, items))
+        return FormRows(values, summed(self._arena, rows, items))
 
     def open(self, values: Any) -> npt.NDArray[np.float64]:
         rows = followed(values)
@@ -154,11 +154,11 @@ def entered(
     return arena.symbols(owner, label, NOISE, numbers.size if everywhere(numbers == 0) and not has_atom else 0)
 
 
-def combined(arena: Arena, plus: list[Rows], minus: Sequence[Rows] = ()) -> Nodes:
+def combined(arena: Arena, plus: list[FormRows], minus: Sequence[FormRows] = ()) -> Nodes:
     places = np.arange(len(plus[0]))
     terms = [(places, rows.nodes, 1) for rows in plus] + [(places, rows.nodes, -1) for rows in minus]
     return arena.combine(len(places), terms)
 
 
-def summed(arena: Arena, parts: list[tuple[Ids, Rows]], items: Ids) -> Nodes:
+def summed(arena: Arena, parts: list[tuple[Ids, FormRows]], items: Ids) -> Nodes:
     return arena.combine(len(items), [(np.searchsorted(items, ids), rows.nodes, 1) for ids, rows in parts])

@@ -23,7 +23,7 @@ from protocol.schemes.base import Setting
 from protocol.wire.codec import field_kinds
 from protocol.wire.messages import EVENTS, Hello, Message
 from sim.audit.algebra.linear_forms import Arena, Forms, Nodes
-from sim.audit.algebra.symbolic import Rows, SymbolicReals, SymbolicRing
+from sim.audit.algebra.symbolic import FormRows, SymbolicReals, SymbolicRing
 from sim.views.evidence import Case
 from sim.views.exhibits import Exhibits, read_input, read_message
 
@@ -100,7 +100,7 @@ class Actor:
         self.pending = self.message = None
 
 
-class Rerun:
+class SymbolicRerun:
     def __init__(self, case: Case, until: int | None = None) -> None:
         """Open all views; `until` is the iteration before which to stop."""
         self._case = case
@@ -213,7 +213,7 @@ class Rerun:
         self._keys(actor, message)
         for name, kind in self._fields[type(message)]:
             value = getattr(message, name)
-            if isinstance(value, Rows):
+            if isinstance(value, FormRows):
                 heard.nodes.append(value.nodes)
             elif kind == "factors" and (told := self._told(actor, sender, message, len(value))) is not None:
                 heard.sightings.append((iteration_of(message), told))
@@ -249,7 +249,7 @@ def _whole(records: Iterator[Record]) -> Iterator[Record]:
 def _same(recorded: Message, derived: Message, fields: list[tuple[str, str]]) -> bool:
     for name, _ in fields:
         ours, theirs = getattr(derived, name), getattr(recorded, name)
-        ours = ours.values if isinstance(ours, Rows) else ours
+        ours = ours.values if isinstance(ours, FormRows) else ours
         if isinstance(theirs, np.ndarray):
             if not np.array_equal(ours, theirs):
                 return False

@@ -16,7 +16,7 @@ from protocol.party.role import RECOMMENDER, user_index, user_name
 from sim.audit import truth
 from sim.audit.attacks.coalition_views import Scene
 from sim.audit.attacks.difference import FEWEST_ITEMS, Recovered, TwoUploads, recover, round_to
-from sim.audit.attacks.unmasking import Upload, unmasked, uploads
+from sim.audit.attacks.unmasking import UnmaskedUpload, unmasked, uploads
 from sim.audit.findings import Finding, Severity
 from sim.audit.scoring import Score, generator, score
 
@@ -25,7 +25,7 @@ ENOUGH_ITEMS = 20
 NOISELESS = 0.1  # relative to the scale of the noise: a smaller misfit means that this noise is missing
 
 
-class Reading(NamedTuple):
+class RealUpload(NamedTuple):
     """A real-valued upload."""
 
     iteration: int
@@ -33,9 +33,9 @@ class Reading(NamedTuple):
     values: Matrix
 
 
-def readings(scene: Scene, wanted: int = 2) -> dict[int, list[Reading]]:
+def readings(scene: Scene, wanted: int = 2) -> dict[int, list[RealUpload]]:
     """Collect the first `wanted` uploads, readable to the coalition, of every user that made that many."""
-    found: dict[int, list[Reading]] = {}
+    found: dict[int, list[RealUpload]] = {}
     for user, reading in _all_readings(scene):
         first = found.setdefault(user, [])
         if len(first) < wanted:
@@ -43,17 +43,17 @@ def readings(scene: Scene, wanted: int = 2) -> dict[int, list[Reading]]:
     return {user: some for user, some in found.items() if len(some) == wanted}
 
 
-def _all_readings(scene: Scene) -> Iterable[tuple[int, Reading]]:
+def _all_readings(scene: Scene) -> Iterable[tuple[int, RealUpload]]:
     if scene.uploads_openly:
         supports = scene.recommender.supports
         for seen in scene.received(RECOMMENDER, "NoisyGradient", "Gradient"):
             user = user_index(seen.sender)
-            yield user, Reading(seen.iteration, supports[user], seen.message.values.astype(np.float64))
+            yield user, RealUpload(seen.iteration, supports[user], seen.message.values.astype(np.float64))
         return
     fixed = FixedPoint(scene.ring, scene.params.fraction_bits)
-    words: Iterable[Upload] = unmasked(scene) if scene.has_recommender else uploads(scene)
+    words: Iterable[UnmaskedUpload] = unmasked(scene) if scene.has_recommender else uploads(scene)
     for upload in words:
-        yield upload.user, Reading(upload.iteration, upload.items, fixed.decode(upload.words))
+        yield upload.user, RealUpload(upload.iteration, upload.items, fixed.decode(upload.words))
 
 
 def sampled(
@@ -71,7 +71,7 @@ def sampled(
     return sorted(rng.permutation(enough)[:SAMPLE].tolist()), least
 
 
-def recovered(scene: Scene, two: list[Reading]) -> Recovered:
+def recovered(scene: Scene, two: list[RealUpload]) -> Recovered:
     """Recover the ratings from two uploads; the third party knows no factors and takes them as zero."""
     one, other = two
     known = scene.has_recommender
@@ -99,7 +99,7 @@ def attack_difference(scene: Scene) -> list[Finding]:
     return [_finding(scene, result, misfit, noise_of(scene, [found[user][0] for user in users]), least)]
 
 
-def noise_of(scene: Scene, seen: list[Reading]) -> float:
+def noise_of(scene: Scene, seen: list[RealUpload]) -> float:
     """Compute the scale of one user's iteration noise: b, or of one share b/√k, at the median of the uploads."""
     if scene.uploads_openly or not scene.has_recommender:
         return scene.params.noise_scale

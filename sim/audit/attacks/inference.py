@@ -18,7 +18,7 @@ from sim.audit import truth
 from sim.audit.attacks.coalition_views import Scene
 from sim.audit.attacks.difference_guesses import ceiling, readings, sampled
 from sim.audit.attacks.isolating import Rest, outsiders_of, rests_of_recommender, rests_of_users
-from sim.audit.attacks.posterior import Rows, posterior
+from sim.audit.attacks.posterior import SharedGradients, posterior
 from sim.audit.findings import Finding, Severity
 from sim.audit.scoring import Score, counted, generator, score
 
@@ -43,7 +43,7 @@ def guess(targets: list[Target], scale: Vector, prior: Vector, doubting: bool, r
     for places in together.values():
         own = [targets[place] for place in places]
         variance = np.array([one.rounding if doubting else one.variance for one in own])
-        rows = Rows(np.array([one.value for one in own]), variance, np.array([one.factors for one in own]))
+        rows = SharedGradients(np.array([one.value for one in own]), variance, np.array([one.factors for one in own]))
         guesses[places] = scale[posterior(rows, scale, prior, rng).argmax(axis=1)]
     return guesses
 

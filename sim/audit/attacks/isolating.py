@@ -107,7 +107,7 @@ def outsiders_of(scene: Scene, rest: Rest) -> list[int]:
 # --- users alone -----------------------------------------------------------------------------------------------------
 
 
-class Known(NamedTuple):
+class KnownFactors(NamedTuple):
     factors: dict[int, Vector]  # iteration -> v_j
     floors: dict[int, int]
     raters: int
@@ -135,9 +135,9 @@ def rests_of_users(scene: Scene) -> Iterator[Rest]:
             yield Rest(item, t, floor - inside, inside, floor, known.factors[t], value, None)
 
 
-def learned(scene: Scene) -> dict[int, Known]:
+def learned(scene: Scene) -> dict[int, KnownFactors]:
     """Collect what the members received about each of their items; `raters` is the largest count told to them."""
-    found: dict[int, Known] = {}
+    found: dict[int, KnownFactors] = {}
     for user in scene.users:
         party = user_name(user)
         inputs = scene.exhibits.brought(party).inputs
@@ -146,7 +146,7 @@ def learned(scene: Scene) -> dict[int, Known]:
                                                                           "WelcomeInFull")]  # fmt: skip
         for at, item in enumerate(map(int, inputs.items)):
             told = int(counts[0][at]) if counts and len(counts[0]) else 0
-            old = found.get(item, Known({}, {}, 0))
+            old = found.get(item, KnownFactors({}, {}, 0))
             found[item] = old._replace(raters=max(old.raters, told))
         for seen in scene.exhibits.received(party, "ItemFactors", "ItemFactorsInFull", "ItemFactorsWithPieces"):
             t = seen.iteration

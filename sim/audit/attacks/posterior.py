@@ -24,7 +24,7 @@ DRAWS = 400
 _NODES, _WEIGHTS = hermegauss(24)
 
 
-class Rows(NamedTuple):
+class SharedGradients(NamedTuple):
     """Gradients that share one u."""
 
     values: Matrix
@@ -32,7 +32,7 @@ class Rows(NamedTuple):
     factors: Matrix
 
 
-def posterior(rows: Rows, scale: Vector, prior: Vector, rng: np.random.Generator) -> Matrix:
+def posterior(rows: SharedGradients, scale: Vector, prior: Vector, rng: np.random.Generator) -> Matrix:
     """Compute P(r_j | all y), one row per gradient and one column per value of `scale`."""
     profiles, log_density = _draw(rows, rng)
     precision = 1 / rows.variance
@@ -46,7 +46,7 @@ def posterior(rows: Rows, scale: Vector, prior: Vector, rng: np.random.Generator
     return found
 
 
-def _draw(rows: Rows, rng: np.random.Generator) -> tuple[Matrix, Vector]:
+def _draw(rows: SharedGradients, rng: np.random.Generator) -> tuple[Matrix, Vector]:
     """Draw unit vectors; return them with the log density of each, up to a constant."""
     weights = 1 / rows.variance.mean(axis=1)
     weights = weights / weights.sum()

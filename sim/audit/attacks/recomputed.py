@@ -93,7 +93,7 @@ def _note(story: UserStory, heard: _Listener, message: Message) -> None:
 # --- the recommender -------------------------------------------------------------------------------------------------
 
 
-class Round:
+class RecomputedIteration:
     """One iteration, as the recommender knows it."""
 
     def __init__(self, iteration: int, factors: Matrix) -> None:
@@ -112,7 +112,7 @@ class RecommenderStory:
 
     def __init__(self, exhibits: Exhibits, iterations: int) -> None:
         """Run the role again through the first `iterations` iterations."""
-        self.rounds: dict[int, Round] = {}
+        self.rounds: dict[int, RecomputedIteration] = {}
         self.sealed_in: dict[int, int] = {}  # item -> the attempt that fixed its objective noise
         self.role: Any = None
         self._listen_through(exhibits, iterations)
@@ -147,7 +147,7 @@ class RecommenderStory:
         for effect in effects:  # with no user online, no item factors are sent
             if isinstance(effect, Send) and type(effect.message).__name__.startswith(("OpenSum", "ItemFactors")):
                 role, t = self.role, effect.message.iteration
-                opened = self.rounds[t] = Round(t, role.outgoing_factors().astype(np.float64))
+                opened = self.rounds[t] = RecomputedIteration(t, role.outgoing_factors().astype(np.float64))
                 opened.dealt = dict(getattr(role, "dealt", role.supports))
                 opened.pieces = dict(getattr(role, "pieces", {}))
                 return

@@ -16,20 +16,20 @@ from sim.audit.attacks.coalition_views import Scene
 from sim.audit.findings import Finding
 
 
-class Upload(NamedTuple):
+class UnmaskedUpload(NamedTuple):
     user: int
     iteration: int
     items: Ids
     words: RingArray
 
 
-def uploads(scene: Scene) -> Iterator[Upload]:
+def uploads(scene: Scene) -> Iterator[UnmaskedUpload]:
     """Yield the uploads as the third party received them."""
     for seen in scene.received(THIRD_PARTY, "MaskedGradient"):
-        yield Upload(user_index(seen.sender), seen.iteration, seen.message.items, seen.message.values)
+        yield UnmaskedUpload(user_index(seen.sender), seen.iteration, seen.message.items, seen.message.values)
 
 
-def unmasked(scene: Scene) -> Iterator[Upload]:
+def unmasked(scene: Scene) -> Iterator[UnmaskedUpload]:
     """Unmask the uploads as both servers: masks follow from the recommender's tape, and it dealt the pieces itself."""
     params, tape = scene.params, scene.exhibits.brought(RECOMMENDER).tape
     dealer = MaskDealer(scene.ring, params.dim, scene.case.card.run_id, tape)
@@ -79,7 +79,7 @@ def attack_together(scene: Scene) -> list[Finding]:
 def attack_alone(scene: Scene) -> list[Finding]:
     """Try what would succeed against a mask that is missing, used twice, shared between users, or sent along."""
     tries = {"as sent": 0, "less the user's previous upload": 0, "less another user's upload": 0, "less a sent mask": 0}
-    rows, before, other, sent_along = 0, dict[int, Upload](), dict[int, Upload](), _other_rows(scene)
+    rows, before, other, sent_along = 0, dict[int, UnmaskedUpload](), dict[int, UnmaskedUpload](), _other_rows(scene)
     for found in uploads(scene):
         true = _true_words(scene, found)
         if true is None:
@@ -122,7 +122,7 @@ def attack_totals(scene: Scene) -> list[Finding]:
             mine = np.flatnonzero(np.isin(own, items))
             total = seen.message.values[np.searchsorted(seen.message.items, own[mine])]
             words = scene.ring.subtract(total, dealer.masks(user, seen.iteration, own)[mine])
-            true = _true_words(scene, Upload(user, seen.iteration, own, words))
+            true = _true_words(scene, UnmaskedUpload(user, seen.iteration, own, words))
             if true is not None:
                 rows, read = rows + len(mine), read + _equal_rows(words, true[mine])
     if not rows:
@@ -165,7 +165,7 @@ def _other_rows(scene: Scene) -> dict[tuple[int, int], list[RingArray]]:
     return found
 
 
-def _true_words(scene: Scene, upload: Upload) -> RingArray | None:
+def _true_words(scene: Scene, upload: UnmaskedUpload) -> RingArray | None:
     """Return the true words of `upload`; None if that user's view was not kept."""
     if not scene.truth.is_kept(upload.user):
         return None
@@ -177,7 +177,7 @@ def _equal_rows(guess: RingArray, true: RingArray) -> int:
     return int((guess == true).all(axis=1).sum())
 
 
-def _differs_alike(scene: Scene, one: Upload, two: Upload | None) -> int:
+def _differs_alike(scene: Scene, one: UnmaskedUpload, two: UnmaskedUpload | None) -> int:
     """Count the rows of two uploads that differ exactly by their contents, and so are under the same mask."""
     true, earlier = _true_words(scene, one), None if two is None else _true_words(scene, two)
     if two is None or true is None or earlier is None:

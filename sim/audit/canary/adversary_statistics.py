@@ -17,14 +17,14 @@ import numpy.typing as npt
 
 from protocol.params import Params
 from protocol.schemes.factorization.static_users import as_sent
-from sim.audit.canary.canary import Problem
+from sim.audit.canary.canary import CanaryProblem
 from sim.audit.canary.repeat import Observed
 
 Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Known:
+class AdversaryKnowledge:
     """The quantities that the adversary works out; one row per repetition, one column per iteration."""
 
     least: Floats  # ∇ of user 0 for the least rating
@@ -32,12 +32,12 @@ class Known:
     others: Floats  # Σ ∇ of the other users
 
 
-def work_out(problem: Problem, observed: Observed) -> Known:
+def work_out(problem: CanaryProblem, observed: Observed) -> AdversaryKnowledge:
     params, factors = problem.params, observed.item_factors
     first = observed.user_factors
     least, greatest = (gradients(params, first[:, 0], factors, rating) for rating in problem.ratings)
     others = [gradients(params, first[:, user], factors, problem.other_rating) for user in range(1, params.n_users)]
-    return Known(least, greatest - least, np.sum(others, axis=0))
+    return AdversaryKnowledge(least, greatest - least, np.sum(others, axis=0))
 
 
 def gradients(params: Params, user_factors: Floats, item_factors: Floats, rating: float) -> Floats:
@@ -58,21 +58,21 @@ def released_sums(params: Params, item_factors: Floats) -> Floats:
     return sums
 
 
-def centred_sums(problem: Problem, observed: Observed) -> tuple[Floats, Floats]:
+def centred_sums(problem: CanaryProblem, observed: Observed) -> tuple[Floats, Floats]:
     """Compute (x(t), |d(t)|) of the released sums."""
     known = work_out(problem, observed)
     sums = released_sums(problem.params, observed.item_factors)
     return (sums - known.others - known.least) * np.sign(known.shift), np.abs(known.shift)
 
 
-def centred_uploads(problem: Problem, observed: Observed) -> Floats:
+def centred_uploads(problem: CanaryProblem, observed: Observed) -> Floats:
     """Compute x(t) of the uploads of user 0, which contain no other gradient."""
     known = work_out(problem, observed)
     centred: Floats = (observed.uploads - known.least) * np.sign(known.shift)
     return centred
 
 
-def difference(problem: Problem, observed: Observed, values: Floats, with_others: bool) -> Floats:
+def difference(problem: CanaryProblem, observed: Observed, values: Floats, with_others: bool) -> Floats:
     """Score how much better the greatest rating predicts the difference of the first two releases.
 
     Constant noise, or noise used twice, cancels.

@@ -34,7 +34,7 @@ from sim.audit.canary.adversary_statistics import (
     released_sums,
     work_out,
 )
-from sim.audit.canary.canary import Problem, make_problem
+from sim.audit.canary.canary import CanaryProblem, make_problem
 from sim.audit.canary.repeat import Observed
 
 Floats = npt.NDArray[np.float64]
@@ -68,11 +68,11 @@ class Arm:
     name: str
     iterations: int
     part: float  # fraction of the requested repetitions
-    statistics: Callable[[Problem, Observed], Iterator[Statistic]]
+    statistics: Callable[[CanaryProblem, Observed], Iterator[Statistic]]
     silent: tuple[str, ...] = ()
     learning_rate: float | None = None
 
-    def problem(self, scheme: Scheme, epsilon: float, params: Params | None) -> Problem:
+    def problem(self, scheme: Scheme, epsilon: float, params: Params | None) -> CanaryProblem:
         settings: dict[str, Any] = {"iterations": self.iterations, "epsilon": epsilon, **_carried(scheme, params)}
         if self.learning_rate is not None and "learning_rate" in scheme.options:
             settings["learning_rate"] = self.learning_rate
@@ -91,7 +91,7 @@ def _carried(scheme: Scheme, params: Params | None) -> dict[str, Any]:
 OUTSIDER = "the item factors, every other rating and every first factor"
 
 
-def of_one_release(problem: Problem, observed: Observed) -> Iterator[Statistic]:
+def of_one_release(problem: CanaryProblem, observed: Observed) -> Iterator[Statistic]:
     params, known_eta = problem.params, "eta" in problem.silent
     given = ", and η" if known_eta else ""
     centred, shift = centred_sums(problem, observed)
@@ -110,7 +110,7 @@ def of_one_release(problem: Problem, observed: Observed) -> Iterator[Statistic]:
         yield Statistic(("user",), knows, "likelihood ratio given envelope and own share", "shares", ratio)
 
 
-def _of_an_upload(problem: Problem, observed: Observed, given: str) -> Iterator[Statistic]:
+def _of_an_upload(problem: CanaryProblem, observed: Observed, given: str) -> Iterator[Statistic]:
     if not observed.uploads.size:
         return
     values, coalition = centred_uploads(problem, observed)[:, 0], (observed.receiver,)
@@ -121,7 +121,7 @@ def _of_an_upload(problem: Problem, observed: Observed, given: str) -> Iterator[
         yield Statistic(coalition, knows, "masked upload, read as a signed number", "mask", values, releases=0)
 
 
-def of_two_releases(problem: Problem, observed: Observed) -> Iterator[Statistic]:
+def of_two_releases(problem: CanaryProblem, observed: Observed) -> Iterator[Statistic]:
     sums = released_sums(problem.params, observed.item_factors)
     score = difference(problem, observed, sums, with_others=True)
     yield Statistic((), OUTSIDER, "difference of two released sums", "noise", score, releases=2)
@@ -131,13 +131,13 @@ def of_two_releases(problem: Problem, observed: Observed) -> Iterator[Statistic]
         yield Statistic((observed.receiver,), knows, "difference of two uploads", "noise", score, releases=2)
 
 
-def of_constant_noise(problem: Problem, observed: Observed) -> Iterator[Statistic]:
+def of_constant_noise(problem: CanaryProblem, observed: Observed) -> Iterator[Statistic]:
     centred, _ = centred_sums(problem, observed)
     knows = f"{OUTSIDER}, and ρ"
     yield Statistic((), knows, f"mean of {problem.params.iterations} released sums", "noise", centred.mean(axis=1))
 
 
-def of_a_publication(problem: Problem, observed: Observed) -> Iterator[Statistic]:
+def of_a_publication(problem: CanaryProblem, observed: Observed) -> Iterator[Statistic]:
     yield Statistic((), OUTSIDER, "published item factors", "noise", centred_publication(observed))
 
 

@@ -18,14 +18,14 @@ from protocol.party.role import UserInput
 from protocol.schemes import is_ours
 from protocol.schemes.base import Setting
 from protocol.schemes.factorization.static_users import JoiningUser
-from sim.audit.canary.canary import CANARY, WITNESS, Play, Problem, Stage
+from sim.audit.canary.canary import CANARY, WITNESS, CanaryProblem, Play, Stage
 
 STILL = 2.0**-28  # a learning rate at which no factor moves, not even that of a user with hundreds of items
 
 Columns = dict[str, npt.NDArray[np.float64]]
 
 
-def can_batch(problem: Problem) -> bool:
+def can_batch(problem: CanaryProblem) -> bool:
     """Tell whether items can serve as repetitions."""
     params = problem.params
     return is_ours(problem.scheme) and (params.iterations == 1 or params.learning_rate <= STILL)
@@ -34,7 +34,7 @@ def can_batch(problem: Problem) -> bool:
 class Batch(Stage):
     """A stage with an item for each repetition; every second item has the greatest rating of user 0."""
 
-    def __init__(self, problem: Problem, run_id: bytes, first: int, count: int) -> None:
+    def __init__(self, problem: CanaryProblem, run_id: bytes, first: int, count: int) -> None:
         many = dataclasses.replace(problem.params, n_items=count)
         super().__init__(dataclasses.replace(problem, params=many), run_id)
         self.setting = Setting(self.params, run_id, Ring(self.params.ring_bits))

@@ -54,7 +54,7 @@ class Repetitions(Protocol):
 
 
 @dataclass(frozen=True)
-class Row:
+class BoundRow:
     arm: ArmPlayed
     problem: ProblemPlayed
     observed: Repetitions
@@ -97,7 +97,7 @@ class Row:
 Found = tuple[ArmPlayed, ProblemPlayed, Repetitions, Statistic]
 
 
-def make_row(found: Found, claimed: float, confidence: float) -> Row:
+def make_row(found: Found, claimed: float, confidence: float) -> BoundRow:
     """Compute the bound in the same form as the claim: pure, or for Gaussian noise at δ."""
     arm, problem, observed, statistic = found
     values, truth, mu = statistic.values, observed.greatest, statistic.claimed_mu
@@ -108,12 +108,12 @@ def make_row(found: Found, claimed: float, confidence: float) -> Row:
     else:
         bound, alone = (gaussian_bound(values, truth, level, DELTA) for level in (confidence, ALONE))
         shown = gaussian_attainable(mu, len(observed) // 2, confidence, DELTA)
-    return Row(arm, problem, observed, statistic, claimed, bound, shown, alone)
+    return BoundRow(arm, problem, observed, statistic, claimed, bound, shown, alone)
 
 
-def findings_of(rows: Sequence[Row], confidence: float = CONFIDENCE) -> list[Finding]:
+def findings_of(rows: Sequence[BoundRow], confidence: float = CONFIDENCE) -> list[Finding]:
     """Make a finding per kind of knowledge and coalition, from the row that most exceeds or nears its claim."""
-    worst: dict[tuple[Kind, tuple[str, ...]], Row] = {}
+    worst: dict[tuple[Kind, tuple[str, ...]], BoundRow] = {}
     for row in rows:
         key = (row.statistic.kind, row.statistic.coalition)
         if key not in worst or _excess(row) > _excess(worst[key]):
@@ -121,12 +121,12 @@ def findings_of(rows: Sequence[Row], confidence: float = CONFIDENCE) -> list[Fin
     return [_finding(row, kind, confidence) for (kind, _), row in worst.items()]
 
 
-def _excess(row: Row) -> float:
+def _excess(row: BoundRow) -> float:
     """Compute the bound relative to the claim, because claims differ."""
     return row.bound.epsilon / row.claimed if 0 < row.claimed < math.inf else row.bound.epsilon
 
 
-def _finding(row: Row, kind: Kind, confidence: float) -> Finding:
+def _finding(row: BoundRow, kind: Kind, confidence: float) -> Finding:
     statistic, bound, n = row.statistic, row.bound, len(row.observed)
     known_as, words = _FINDINGS[kind]
     unclaimed = math.isinf(row.claimed)

@@ -32,7 +32,7 @@ Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Problem:
+class CanaryProblem:
     """One item; user 0 is the canary, the others give the middle rating."""
 
     scheme: Scheme
@@ -56,7 +56,7 @@ class CannotBeMeasured(BadInput):
 
 def make_problem(
     scheme: Scheme, rating_range: tuple[float, float], silent: Sequence[str] = (), **settings: Any
-) -> Problem:
+) -> CanaryProblem:
     """Make the problem with the fewest users that the scheme accepts."""
     for n_users in CROWDS:
         shape = Shape(n_users, 1, rating_range, (1,) * n_users, np.array([n_users], np.int64))
@@ -66,7 +66,7 @@ def make_problem(
         except BadInput as error:
             refusal = error
             continue
-        return Problem(scheme, params, frozenset(silent), _without_noise(scheme, shape, own))
+        return CanaryProblem(scheme, params, frozenset(silent), _without_noise(scheme, shape, own))
     raise CannotBeMeasured(f"{scheme.name} cannot be measured with {CROWDS[-1]} users and one item: {refusal}")
 
 
@@ -106,7 +106,7 @@ class OneItemRing(Ring):
 class Stage:
     """Everything that the repetitions of a problem share: parameters, ring, run id, inputs."""
 
-    def __init__(self, problem: Problem, run_id: bytes) -> None:
+    def __init__(self, problem: CanaryProblem, run_id: bytes) -> None:
         self.scheme, self.params, self.silent = problem.scheme, problem.params, problem.silent
         self.setting = Setting(self.params, run_id, OneItemRing(self.params.ring_bits))
         self.parties = all_parties(self.scheme, self.params.n_users)

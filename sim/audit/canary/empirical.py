@@ -18,8 +18,8 @@ from protocol.errors import BadInput
 from protocol.params import Params
 from protocol.schemes.base import DELTA, Scheme
 from sim.audit.canary.arms import PUBLICATION, RELEASE, SUMS, Arm
-from sim.audit.canary.bound_rows import CONFIDENCE, Row, findings_of, make_row
-from sim.audit.canary.canary import CannotBeMeasured, Problem, Stage
+from sim.audit.canary.bound_rows import CONFIDENCE, BoundRow, findings_of, make_row
+from sim.audit.canary.canary import CanaryProblem, CannotBeMeasured, Stage
 from sim.audit.canary.repeat import plays_sums, repeat
 from sim.audit.canary.sibling_arms import Asked, measure_sibling
 from sim.audit.findings import Finding
@@ -84,7 +84,7 @@ def measure_arms(
     workers: int | None = None,
     confidence: float = CONFIDENCE,
     tell: Tell = lambda done, total: None,
-) -> list[Row]:
+) -> list[BoundRow]:
     """Measure every statistic of `arms`, each arm at its ε, with its bound."""
     played = [(arm, arm.problem(scheme, epsilon, params)) for arm, epsilon in arms]
     work = [
@@ -110,9 +110,9 @@ def arms_of(scheme: Scheme, params: Params | None, claim: float) -> list[tuple[A
     return [(arm, STAND_IN) for arm in arms] + [(RELEASE if sums else PUBLICATION, claim)]
 
 
-def _problem(rows: Sequence[Row]) -> dict[str, Any]:
+def _problem(rows: Sequence[BoundRow]) -> dict[str, Any]:
     problem = rows[0].problem
-    assert isinstance(problem, Problem)
+    assert isinstance(problem, CanaryProblem)
     least, greatest = problem.ratings
     return {
         "users": problem.params.n_users,
@@ -126,7 +126,7 @@ def _problem(rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def _document(
-    rows: Sequence[Row], problem: dict[str, Any], claim: float, repetitions: int, confidence: float, seconds: float
+    rows: Sequence[BoundRow], problem: dict[str, Any], claim: float, repetitions: int, confidence: float, seconds: float
 ) -> dict[str, Any]:
     played = {id(row.observed): row.observed for row in rows}.values()  # several rows may share repetitions
     total = sum(len(observed) for observed in played)

@@ -29,7 +29,7 @@ from protocol.wire.messages import (
     WelcomeInFull,
 )
 from sim.audit.canary.batch import Batch, can_batch, play_batch
-from sim.audit.canary.canary import WITNESS, CannotBeMeasured, Play, Problem, Stage
+from sim.audit.canary.canary import WITNESS, CanaryProblem, CannotBeMeasured, Play, Stage
 from sim.console.progress import Tell
 from sim.drivers.workers import worker_pool
 
@@ -142,7 +142,7 @@ def plays_sums(stage: Stage) -> bool:
     return isinstance(roles[RECOMMENDER], JoiningRecommender) and all(isinstance(user, JoiningUser) for user in users)
 
 
-def play_chunk(problem: Problem, seed: bytes, first: int, count: int) -> Observed:
+def play_chunk(problem: CanaryProblem, seed: bytes, first: int, count: int) -> Observed:
     """Play repetitions first … first + count − 1; the result does not depend on the process."""
     began = time.process_time()
     stage = Stage(problem, derive(seed, "run"))
@@ -177,14 +177,14 @@ def play_chunk(problem: Problem, seed: bytes, first: int, count: int) -> Observe
     )
 
 
-def _quiet_stage(problem: Problem, run_id: bytes) -> Stage:
+def _quiet_stage(problem: CanaryProblem, run_id: bytes) -> Stage:
     if problem.quiet is None:
         name = problem.scheme.name
         raise CannotBeMeasured(f"{name} cannot be measured: it does not run without noise, so nothing foretells it.")
-    return Stage(Problem(problem.scheme, problem.quiet), run_id)
+    return Stage(CanaryProblem(problem.scheme, problem.quiet), run_id)
 
 
-Work = tuple[Problem, bytes, int]  # a problem, the seed of its tapes, the number of repetitions
+Work = tuple[CanaryProblem, bytes, int]  # a problem, the seed of its tapes, the number of repetitions
 
 
 def _silent(done: int, total: int) -> None:

@@ -25,7 +25,7 @@ from protocol.schemes.composition import gaussian_epsilon
 from protocol.schemes.covariance.options import CovarianceParams, HybridParams
 from protocol.schemes.covariance.sensitivity import gaussian_mu, kappa, whole_epsilon
 from sim.audit.canary.arms import Statistic
-from sim.audit.canary.bound_rows import Found, Row, make_row
+from sim.audit.canary.bound_rows import BoundRow, Found, make_row
 from sim.audit.canary.canary import CannotBeMeasured
 from sim.audit.canary.canary_sums import ITEMS, USERS, Neighbours, Ratios, joined, neighbours_of, play_chunk
 from sim.audit.canary.randomized_entries import VECTOR, beside_known, log_ratio, receive, vectors_of
@@ -59,11 +59,11 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Named:
+class NamedArm:
     name: str
 
 
-def measure_sibling(asked: Asked) -> tuple[list[Row], dict[str, Any]]:
+def measure_sibling(asked: Asked) -> tuple[list[BoundRow], dict[str, Any]]:
     """Return (rows, the problem in words); raise `CannotBeMeasured` for a scheme of another kind."""
     kind = asked.scheme.params_class
     if issubclass(kind, CollectingParams):
@@ -93,7 +93,7 @@ def of_entries(asked: Asked) -> Iterator[Found]:
 
 
 def of_entry(asked: Asked, epsilon: float, pair: tuple[str, str], beside: bool = False) -> Found:
-    arm, words = Named("beside" if beside else "release"), " or ".join(pair)
+    arm, words = NamedArm("beside" if beside else "release"), " or ".join(pair)
     problem = vectors_of(asked.scheme, asked.params, epsilon, pair, beside)
     seed = derive(asked.seed, "canary", arm.name, words, repr(epsilon))
     received = receive(problem, seed, asked.repetitions * (1 if beside else ENTRIES))
@@ -125,16 +125,16 @@ def of_totals(asked: Asked) -> Iterator[Found]:
     assert asked.params is None or isinstance(asked.params, CovarianceParams)
     release = neighbours_of(asked.scheme, asked.params, asked.claim)
     parts = neighbours_of(asked.scheme, asked.params, EACH_ONE, **BUDGETS)
-    played = ((Named("release"), release, RELEASE), (Named("parts"), parts, PARTS))
+    played = ((NamedArm("release"), release, RELEASE), (NamedArm("parts"), parts, PARTS))
     work = []
     for arm, problem, part in played:
         seed = derive(asked.seed, "canary", arm.name, repr(problem.params.epsilon))
         work.append(cut(problem, seed, round(part * asked.repetitions)))
     whole, each = (joined(chunks) for chunks in spread(play_chunk, work, asked.workers, asked.tell))
     all_sums = whole.overall + whole.items + whole.covariance
-    yield Named("release"), release, whole, _together(release.params, all_sums)
+    yield NamedArm("release"), release, whole, _together(release.params, all_sums)
     for statistic in of_parts(parts, each):
-        yield Named("parts"), parts, each, statistic
+        yield NamedArm("parts"), parts, each, statistic
     if isinstance(parts.params, HybridParams) and parts.params.gamma:
         yield _perturbation(asked, parts.params.gamma)
 
@@ -177,7 +177,7 @@ def of_parts(problem: Neighbours, seen: Ratios) -> Iterator[Statistic]:
 
 def _perturbation(asked: Asked, gamma: float) -> Found:
     """Measure r' of the least or the greatest rating: for each, some values are impossible."""
-    arm = Named("perturbation")
+    arm = NamedArm("perturbation")
     problem = vectors_of(asked.scheme, asked.params, asked.claim, PAIRS[0], gamma=gamma)
     received = receive(problem, derive(asked.seed, "canary", arm.name), asked.repetitions * ENTRIES)
     knows, name = "the upload, and that the rating is one of two", f"perturbed rating alone, γ = {gamma:g}"

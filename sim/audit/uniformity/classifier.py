@@ -143,7 +143,7 @@ def _item_means(item: Ints, secret: npt.NDArray[np.bool_], folds: Ints, guess: i
     return means
 
 
-class Curve:
+class RocCurve:
     """The area under the ROC curve of fixed scores, for any weights of the pairs."""
 
     def __init__(self, values: Reals, secret: npt.NDArray[np.bool_]) -> None:
@@ -169,8 +169,8 @@ def compare(
     users, place = np.unique(pairs.user, return_inverse=True)
     folds = rng.permutation(np.arange(len(users)) % FOLDS)[place]
 
-    def curve(extra: Reals | None) -> Curve:
-        return Curve(scores(pairs, secret, extra, folds), secret)
+    def curve(extra: Reals | None) -> RocCurve:
+        return RocCurve(scores(pairs, secret, extra, folds), secret)
 
     alone, real = curve(None), curve(word_columns(ring, pairs.rounds))
     ideal = [curve(word_columns(ring, simulated(ring, pairs.rounds, rng))) for _ in range(SIMULATIONS)]

@@ -130,13 +130,13 @@ def _movement(case: Case) -> Reals:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Truth:
+class TrueValues:
     items: Ids
     ratings: Reals
     signs: Reals  # sign of the first coordinate of the first gradient, per item
 
 
-def truth_of(case: Case, user: int) -> Truth | None:
+def truth_of(case: Case, user: int) -> TrueValues | None:
     """Read the truth from the user's own view; None if it took part in no iteration."""
     factors = np.zeros(0)
     for turn in rerun(Exhibits(case, (user_name(user),)), user_name(user)):
@@ -144,7 +144,7 @@ def truth_of(case: Case, user: int) -> Truth | None:
         if not isinstance(role, FactorizingUser):
             return None
         if role.last_errors is not None:
-            return Truth(role.inputs.items, role.inputs.ratings, -np.sign(role.last_errors * factors[0]))
+            return TrueValues(role.inputs.items, role.inputs.ratings, -np.sign(role.last_errors * factors[0]))
         factors = role.user_factors.copy()
     return None
 
@@ -162,7 +162,7 @@ def compare(case: Case) -> tuple[dict[str, Any], list[Finding]]:
         document["notes"].append("No server that keeps a view receives masked values: there is nothing to compare.")
     rng = np.random.default_rng(list(case.card.run_id))
     level = LEVEL / max(1, 2 * len(glimpses))  # two secrets each
-    truths: dict[int, Truth | None] = {}
+    truths: dict[int, TrueValues | None] = {}
     for party, look in glimpses.items():
         glimpse = look()
         chosen = _choose(case, glimpse, truths, rng)
@@ -195,8 +195,8 @@ def _glimpses(case: Case) -> dict[str, Callable[[], Glimpse]]:
 
 
 def _choose(
-    case: Case, glimpse: Glimpse, truths: dict[int, Truth | None], rng: np.random.Generator
-) -> dict[int, Truth]:
+    case: Case, glimpse: Glimpse, truths: dict[int, TrueValues | None], rng: np.random.Generator
+) -> dict[int, TrueValues]:
     """Sample users with words at the server and a kept view of their own; return their truth."""
     there = sorted(user for user, (items, _) in glimpse.words.items() if len(items) and user_name(user) in case.kept)
     some = sorted(int(user) for user in rng.permutation(there)[:MOST_USERS])
@@ -207,7 +207,7 @@ def _choose(
 
 
 def assemble(
-    glimpse: Glimpse, truths: dict[int, Truth], rng: np.random.Generator
+    glimpse: Glimpse, truths: dict[int, TrueValues], rng: np.random.Generator
 ) -> tuple[Pairs, dict[str, npt.NDArray[np.bool_]]]:
     """Build a row for each pair of a chosen user and an item, and the secrets of the rows."""
     raters = np.bincount(np.concatenate([items for items, _ in glimpse.words.values()]))

@@ -58,7 +58,7 @@ class Check:
     p: float
 
 
-class Tally:
+class ByteTally:
     """Counts of the values of each byte: sufficient for all tests of a stream of any length."""
 
     def __init__(self, ring: Ring) -> None:
@@ -122,7 +122,7 @@ class Sample:
 
     def __init__(self, ring: Ring) -> None:
         self.ring = ring
-        self.tallies = {stream: Tally(ring) for stream in STREAMS}
+        self.tallies = {stream: ByteTally(ring) for stream in STREAMS}
         self.messages = 0
         self._latest: dict[str, Rows] = {}  # sender -> rows of its latest message
         self._before: tuple[Any, Rows] | None = None  # (round, rows) of the previous message

@@ -12,7 +12,7 @@ from protocol.arithmetic.tape import derive
 from protocol.card import Card, Seat, all_parties, make_run_id
 from protocol.schemes import find_scheme
 from sim.audit.canary.arms import RELEASE
-from sim.audit.canary.canary import Problem, Stage
+from sim.audit.canary.canary import CanaryProblem, Stage
 from sim.audit.canary.repeat import play_once
 from sim.drivers.inprocess import InProcess
 from sim.experiments.bench.audit_times import DATA, audit_times
@@ -69,7 +69,7 @@ def bench_audit(
     }
 
 
-def play_framed(problem: Problem, seed: bytes) -> np.ndarray | None:
+def play_framed(problem: CanaryProblem, seed: bytes) -> np.ndarray | None:
     """The run that `keyhole run --transport inprocess` would make of it, without views."""
     names = all_parties(problem.scheme, problem.params.n_users)
     card = Card(problem.scheme, problem.params, make_run_id(problem.params, names, seed), simulation=True)

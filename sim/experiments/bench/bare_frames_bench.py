@@ -13,7 +13,7 @@ from typing import Any
 
 import msgpack
 
-from actors.bare_frames import KINDS, Layout
+from actors.bare_frames import KINDS, BareSizes
 from actors.launch.forkserver import python_running
 from actors.transport.zeromq import make_key_pair
 from protocol.errors import Aborted, Bug, Reason
@@ -25,14 +25,14 @@ _SECONDS = 300.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Floor:
+class BareRun:
     seconds: list[float]  # of every iteration, as its recommender measures them
     received: Received
     startup: float  # until the last user is heard, with the start of an interpreter
     loading: float  # of that, until the first fork
 
 
-def run_floor(users: int, users_per_process: int, frames: Frames) -> Floor:
+def run_floor(users: int, users_per_process: int, frames: Frames) -> BareRun:
     """Fresh processes move these frames, once."""
     layout = _layout(users, users_per_process, frames)
     environment = os.environ | {"OPENBLAS_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1"}  # as the actors have it
@@ -52,13 +52,13 @@ def run_floor(users: int, users_per_process: int, frames: Frames) -> Floor:
     if not output:
         raise Bug("The processes of the floor did not come to their end.")
     told = json.loads(output)
-    return Floor(told["seconds"], told["received"], told["joined"] - began, told["loaded"] - began)
+    return BareRun(told["seconds"], told["received"], told["joined"] - began, told["loaded"] - began)
 
 
-def _layout(users: int, users_per_process: int, frames: Frames) -> Layout:
+def _layout(users: int, users_per_process: int, frames: Frames) -> BareSizes:
     keys = [make_key_pair() for _ in range(users + 2)]
     pairs = [[pair.public, pair.secret] for pair in keys]
-    return Layout(users, users_per_process, HELLO_FRAME, frames, pairs[2:], pairs[:2])
+    return BareSizes(users, users_per_process, HELLO_FRAME, frames, pairs[2:], pairs[:2])
 
 
 def compare(moved: Received, wanted: Received) -> None:

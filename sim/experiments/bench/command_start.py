@@ -18,7 +18,12 @@ from sim.run.run import run
 ROUNDS = 15
 FLOOR = "import typer, rich, msgpack"
 START = "from sim.cli.entry import main; main()"
-COMMANDS = {"--help": ("--help",), "--version": ("--version",), "schemes": ("schemes",), "view": ("view", "RUN", "user:0")}
+COMMANDS = {
+    "--help": ("--help",),
+    "--version": ("--version",),
+    "schemes": ("schemes",),
+    "view": ("view", "RUN", "user:0"),
+}
 
 
 def bench_cli(rounds: int = ROUNDS) -> dict[str, Any]:

@@ -61,7 +61,7 @@ class Real:
 
 
 @dataclass(frozen=True, slots=True)
-class Round:
+class BenchRound:
     """One of each side, with what counts of them."""
 
     samples: list[float]
@@ -134,10 +134,10 @@ def bench_startup(users: int = USERS, dim: int = DIM, items: int = ITEMS, rounds
     load = Load(users, dim, items, iterations=1)
     loading: list[float] = []
 
-    def once() -> Round:
+    def once() -> BenchRound:
         real, floor = run_real(load), run_floor(users, 1, [])
         loading.append(floor.loading)
-        return Round([real.summary["seconds"]["startup"]], [floor.startup], real)
+        return BenchRound([real.summary["seconds"]["startup"]], [floor.startup], real)
 
     words = "processes forked from the same kind of interpreter, connected with CURVE, one frame from each"
     result = result_of(load, rounds_of(rounds, once), words, "seconds until everyone has joined")
@@ -152,12 +152,12 @@ def bench_views(
     without = Load(users, dim, items, iterations, views="none")
     swap = False
 
-    def once() -> Round:
+    def once() -> BenchRound:
         nonlocal swap
         pair = {load.views: run_real(load) for load in ((without, kept) if swap else (kept, without))}
         swap = not swap  # so that a machine that grows slower does not count against one of them
         compare(moved_by(pair["none"].lines), moved_by(pair["full"].lines))
-        return Round(warm(pair["full"].seconds), warm(pair["none"].seconds), pair["full"])
+        return BenchRound(warm(pair["full"].seconds), warm(pair["none"].seconds), pair["full"])
 
     return result_of(
         kept, rounds_of(rounds, once), "the same runs in which nobody keeps a view", "seconds per iteration"
@@ -170,20 +170,20 @@ def bench_views(
 def _against_the_floor(load: Load, rounds: int, words: str) -> dict[str, Any]:
     frames: Frames = []
 
-    def once() -> Round:
+    def once() -> BenchRound:
         nonlocal frames
         real = run_real(load)
         frames = frames_of(real.lines)
         floor = run_floor(load.users, load.users_per_process, frames)
         compare(floor.received, moved_by(real.lines))
-        return Round(warm(real.seconds), warm(floor.seconds), real)
+        return BenchRound(warm(real.seconds), warm(floor.seconds), real)
 
     result = result_of(load, rounds_of(rounds, once), words, "seconds per iteration")
     result["config"]["frame_bytes"] = dict(zip(KINDS, frames[-1], strict=True))  # of the last iteration
     return result
 
 
-def rounds_of(rounds: int, once: Callable[[], Round]) -> list[Round]:
+def rounds_of(rounds: int, once: Callable[[], BenchRound]) -> list[BenchRound]:
     made = []
     for number in range(1, rounds + 1):
         if sys.stderr.isatty():
@@ -192,9 +192,9 @@ def rounds_of(rounds: int, once: Callable[[], Round]) -> list[Round]:
     return made
 
 
-def result_of(load: Load, made: list[Round], floor: str, unit: str) -> dict[str, Any]:
+def result_of(load: Load, made: list[BenchRound], floor: str, unit: str) -> dict[str, Any]:
     summaries = [each.real.summary for each in made]
-    together = Round(
+    together = BenchRound(
         [s for each in made for s in each.samples], [s for each in made for s in each.floors], made[0].real
     )
     return {

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from protocol.errors import Bug
-from sim.experiments.bench.processes import DIM, ITEMS, Load, Round, result_of, rounds_of, run_real, warm
+from sim.experiments.bench.processes import DIM, ITEMS, BenchRound, Load, result_of, rounds_of, run_real, warm
 
 USERS, ITERATIONS, ROUNDS = 30, 25, 3
 FLOWER_TURNS = 6  # sums of Flower in a round, of which the first is left out
@@ -45,9 +45,9 @@ def bench_secagg(
         nothing = dict.fromkeys(("median", "floor_median", "ratio"))
         return {"config": config, "samples": [], **nothing, "skipped": MISSING}
 
-    def once() -> Round:
+    def once() -> BenchRound:
         real = run_real(load)
-        return Round(warm(real.seconds), sum_by_flower(users, items * dim, FLOWER_TURNS)[1:], real)
+        return BenchRound(warm(real.seconds), sum_by_flower(users, items * dim, FLOWER_TURNS)[1:], real)
 
     result = result_of(load, rounds_of(rounds, once), FLOOR, "seconds per iteration, or per sum")
     result["config"] |= {"flower": importlib.metadata.version("flwr"), "shares": SHARES, "threshold": THRESHOLD}

@@ -55,7 +55,7 @@ _DOWN = 0.85  # from one λ to the next where the best is looked for
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class CollectionLine:
     part: str
     what: str
     epsilon: float | None
@@ -173,25 +173,27 @@ def mean_rmse(split: Split, kind: str, epsilon: float) -> tuple[float, float]:
 # --- the table ------------------------------------------------------------------------------------------------------
 
 
-def count_rows(ratings: int = 100_000, users: int = 943, items: int = 1682) -> Iterator[Row]:
+def count_rows(ratings: int = 100_000, users: int = 943, items: int = 1682) -> Iterator[CollectionLine]:
     """By formula, so that the tolerance is rounding; of bytes one, because a vector has whole bytes."""
     for epsilon, (kept, created, size, exact, altered, invented) in COUNTS.items():
         one = laplace_counts(ModifiedLaplace(epsilon), ratings, users * items)
         other = response_counts(RandomizedResponse(epsilon, STARS.levels), ratings, users * items)
-        yield Row("counts", "Laplace kept", epsilon, kept, one.exact, 1)
-        yield Row("counts", "Laplace created", epsilon, created, one.created, 1)
-        yield Row("counts", "Laplace bytes per user", epsilon, size, laplace_bytes(one.present / users, items), 1.5)
-        yield Row("counts", "response exact", epsilon, exact, other.exact, 1)
-        yield Row("counts", "response altered", epsilon, altered, other.altered, 1)
-        yield Row("counts", "response created", epsilon, invented, other.created, 1)
-        yield Row("counts", "response bytes per user", epsilon, 543, response_bytes(items, STARS.levels), 1)
+        yield CollectionLine("counts", "Laplace kept", epsilon, kept, one.exact, 1)
+        yield CollectionLine("counts", "Laplace created", epsilon, created, one.created, 1)
+        yield CollectionLine(
+            "counts", "Laplace bytes per user", epsilon, size, laplace_bytes(one.present / users, items), 1.5
+        )
+        yield CollectionLine("counts", "response exact", epsilon, exact, other.exact, 1)
+        yield CollectionLine("counts", "response altered", epsilon, altered, other.altered, 1)
+        yield CollectionLine("counts", "response created", epsilon, invented, other.created, 1)
+        yield CollectionLine("counts", "response bytes per user", epsilon, 543, response_bytes(items, STARS.levels), 1)
 
 
-def _mean(part: str, what: str, epsilon: float | None, reference: float, figures: Sequence[float]) -> Row:
-    return Row(part, what, epsilon, reference, float(np.mean(figures)), TOLERANCE, tuple(figures))
+def _mean(part: str, what: str, epsilon: float | None, reference: float, figures: Sequence[float]) -> CollectionLine:
+    return CollectionLine(part, what, epsilon, reference, float(np.mean(figures)), TOLERANCE, tuple(figures))
 
 
-def mean_rows(splits: Sequence[Split]) -> Iterator[Row]:
+def mean_rows(splits: Sequence[Split]) -> Iterator[CollectionLine]:
     for epsilon, (laplace, response, with_own) in MEANS.items():
         found = [mean_rmse(split, "laplace", epsilon) for split in splits]
         yield _mean("means", "Laplace", epsilon, laplace, [one for one, _ in found])
@@ -200,20 +202,20 @@ def mean_rows(splits: Sequence[Split]) -> Iterator[Row]:
         yield _mean("means", "response with r̄ at the user", epsilon, with_own, [own for _, own in found])
 
 
-def completion_rows(splits: Sequence[Split]) -> Iterator[Row]:
+def completion_rows(splits: Sequence[Split]) -> Iterator[CollectionLine]:
     for (kind, epsilon), reference in COMPLETION.items():
         figures = [completed_rmse(split, kind, epsilon) for split in splits]
         yield _mean("completion", f"{kind} by (4)", epsilon, reference, figures)
 
 
-def best_rows(splits: Sequence[Split]) -> Iterator[Row]:
+def best_rows(splits: Sequence[Split]) -> Iterator[CollectionLine]:
     for kind, reference in BEST.items():
         yield _mean("best λ", kind, 8.0, reference, [best_rmse(split, kind, 8.0) for split in splits])
     figures = [best_rmse(split, "response", float("inf")) for split in splits]
     yield _mean("best λ", "no privacy", None, NO_PRIVACY, figures)
 
 
-PARTS: dict[str, Callable[[Sequence[Split]], Iterable[Row]]] = {
+PARTS: dict[str, Callable[[Sequence[Split]], Iterable[CollectionLine]]] = {
     "counts": lambda splits: count_rows(),
     "means": mean_rows,
     "completion": completion_rows,
@@ -221,13 +223,13 @@ PARTS: dict[str, Callable[[Sequence[Split]], Iterable[Row]]] = {
 }
 
 
-def rows(parts: Sequence[str] = tuple(PARTS), seeds: Sequence[int] = SEEDS, data: str = DATA) -> list[Row]:
+def rows(parts: Sequence[str] = tuple(PARTS), seeds: Sequence[int] = SEEDS, data: str = DATA) -> list[CollectionLine]:
     ratings = load(data)
     splits = [Split(ratings, seed) for seed in seeds]
     return [row for part in parts for row in PARTS[part](splits)]
 
 
-def markdown(found: Sequence[Row], data: str = DATA, seeds: int = len(SEEDS)) -> str:
+def markdown(found: Sequence[CollectionLine], data: str = DATA, seeds: int = len(SEEDS)) -> str:
     lines = [
         "## Rating collection",
         "",

@@ -36,7 +36,7 @@ INF = math.inf
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class ReferenceFigure:
     """One reference figure: a test RMSE."""
 
     table: str
@@ -47,9 +47,11 @@ class Cell:
     tolerance: float
 
 
-def _cells(options: dict[str, Any], columns: Sequence[str], figures: dict[float, Sequence[float]]) -> list[Cell]:
+def _cells(
+    options: dict[str, Any], columns: Sequence[str], figures: dict[float, Sequence[float]]
+) -> list[ReferenceFigure]:
     return [
-        Cell("covariance", tuple(options.items()), theta, column, figure, FAR if theta < FAR_BELOW else NEAR)
+        ReferenceFigure("covariance", tuple(options.items()), theta, column, figure, FAR if theta < FAR_BELOW else NEAR)
         for theta, row in figures.items()
         for column, figure in zip(columns, row, strict=True)
     ]
@@ -102,7 +104,7 @@ _NEIGHBOURS = {  # by γ
 }
 _BASES = {0.0: (0.998, 0.974), 0.5: (1.005, 0.975), 1.0: (1.012, 0.976), 2.0: (1.026, 0.980), 3.5: (1.048, 0.989)}
 HYBRID = [
-    Cell("hybrid", (("gamma", gamma),), epsilon, column, figure, HYBRID_TOLERANCE)
+    ReferenceFigure("hybrid", (("gamma", gamma),), epsilon, column, figure, HYBRID_TOLERANCE)
     for column, epsilons, rows in (("kNN", _EPSILONS, _NEIGHBOURS), ("base", (1.0, 10.0), _BASES))
     for gamma, figures in rows.items()
     for epsilon, figure in zip(epsilons, figures, strict=True)
@@ -126,7 +128,7 @@ class Draw:
     def tape(self, party: str) -> Tape:
         return Tape(tape_seed(self.run_seed, party))
 
-    def params(self, cell: Cell) -> CovarianceParams:
+    def params(self, cell: ReferenceFigure) -> CovarianceParams:
         raters = np.bincount(self.data.train.items, minlength=self.ratings.n_items)
         base, _ = make_params(
             scheme=cell.table,
@@ -147,14 +149,12 @@ class Draw:
         train = self.data.train
         values = train.values
         if isinstance(params, HybridParams):
-            parts = [
-                perturbed(params, self.tape(user_name(user)), train.of(user)[1]) for user in range(params.n_users)
-            ]
+            parts = [perturbed(params, self.tape(user_name(user)), train.of(user)[1]) for user in range(params.n_users)]
             values = np.concatenate(parts)
         return Book(train.starts, train.items.astype(np.int64), values)
 
 
-def rmse_by_column(draw: Draw, cell: Cell, columns: Iterable[str]) -> dict[str, float]:
+def rmse_by_column(draw: Draw, cell: ReferenceFigure, columns: Iterable[str]) -> dict[str, float]:
     """Test RMSE of clipped predictions, for the columns that are asked for, from one release."""
     wanted, params = set(columns), draw.params(cell)
     # with one release: the factors are made where SVD is asked for, and kNN needs none
@@ -185,16 +185,16 @@ def _predict(draw: Draw, params: CovarianceParams, book: Book, column: str, mode
 
 
 def table(
-    name: str, seeds: Sequence[int] = SEEDS, cells: Sequence[Cell] | None = None, data: str = DATA
+    name: str, seeds: Sequence[int] = SEEDS, cells: Sequence[ReferenceFigure] | None = None, data: str = DATA
 ) -> list[dict[str, Any]]:
     """A row for each cell: `reference`, `measured` (the mean over the seeds), `tolerance`, `within`, `by_seed`."""
     chosen = CELLS[name] if cells is None else cells
     ratings = load(data)
-    groups: dict[tuple[Any, ...], list[Cell]] = {}
+    groups: dict[tuple[Any, ...], list[ReferenceFigure]] = {}
     for cell in chosen:
         groups.setdefault((cell.options, cell.epsilon), []).append(cell)
     draws = [Draw.of(ratings, seed) for seed in seeds]
-    figures: dict[Cell, list[float]] = {cell: [] for cell in chosen}
+    figures: dict[ReferenceFigure, list[float]] = {cell: [] for cell in chosen}
     for group in groups.values():
         for draw in draws:
             found = rmse_by_column(draw, group[0], [cell.column for cell in group])
@@ -203,7 +203,7 @@ def table(
     return [_row(cell, seeds, figures[cell]) for cell in chosen]
 
 
-def _row(cell: Cell, seeds: Sequence[int], figures: list[float]) -> dict[str, Any]:
+def _row(cell: ReferenceFigure, seeds: Sequence[int], figures: list[float]) -> dict[str, Any]:
     mean = statistics.fmean(figures)
     return {
         "table": cell.table,

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from actors.metering.accuracy import Reading
+from actors.metering.accuracy import ProfileErrors
 from protocol.params import require
 from protocol.party.role import RECOMMENDER, FactorizingRecommender, FactorizingUser, user_name
 from protocol.schemes import find_scheme
@@ -115,7 +115,7 @@ def _measure(plan: Plan, driver: InProcess, items: Floats) -> dict[str, Any]:
     }
 
 
-def _reading(plan: Plan, users: Floats, items: Floats, plain: Reading) -> dict[str, Any]:
+def _reading(plan: Plan, users: Floats, items: Floats, plain: ProfileErrors) -> dict[str, Any]:
     """Measure one row of factors for each user, beside the unprotected run that is read in the same way."""
     low, high = plan.card.params.rating_range
 

@@ -27,7 +27,7 @@ EXPLANATION = (
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class NoiseCostLine:
     title: str
     scheme: str
     dim: int
@@ -38,23 +38,23 @@ class Row:
 
 # the quick rows first: what is finished early is useful early
 ROWS = (
-    Row(
+    NoiseCostLine(
         "masked, d=10, 80/20: MAE increase", "masked", 10, 0.2, "mae_increase",
         (1.42, 1.18, 0.47, 0.15, 0.050, 0.004, 0.002),
     ),
-    Row(
+    NoiseCostLine(
         "masked, d=10, 80/20: test RMSE (reference without noise .957)", "masked", 10, 0.2, "test_rmse",
         (2.46, 2.27, 1.62, 1.23, 1.08, 0.983, 0.967),
     ),
-    Row(
+    NoiseCostLine(
         "trusted, d=10, 80/20: MAE increase", "trusted", 10, 0.2, "mae_increase",
         (0.74, 0.31, 0.135, 0.066, 0.030, 0.013, 0.005),
     ),
-    Row(
+    NoiseCostLine(
         "trusted, d=50, full R: MAE increase", "trusted", 50, 0.0, "mae_increase",
         (0.97, 0.52, 0.26, 0.14, 0.067, 0.031, 0.013),
     ),
-    Row(
+    NoiseCostLine(
         "masked, d=50, full R: MAE increase", "masked", 50, 0.0, "mae_increase",
         (1.34, 1.49, 1.48, 0.98, 0.39, 0.10, 0.012),
     ),
@@ -93,7 +93,7 @@ def markdown(lines: Sequence[dict[str, Any]]) -> str:
     return f"{title}\n\n" + "\n".join(table) + f"\n\n{EXPLANATION}\n"
 
 
-def _find(averages: Sequence[dict[str, Any]], row: Row, epsilon: float) -> dict[str, Any] | None:
+def _find(averages: Sequence[dict[str, Any]], row: NoiseCostLine, epsilon: float) -> dict[str, Any] | None:
     for mean in averages:
         same = (mean["scheme"], mean["dim"], mean["test_fraction"]) == (row.scheme, row.dim, row.test_fraction)
         if same and mean["epsilon"] == epsilon:
@@ -101,7 +101,7 @@ def _find(averages: Sequence[dict[str, Any]], row: Row, epsilon: float) -> dict[
     return None
 
 
-def _figures(found: Sequence[dict[str, Any] | None], row: Row, reading: str = "") -> list[str]:
+def _figures(found: Sequence[dict[str, Any] | None], row: NoiseCostLine, reading: str = "") -> list[str]:
     """Print the figure of each ε; without a reading that of the device's own profile."""
     read = [mean[reading] if mean and reading else mean for mean in found]
     return [_figure(mean[row.figure] if mean else None) for mean in read]

@@ -11,7 +11,7 @@ from typing import Any
 
 from sim.experiments.grid.grid_cells import GRID
 from sim.experiments.reproduce.figure_plan import CDF, CHURN, JOIN, LEAVE, SCENARIOS, Figure, Size
-from sim.experiments.reproduce.paper_claims import CLAIMED, JOINING, LEAVING, MEASURED, Claim, claims_of
+from sim.experiments.reproduce.paper_claims import CLAIMED, JOINING, LEAVING, MEASURED, PaperClaim, claims_of
 from sim.experiments.reproduce.scenario_cells import DYNAMIC, ITERATE, MASKED, PLAIN, READINGS, SOLVED, TRUSTED
 
 ERROR, SHARE, GAIN = "|r − u·v| (stars)", "share of the training ratings", "mean increase (stars)"
@@ -24,7 +24,7 @@ JOINED, LEFT = "joining probability", "leaving probability"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class CurvePoint:
     """One point; `y` is the mean over the seeds."""
 
     panel: str
@@ -86,8 +86,8 @@ def panel_of(panel: str, reading: str) -> str:
     return panel if reading == ITERATE else f"{panel}, {reading}"
 
 
-def rows_of(figure: Figure, size: Size, results: Results) -> list[Row]:
-    measured: list[Row] = []
+def rows_of(figure: Figure, size: Size, results: Results) -> list[CurvePoint]:
+    measured: list[CurvePoint] = []
     for reading in READINGS:
         if figure.kind == CDF:
             measured += _distribution(figure, size, results, reading)
@@ -99,10 +99,10 @@ def rows_of(figure: Figure, size: Size, results: Results) -> list[Row]:
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class ComparedClaim:
     """A claim, and ours for the same scenario and ε at the end of the run; None where no such cell is in this size."""
 
-    claim: Claim
+    claim: PaperClaim
     iterate: float | None
     solved: float | None  # over a baseline that is solved as well
     solved_over_iterate: float | None
@@ -119,7 +119,7 @@ class Compared:
         return self.unlearned_over_iterate is None or not self.claim.holds(self.unlearned_over_iterate)
 
     @classmethod
-    def of(cls, claim: Claim, size: Size, results: Results) -> Compared:
+    def of(cls, claim: PaperClaim, size: Size, results: Results) -> ComparedClaim:
         at = (size.checkpoints[-1], claim.scenario, claim.epsilon, size.steps(claim.scenario)[-1])
         pairs = ((ITERATE, ITERATE), (SOLVED, SOLVED), (SOLVED, ITERATE))
         first = (size.checkpoints[-1], PLAIN, math.inf, 0, SOLVED)
@@ -137,20 +137,20 @@ def without_noise(size: Size, results: Results, reading: str = ITERATE) -> dict[
     return made
 
 
-def _row(values: Sequence[float], **what: Any) -> list[Row]:
+def _row(values: Sequence[float], **what: Any) -> list[CurvePoint]:
     """None where nothing was run."""
     if not values:
         return []
     mean = statistics.fmean(values)
-    return [Row(y=mean, low=min(values), high=max(values), seeds=len(values), **what)]
+    return [CurvePoint(y=mean, low=min(values), high=max(values), seeds=len(values), **what)]
 
 
-def _distribution(figure: Figure, size: Size, results: Results, reading: str) -> list[Row]:
+def _distribution(figure: Figure, size: Size, results: Results, reading: str) -> list[CurvePoint]:
     steps, epsilons = size.steps(figure.scenario), size.of(figure.scenario)
     base = (f"no protection, {size.checkpoints[-1]} iterations", PLAIN, math.inf, size.checkpoints[-1])
     by_epsilon = [(f"ε = {shown(epsilon)}", figure.scenario, epsilon, steps[-1]) for epsilon in epsilons]
     by_step = [(f"{step:,} iterations", figure.scenario, figure.marked, step) for step in steps]
-    rows: list[Row] = []
+    rows: list[CurvePoint] = []
     for panel, series in (
         (f"by ε, after {steps[-1]:,} iterations", [base, *by_epsilon]),
         (f"by iterations, ε = {figure.marked:g}", [base, *by_step]),
@@ -164,7 +164,7 @@ def _distribution(figure: Figure, size: Size, results: Results, reading: str) ->
     return rows
 
 
-def _increase(size: Size, results: Results, reading: str) -> list[Row]:
+def _increase(size: Size, results: Results, reading: str) -> list[CurvePoint]:
     baseline, rows = size.checkpoints[-1], []
     for scenario in (TRUSTED, MASKED, DYNAMIC):
         dynamic = scenario == DYNAMIC
@@ -193,7 +193,7 @@ def _increase(size: Size, results: Results, reading: str) -> list[Row]:
     return rows
 
 
-def _churn(size: Size, results: Results, reading: str) -> list[Row]:
+def _churn(size: Size, results: Results, reading: str) -> list[CurvePoint]:
     baseline, step, rows = size.checkpoints[-1], size.dynamic_checkpoints[-1], []
     for epsilon in size.churn_epsilons:
         at, what = (baseline, DYNAMIC, epsilon, step, reading), {"series": f"ε = {shown(epsilon)}", "quantity": GAIN}
@@ -208,11 +208,11 @@ def _churn(size: Size, results: Results, reading: str) -> list[Row]:
     return rows
 
 
-def _claimed(figure: Figure) -> list[Row]:
+def _claimed(figure: Figure) -> list[CurvePoint]:
     nothing: dict[str, Any] = {"low": None, "high": None, "seeds": 0, "source": CLAIMED}
     if figure.kind == CHURN:
         return [
-            Row(panel=panel, series="the paper", x_name=name, x=None, quantity=GAIN, y=None, relation="in words",
+            CurvePoint(panel=panel, series="the paper", x_name=name, x=None, quantity=GAIN, y=None, relation="in words",
                 note=words, **nothing)
             for panel, name, words in (("by joining", JOINED, JOINING), ("by leaving", LEFT, LEAVING))
         ]  # fmt: skip
@@ -220,7 +220,7 @@ def _claimed(figure: Figure) -> list[Row]:
     for claim in claims_of(figure):
         side = "(b)" if claim.scenario == DYNAMIC else "(a)"
         rows.append(
-            Row(
+            CurvePoint(
                 panel="in the text" if figure.kind == CDF else f"{side} by ε",
                 series=f"the paper, {SCENARIOS[claim.scenario]}, {claim.iterations}",
                 x_name=EPSILON,

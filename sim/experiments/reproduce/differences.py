@@ -11,7 +11,7 @@ from protocol.arithmetic.noise import noise_scale
 from sim.bandwidth import paper_bytes
 from sim.console.console import size as bytes_shown
 from sim.experiments.reproduce.byte_figures import WHATS
-from sim.experiments.reproduce.curves import JOINED, LEFT, Compared, Row, shown
+from sim.experiments.reproduce.curves import JOINED, LEFT, ComparedClaim, CurvePoint, shown
 from sim.experiments.reproduce.figure_plan import CHURN, DIM, JOIN, LEAVE, SCENARIOS, Figure, Size, comparable, said
 from sim.experiments.reproduce.scenario_cells import DYNAMIC, ITERATE, READINGS, SOLVED, ratings_of
 
@@ -42,7 +42,7 @@ def caption(figure: Figure, quick: bool) -> str:
     return f"{source}{said(figure, quick)}. {metric} {READINGS_NOTE} {ENGINE_WORDS}"
 
 
-def sentence(figure: Figure, size: Size, claims: list[Compared], rows: list[Row], alone: Alone) -> str:
+def sentence(figure: Figure, size: Size, claims: list[ComparedClaim], rows: list[CurvePoint], alone: Alone) -> str:
     """`alone`: the increase without any noise, by reading and scenario."""
     if figure.kind == CHURN:
         return _of_churn(figure, size, rows)
@@ -52,7 +52,7 @@ def sentence(figure: Figure, size: Size, claims: list[Compared], rows: list[Row]
     return f"{compared}: {_noise(figure, size, smallest, churns)}."
 
 
-def _compared(found: Compared, size: Size, alone: Alone) -> str:
+def _compared(found: ComparedClaim, size: Size, alone: Alone) -> str:
     claim = found.claim
     says = f"{SCENARIOS[claim.scenario]}: the paper says {claim.short}"
     if found.iterate is None or found.solved is None or found.solved_over_iterate is None:
@@ -102,7 +102,7 @@ def _noise(figure: Figure, size: Size, epsilon: float, churns: bool) -> str:
     return words
 
 
-def _of_churn(figure: Figure, size: Size, rows: list[Row]) -> str:
+def _of_churn(figure: Figure, size: Size, rows: list[CurvePoint]) -> str:
     parts = [
         f"at ε = {shown(epsilon)}, {reading}, {_trend(kept, epsilon, JOINED)} and {_trend(kept, epsilon, LEFT)}"
         for epsilon in size.churn_epsilons
@@ -121,7 +121,7 @@ def _of_churn(figure: Figure, size: Size, rows: list[Row]) -> str:
     return f"{says}; here {'; '.join(parts)}: {why}."
 
 
-def _trend(rows: list[Row], epsilon: float, x_name: str) -> str:
+def _trend(rows: list[CurvePoint], epsilon: float, x_name: str) -> str:
     """The seeds must not overlap for a change to count; where there is one seed, it must be larger than `FLAT`."""
     series = f"ε = {shown(epsilon)}"
     found = [row for row in rows if row.series == series and row.x_name == x_name and row.y is not None]

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sim.bandwidth import paper_bytes
-from sim.experiments.reproduce.curves import GAIN, READING_WORDS, UNLEARNED_GAIN, Row, panel_of
+from sim.experiments.reproduce.curves import GAIN, READING_WORDS, UNLEARNED_GAIN, CurvePoint, panel_of
 from sim.experiments.reproduce.figure_plan import CDF, CHURN, Figure
 from sim.experiments.reproduce.paper_claims import CLAIMED, claims_of
 from sim.experiments.reproduce.scenario_cells import ITERATE, READINGS
@@ -22,7 +22,7 @@ CLAIM_COLOUR = chart.colour(6)
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 
 
-def draw(figure: Figure, rows: Sequence[Row], sizes: str) -> Drawing:
+def draw(figure: Figure, rows: Sequence[CurvePoint], sizes: str) -> Drawing:
     if figure.kind == CDF:
         made = _distribution(figure, rows)
     elif figure.kind == CHURN:
@@ -41,15 +41,15 @@ def _laid_out(made: Drawing) -> Drawing:
     return made
 
 
-def _panel(rows: Sequence[Row], panel: str) -> dict[str, list[Row]]:
-    series: dict[str, list[Row]] = {}
+def _panel(rows: Sequence[CurvePoint], panel: str) -> dict[str, list[CurvePoint]]:
+    series: dict[str, list[CurvePoint]] = {}
     for row in rows:
         if row.panel == panel and row.source != CLAIMED:
             series.setdefault(row.series, []).append(row)
     return series
 
 
-def _panels(rows: Sequence[Row]) -> dict[str, str]:
+def _panels(rows: Sequence[CurvePoint]) -> dict[str, str]:
     """Which reading each panel shows."""
     return {row.panel: row.reading for row in rows if row.source != CLAIMED}
 
@@ -71,7 +71,7 @@ def _below(axes: Axes) -> None:
     chart.add_legend(axes, loc="upper left", bbox_to_anchor=(-0.02, -0.16), ncols=2)
 
 
-def _distribution(figure: Figure, rows: Sequence[Row]) -> Drawing:
+def _distribution(figure: Figure, rows: Sequence[CurvePoint]) -> Drawing:
     x, y = "absolute error |r − u·v| (stars)", "share of ratings with at most this error"
     panels = _panels(rows)
     labels = [(_titled(panel.removesuffix(f", {reading}"), reading), x, y) for panel, reading in panels.items()]
@@ -103,7 +103,7 @@ def _legible(names: list[str], marked: str) -> list[str]:
     return [name for name in names if name in chosen]
 
 
-def _line(axes: Axes, points: Sequence[Row], name: str, number: int, style: str = "-") -> None:
+def _line(axes: Axes, points: Sequence[CurvePoint], name: str, number: int, style: str = "-") -> None:
     """The mean over the seeds, and from the least to the most where there are several."""
     x, y = [float(row.x or 0) for row in points], [float(row.y or 0) for row in points]
     colour, marker = chart.colour(number), MARKERS[number % len(MARKERS)]
@@ -124,7 +124,7 @@ def _ticks(axes: Axes, values: Iterable[float]) -> None:
     axes.set_xticks([], minor=True)
 
 
-def _increase(rows: Sequence[Row]) -> Drawing:
+def _increase(rows: Sequence[CurvePoint]) -> Drawing:
     gain, epsilon = "mean increase of |r − u·v| (stars)", "ε per release, as published (log scale)"
     sides = ("(a) S1 and S2", "(b) S3")
     by_epsilon = [(_titled(f"{side}, by ε", reading), epsilon, gain) for reading in READINGS for side in sides]
@@ -145,7 +145,7 @@ def _increase(rows: Sequence[Row]) -> Drawing:
     return made
 
 
-def _by_epsilon(axes: Axes, rows: Sequence[Row], side: str, reading: str) -> None:
+def _by_epsilon(axes: Axes, rows: Sequence[CurvePoint], side: str, reading: str) -> None:
     ticks: list[float] = []
     for number, (name, points) in enumerate(_panel(rows, panel_of(f"{side} by ε", reading)).items()):
         if points[0].quantity == UNLEARNED_GAIN:
@@ -172,7 +172,7 @@ def _mark(axes: Axes, x: float, y: float, relation: str, scenario: str) -> None:
     axes.plot([x], [y], marker, color=CLAIM_COLOUR, markersize=9, label=name, zorder=5, markerfacecolor=fill)
 
 
-def _by_iterations(axes: Axes, rows: Sequence[Row], side: str, reading: str) -> None:
+def _by_iterations(axes: Axes, rows: Sequence[CurvePoint], side: str, reading: str) -> None:
     """A few ε of all, or no curve could be told from another; the CSV has all of them."""
     found = _panel(rows, panel_of(f"{side} by iterations", reading))
     names: dict[str, list[str]] = {}
@@ -191,7 +191,7 @@ def _some(names: list[str], most: int) -> list[str]:
     return [names[round(place * (len(names) - 1) / (most - 1))] for place in range(most)]
 
 
-def _churn(rows: Sequence[Row]) -> Drawing:
+def _churn(rows: Sequence[CurvePoint]) -> Drawing:
     gain = "mean increase of |r − u·v| (stars)"
     sides = {
         "by joining": ("by joining probability (leaving: .01)", "joining probability per iteration"),

@@ -46,7 +46,7 @@ def unit_rows(chance: np.random.Generator, rows: int, dim: int) -> Matrix:
 
 
 @dataclass(frozen=True, eq=False)
-class Problem:
+class LearningProblem:
     """Ratings to learn from, and what all scenarios share."""
 
     ratings: Ratings
@@ -95,7 +95,7 @@ class Noise:
         return made
 
 
-class Crowd:
+class OnlineUsers:
     """Who takes part, iteration by iteration: the law of `sim/plan/churn.py`, at most `online` drawn of those there."""
 
     def __init__(self, n_users: int, online: int, join: float, leave: float, seed: int) -> None:

@@ -14,7 +14,7 @@ NEAR = 0.05  # an increase this close to a figure that the paper calls "around" 
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class PaperClaim:
     data: str
     scenario: str
     epsilon: float
@@ -32,27 +32,27 @@ class Claim:
 
 
 CLAIMS = (
-    Claim(
+    PaperClaim(
         NETFLIX_SHAPED, TRUSTED, 0.15, "<", 0.03, "after 70 iterations",
         "negligible when ε ≥ .15 after 70 iterations; the mean increase is below .03",
     ),
-    Claim(
+    PaperClaim(
         MOVIELENS, TRUSTED, 0.05, "≈", 0.0, "after 40 iterations",
         "extremely close to the baseline just after 40 iterations when ε = .05; the mean error even slightly decreases",
     ),
-    Claim(
+    PaperClaim(
         NETFLIX_SHAPED, MASKED, 0.15, "≈", 0.14, "after 100 iterations",
         "very close to S1; the mean increase is around .14 when ε = .15",
     ),
-    Claim(
+    PaperClaim(
         MOVIELENS, MASKED, 0.15, "≈", 0.0, "after 100 iterations",
         "very close to S1; the mean increase is near 0 when ε = .15",
     ),
-    Claim(
+    PaperClaim(
         NETFLIX_SHAPED, DYNAMIC, 0.8, "<", 0.1, "after 10,000 iterations",
         "extremely close to the baseline after 10,000 iterations; the mean increase is below .1 when ε = .8",
     ),
-    Claim(
+    PaperClaim(
         MOVIELENS, DYNAMIC, 0.05, "≈", 0.0, "after 10,000 iterations",
         "indistinguishable from the baseline after 10,000 iterations even when ε ≥ .05",
     ),
@@ -62,7 +62,7 @@ JOINING = "the mean increase declines as the joining probability grows between .
 LEAVING = "the effect of the leaving probability is not so obvious, especially for Netflix"
 
 
-def claims_of(figure: Figure) -> list[Claim]:
+def claims_of(figure: Figure) -> list[PaperClaim]:
     """With a number; those of the figures 9 and 10 are in words."""
     if figure.kind == CDF:
         return [claim for claim in CLAIMS if (claim.data, claim.scenario) == (figure.data, figure.scenario)]

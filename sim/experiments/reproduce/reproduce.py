@@ -17,7 +17,7 @@ from protocol.params import require
 from sim.data import ratings
 from sim.experiments.grid.evaluate import complete, read_lines
 from sim.experiments.reproduce.byte_figures import BytesCell, formula, run_bytes_cell
-from sim.experiments.reproduce.curves import Compared, Results, Row, rows_of, without_noise
+from sim.experiments.reproduce.curves import ComparedClaim, CurvePoint, Results, rows_of, without_noise
 from sim.experiments.reproduce.differences import bytes_caption, bytes_sentence, caption, sentence
 from sim.experiments.reproduce.figure_plan import (
     BYTES,
@@ -130,7 +130,7 @@ def _make(figure: Figure, quick: bool, by_key: dict[str, Line]) -> Made:
 
     size, results = size_of(figure.data, quick), Results(lines)
     rows = rows_of(figure, size, results)
-    claims = [Compared.of(claim, size, results) for claim in claims_of(figure)]
+    claims = [ComparedClaim.of(claim, size, results) for claim in claims_of(figure)]
     alone = {reading: without_noise(size, results, reading) for reading in READINGS}
     document |= {
         "data": figure.data,
@@ -144,7 +144,7 @@ def _make(figure: Figure, quick: bool, by_key: dict[str, Line]) -> Made:
     return Made(figure, draw(figure, rows, said(figure, quick)), written, document)
 
 
-def _claim_document(found: Compared, size: Size) -> dict[str, Any]:
+def _claim_document(found: ComparedClaim, size: Size) -> dict[str, Any]:
     """A claim and ours: `measured` is of the iterate, as everything without a word on it."""
     claim = found.claim
 
@@ -163,7 +163,7 @@ def _claim_document(found: Compared, size: Size) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _record(figure: Figure, row: Row) -> tuple[Any, ...]:
+def _record(figure: Figure, row: CurvePoint) -> tuple[Any, ...]:
     return (figure.name, figure.data_words, *astuple(row))
 
 

@@ -22,7 +22,16 @@ from protocol.arithmetic.tape import derive
 from protocol.schemes.factorization.static_users import as_sent
 from sim.data.ratings import Ratings, load, split
 from sim.experiments.grid.grid_cells import GRID, key_of
-from sim.experiments.reproduce.engine import ENGINE, Crowd, Noise, Problem, learn, publish, stream, unit_rows
+from sim.experiments.reproduce.engine import (
+    ENGINE,
+    LearningProblem,
+    Noise,
+    OnlineUsers,
+    learn,
+    publish,
+    stream,
+    unit_rows,
+)
 from sim.plan.plan import run_seed_of
 from sim.run.all_profiles import solve_profiles
 from sim.run.baseline import Baseline, Matrix
@@ -69,10 +78,10 @@ def ratings_of(data: str, users: int | None) -> Ratings:
     return ratings if users is None else ratings.first_users(users)
 
 
-def problem_of(cell: FigureCell) -> Problem:
+def problem_of(cell: FigureCell) -> LearningProblem:
     ratings = ratings_of(cell.data, cell.users)
     dealt = split(ratings, cell.test_fraction, derive(run_seed_of(cell.seed), "split"))
-    return Problem(ratings, dealt, cell.dim, cell.seed)
+    return LearningProblem(ratings, dealt, cell.dim, cell.seed)
 
 
 def run_figure_cell(cell: FigureCell) -> dict[str, Any]:
@@ -83,14 +92,14 @@ def run_figure_cell(cell: FigureCell) -> dict[str, Any]:
     return {"cell": cell.describe(), "seconds": round(time.perf_counter() - started, 3), "points": points}
 
 
-def _learned(cell: FigureCell, problem: Problem) -> Iterator[Point]:
+def _learned(cell: FigureCell, problem: LearningProblem) -> Iterator[Point]:
     (epsilon,) = cell.epsilons
     model = problem.start(epsilon)
     n_users, n_items = len(model.user_factors), len(model.item_factors)
     noise = Noise(problem.scale(epsilon), n_items, cell.dim, cell.seed)
     if cell.scenario == DYNAMIC:
         assert cell.online is not None and cell.join is not None and cell.leave is not None
-        active: Any = Crowd(n_users, cell.online, cell.join, cell.leave, cell.seed).draw
+        active: Any = OnlineUsers(n_users, cell.online, cell.join, cell.leave, cell.seed).draw
     else:
         active = _everybody
     if 0 in cell.checkpoints:
@@ -104,7 +113,7 @@ def _everybody() -> None:
     return None
 
 
-def _trusted(cell: FigureCell, problem: Problem) -> Iterator[Point]:
+def _trusted(cell: FigureCell, problem: LearningProblem) -> Iterator[Point]:
     """T training steps and T publishing steps, for each checkpoint T; training is one course for all of them."""
     model = problem.start(clip=math.inf)  # S1 never clips
     n_items = len(model.item_factors)
@@ -119,7 +128,7 @@ def _trusted(cell: FigureCell, problem: Problem) -> Iterator[Point]:
                 yield _measure(problem, released, epsilon, step)
 
 
-def _measure(problem: Problem, model: Baseline, epsilon: float, step: int) -> Point:
+def _measure(problem: LearningProblem, model: Baseline, epsilon: float, step: int) -> Point:
     sent = as_sent(model.item_factors, model.params).astype(np.float64)
     solved = Baseline(model.params, solve_profiles(sent, problem.data.train), sent, problem.data.train)
     return {
@@ -130,7 +139,7 @@ def _measure(problem: Problem, model: Baseline, epsilon: float, step: int) -> Po
     }
 
 
-def _errors(problem: Problem, model: Baseline) -> Point:
+def _errors(problem: LearningProblem, model: Baseline) -> Point:
     train, test = np.abs(model.errors(problem.data.train)), np.abs(model.errors(problem.data.held_out))
     return {
         "train_mae": float(train.mean()),

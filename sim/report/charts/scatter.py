@@ -23,7 +23,7 @@ Names = tuple[str, str]  # of the x and the y axis, with their units
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class ScatterPoint:
     name: str
     x: float
     y: float
@@ -39,7 +39,12 @@ def limits(values: Sequence[float]) -> Ends:
 
 
 def draw(
-    points: Sequence[Point], floors: Sequence[Row], names: Names, written: Callable[[Any], str], *, scale: float = 1.0
+    points: Sequence[ScatterPoint],
+    floors: Sequence[Row],
+    names: Names,
+    written: Callable[[Any], str],
+    *,
+    scale: float = 1.0,
 ) -> Figure:
     """Draw the chart; `written` formats a value on the lower axis, which is logarithmic."""
     figure, axes = chart.new_figure(*names, width=chart.WIDE * scale, height=_HEIGHT * scale)
@@ -53,7 +58,7 @@ def draw(
     return figure
 
 
-def draw_apart(points: Sequence[Point], reasons: Sequence[str], floors: Sequence[Row], names: Names) -> Figure:
+def draw_apart(points: Sequence[ScatterPoint], reasons: Sequence[str], floors: Sequence[Row], names: Names) -> Figure:
     """Draw points that have no value on the lower axis; `x` of a point is the place of its reason in `reasons`."""
     figure, axes = chart.new_figure(*names, height=_HEIGHT)
     axes.set_xlim(-0.7, len(reasons) - 0.3)
@@ -71,7 +76,7 @@ def _ticks(axes: Axes, decades: float, written: Callable[[Any], str]) -> None:
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: written(value)))
 
 
-def _draw_all(figure: Figure, axes: Axes, points: Sequence[Point], floors: Sequence[Row]) -> None:
+def _draw_all(figure: Figure, axes: Axes, points: Sequence[ScatterPoint], floors: Sequence[Row]) -> None:
     lines = {floor["title"]: floor["test_rmse"] for floor in floors if floor["test_rmse"] is not None}
     axes.set_ylim(*limits([*lines.values(), *(end for point in points for end in point.along)]))
     for number, (title, error) in enumerate(lines.items()):
@@ -86,7 +91,7 @@ def _draw_all(figure: Figure, axes: Axes, points: Sequence[Point], floors: Seque
     add_labels(axes, [(point.x, point.y, point.name) for point in points], _lines(axes, points, lines.values()))
 
 
-def _lines(axes: Axes, points: Sequence[Point], floors: Iterable[float]) -> list[Box]:
+def _lines(axes: Axes, points: Sequence[ScatterPoint], floors: Iterable[float]) -> list[Box]:
     """List the lines that names should not cover: floors and ranges."""
     left, right = axes.get_xlim()
     found = [(left, error, right, error) for error in floors]
@@ -96,7 +101,7 @@ def _lines(axes: Axes, points: Sequence[Point], floors: Iterable[float]) -> list
     return found
 
 
-def _draw_mark(axes: Axes, point: Point) -> None:
+def _draw_mark(axes: Axes, point: ScatterPoint) -> None:
     """Draw a point, with lines from the least to the greatest of the seeds where they differ.
 
     A hollow point is wider and drawn above the others, so that it can be seen around another.

@@ -23,8 +23,8 @@ from protocol.schemes.composition import (
 )
 from protocol.schemes.factorization.masked import MaskedRecommender
 from sim.audit.accounting.account import seeded
-from sim.audit.accounting.envelope_sums import Ledger
-from sim.audit.accounting.releases import Reading
+from sim.audit.accounting.envelope_sums import EnvelopeSums
+from sim.audit.accounting.releases import RecommenderReading
 from sim.plan.plan import make_plan
 from sim.report.sources import Material
 from sim.views.evidence import Case
@@ -37,7 +37,7 @@ UPLOADS = "uploads"
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class EpsilonPoint:
     iterations: int  # that have ended
     releases: int  # sums that hold the rating that is in the most sums
     basic: float
@@ -48,13 +48,13 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True)
-class Curve:
-    points: list[Point]
+class EpsilonCurve:
+    points: list[EpsilonPoint]
     source: str  # IN_VIEW, EXPECTED or UPLOADS
     items: int = 0  # over which the recommender's figures are
 
 
-def curve_of(material: Material) -> Curve | str:
+def curve_of(material: Material) -> EpsilonCurve | str:
     """Compute the curve, or say why there is no curve: nothing is released repeatedly, or nothing bounds it."""
     composed = (material.audit.get("accounting") or {}).get("composed") or {}
     accounted = material.summary["privacy"]["accounted"]
@@ -76,27 +76,27 @@ def chosen(iterations: int, most: int = POINTS) -> list[int]:
     return sorted({round(float(t)) for t in np.geomspace(1, iterations, most)})
 
 
-def _of_uploads(material: Material, releases: int) -> Curve:
+def _of_uploads(material: Material, releases: int) -> EpsilonCurve:
     """Compute the curve to the recommender, which does not know the noise of an upload."""
     params = material.params
-    return Curve([_without(params.epsilon, params.dim, t, t) for t in chosen(releases)], UPLOADS)
+    return EpsilonCurve([_without(params.epsilon, params.dim, t, t) for t in chosen(releases)], UPLOADS)
 
 
-def _without(claim: float, dim: int, iterations: int, releases: int, **known: float | None) -> Point:
+def _without(claim: float, dim: int, iterations: int, releases: int, **known: float | None) -> EpsilonPoint:
     """Compute a point to a party without the envelopes; `known` are the figures to the recommender."""
     basic, advanced = basic_composition(claim, releases), advanced_composition(claim, releases, DELTA)
     tight = tight_laplace(claim, dim, releases, DELTA) if releases else 0.0
-    return Point(iterations, releases, basic, advanced, tight, **known)
+    return EpsilonPoint(iterations, releases, basic, advanced, tight, **known)
 
 
-def _from_view(case: Case) -> Curve:
+def _from_view(case: Case) -> EpsilonCurve:
     """Compute the curve from the sums that were released, with the contributors that they had."""
-    reading, params = Reading(case), case.card.params
+    reading, params = RecommenderReading(case), case.card.params
     role, wanted = reading.role, set(chosen(params.iterations))
     assert isinstance(role, MaskedRecommender)
     ledger, points, ended = None, [], 0
     for release in reading.releases():
-        ledger = ledger or Ledger(params, role.supports, seeded(case, "accounting"))
+        ledger = ledger or EnvelopeSums(params, role.supports, seeded(case, "accounting"))
         mine, places = ledger.pick(release)
         keys = [role.item_keys[item] for item in release.items[mine]]
         envelope = exponential(keys, params.dim, "rho", release.iteration).astype(np.float64)
@@ -107,16 +107,18 @@ def _from_view(case: Case) -> Curve:
     assert ledger is not None, "the audit has accounted releases"
     if not points or points[-1].iterations != ended:  # the run stopped between two of them
         points.append(_ledger_point(ledger, ended))
-    return Curve(points, IN_VIEW, int(ledger.inverse.any(axis=1).sum()))
+    return EpsilonCurve(points, IN_VIEW, int(ledger.inverse.any(axis=1).sum()))
 
 
-def _ledger_point(ledger: Ledger, ended: int) -> Point:
+def _ledger_point(ledger: EnvelopeSums, ended: int) -> EpsilonPoint:
     composed, even = ledger.composed(), ledger.directions_of(ledger.inverse).get("even", {})
     known = {name: even.get(name) for name in ("median", "worst")}
-    return Point(ended, composed["releases"], *(composed[name] for name in ("basic", "advanced", "tight")), **known)
+    return EpsilonPoint(
+        ended, composed["releases"], *(composed[name] for name in ("basic", "advanced", "tight")), **known
+    )
 
 
-def _expected(case: Case) -> Curve | str:
+def _expected(case: Case) -> EpsilonCurve | str:
     """Compute the curve without a view: envelopes follow from the seed, every item counts as released each time."""
     params = case.card.params
     try:
@@ -133,4 +135,4 @@ def _expected(case: Case) -> Curve | str:
             known = recommender_epsilons(params, sums, DELTA)
             picked = {name: known[name] for name in ("median", "worst")}
             points.append(_without(params.epsilon, params.dim, iteration + 1, iteration + 1, **picked))
-    return Curve(points, EXPECTED, len(keys))
+    return EpsilonCurve(points, EXPECTED, len(keys))

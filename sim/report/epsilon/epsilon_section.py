@@ -12,7 +12,7 @@ from sim.audit.verdict import promised
 from sim.console.console import figure
 from sim.report.charts import chart
 from sim.report.charts.series import legend_below
-from sim.report.epsilon.epsilon_curve import EXPECTED, IN_VIEW, UPLOADS, Curve, curve_of
+from sim.report.epsilon.epsilon_curve import EXPECTED, IN_VIEW, UPLOADS, EpsilonCurve, curve_of
 from sim.report.section import Section, picture, render, table
 from sim.report.sources import Material
 from sim.report.verdict.three_epsilons import epsilon
@@ -62,7 +62,7 @@ def section(material: Material) -> Section:
     privacy = material.summary["privacy"]
     claimed = privacy["claimed_epsilon"]
     drawn, notes = None, []
-    if isinstance(made, Curve):
+    if isinstance(made, EpsilonCurve):
         drawn, notes = _draw(made, claimed, privacy["accounted"]["delta"]), _notes(made, material)
     html = render(
         "epsilon.html",
@@ -89,7 +89,7 @@ def _claim(material: Material, claimed: Any) -> str:
 # --- the curve -------------------------------------------------------------------------------------------------------
 
 
-def _draw(made: Curve, claimed: float, delta: float) -> Markup:
+def _draw(made: EpsilonCurve, claimed: float, delta: float) -> Markup:
     what = "uploads (one in each iteration)" if made.source == UPLOADS else "iterations that have ended"
     built, axes = chart.new_figure(f"{what}, logarithmic", f"ε at δ = {delta:g}, logarithmic", height=5.2)
     points = made.points
@@ -136,7 +136,7 @@ def _logarithmic(axes: Axes, at: Sequence[int], values: Sequence[float]) -> None
     axes.set_xlim(0.93, at[-1] * 1.08 if at[-1] > 1 else 1.5)
 
 
-def _fact(made: Curve, claimed: float, delta: float) -> str:
+def _fact(made: EpsilonCurve, claimed: float, delta: float) -> str:
     last = made.points[-1]
     after = f"After {last.iterations} {'uploads' if made.source == UPLOADS else 'iterations'}"
     inside = "" if last.releases == last.iterations else f" (the rating in the most sums was in {last.releases})"
@@ -151,7 +151,7 @@ def _fact(made: Curve, claimed: float, delta: float) -> str:
     return f"{said}.{same}"
 
 
-def _numbers(made: Curve) -> tuple[list[str], list[list[str]]]:
+def _numbers(made: EpsilonCurve) -> tuple[list[str], list[list[str]]]:
     columns = ["uploads" if made.source == UPLOADS else "iterations", "releases", "basic", "advanced", "tight"]
     with_envelopes = made.source != UPLOADS
     rows = []
@@ -162,7 +162,7 @@ def _numbers(made: Curve) -> tuple[list[str], list[list[str]]]:
     return columns + (["recommender, median item", "recommender, worst item"] if with_envelopes else []), rows
 
 
-def _notes(made: Curve, material: Material) -> list[str]:
+def _notes(made: EpsilonCurve, material: Material) -> list[str]:
     points = ", ".join(str(point.iterations) for point in made.points)
     what = "uploads" if made.source == UPLOADS else "iterations"
     notes = [

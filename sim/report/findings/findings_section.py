@@ -24,7 +24,7 @@ _MEANINGS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ShownFinding:
     id: str
     word: str
     style: str
@@ -40,8 +40,8 @@ class Group:
     """All grave findings with one id, the gravest first."""
 
     id: str
-    first: Shown
-    others: list[Shown]
+    first: ShownFinding
+    others: list[ShownFinding]
 
 
 def section(material: Material) -> Section:
@@ -65,12 +65,12 @@ def section(material: Material) -> Section:
     )
 
 
-def shown(finding: dict[str, Any], known: Iterable[str]) -> Shown:
+def shown(finding: dict[str, Any], known: Iterable[str]) -> ShownFinding:
     severity = finding["severity"]
     beyond = goes_beyond(severity, finding["id"], list(known))
     word = severity if beyond or severity == "info" else "declared"
     figures = [(name, value_html(finding[name])) for name in ("claimed", "measured", "chance")]
-    return Shown(
+    return ShownFinding(
         finding["id"],
         word,
         _STYLES[word],
@@ -82,9 +82,9 @@ def shown(finding: dict[str, Any], known: Iterable[str]) -> Shown:
     )
 
 
-def groups(grave: list[Shown]) -> list[Group]:
+def groups(grave: list[ShownFinding]) -> list[Group]:
     """Group findings by id; the audit has sorted them, so that the gravest of each group comes first."""
-    by_id: dict[str, list[Shown]] = {}
+    by_id: dict[str, list[ShownFinding]] = {}
     for one in grave:
         by_id.setdefault(one.id, []).append(one)
     return [Group(id_, each[0], each[1:]) for id_, each in by_id.items()]

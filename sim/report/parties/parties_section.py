@@ -12,7 +12,15 @@ from sim.audit.scoring import counted
 from sim.audit.verdict import permitted, saw
 from sim.report.section import Section, render
 from sim.report.sources import Material
-from sim.report.verdict.three_epsilons import OUTSIDER, Cell, accounted, accounted_unit, claimed, claimed_unit, measured
+from sim.report.verdict.three_epsilons import (
+    OUTSIDER,
+    EpsilonEntry,
+    accounted,
+    accounted_unit,
+    claimed,
+    claimed_unit,
+    measured,
+)
 from sim.tables.audit_tables import in_short, name_of
 from sim.tables.first_screen import chosen, known_words
 
@@ -22,16 +30,16 @@ _NO_NUMBERS = "no numbers"
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class PartyLine:
     who: str
     saw: str
     works_out: str
     style: str
     standing: str  # against the claim
     attack: str
-    claimed: Cell
-    accounted: Cell
-    measured: Cell
+    claimed: EpsilonEntry
+    accounted: EpsilonEntry
+    measured: EpsilonEntry
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,25 +110,25 @@ def _stands(row: Mapping[str, Any]) -> str:
 # --- the table -------------------------------------------------------------------------------------------------------
 
 
-def table_rows(material: Material) -> list[Row]:
+def table_rows(material: Material) -> list[PartyLine]:
     """Make one row for each row of the audit, and one for an observer of the releases alone, if it has a figure."""
     audit = material.audit
     rows = [_row(material, row) for row in audit["parties"] or _unsolved(material)]
     cells = [accounted(audit, material.case, OUTSIDER), measured(audit, OUTSIDER, None)]
     if any(cell.figure != "–" for cell in cells):
         words = ("whoever sees the releases alone", "what is released", "not asked", "", "", "")
-        rows.append(Row(*words, claimed(material.case, OUTSIDER), *cells))
+        rows.append(PartyLine(*words, claimed(material.case, OUTSIDER), *cells))
     return rows
 
 
-def _row(material: Material, row: dict[str, Any]) -> Row:
+def _row(material: Material, row: dict[str, Any]) -> PartyLine:
     members, level = row["members"], row["determines"]
     told = "; ".join(row["saw"] or [_NO_NUMBERS]) if row["saw"] is not None else "not known: no view was kept"
     works_out, style, standing = "not asked", "", ""
     if level is not None:
         works_out, standing = in_short(row), _standing(row)
         style = style_of(row)
-    return Row(
+    return PartyLine(
         name_of(row),
         told if len(members) == 1 else "these views together",
         works_out,

@@ -39,7 +39,7 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class DiagramLayout:
     width: int
     height: float
     head_high: int
@@ -47,7 +47,7 @@ class Layout:
     lines: tuple[Line, ...]
 
 
-def lay_out(diagram: Diagram, roles: Sequence[str], names: Sequence[str]) -> Layout:
+def lay_out(diagram: Diagram, roles: Sequence[str], names: Sequence[str]) -> DiagramLayout:
     """Place everything in `diagram`; `names` are those of the lifelines, from left to right."""
     margin = _MARGIN.get(len(roles), 54)
     gap = (WIDTH - 2 * margin) / max(1, len(roles) - 1)
@@ -57,7 +57,7 @@ def lay_out(diagram: Diagram, roles: Sequence[str], names: Sequence[str]) -> Lay
         Head(role, name, at[role], at[role] - wide / 2, wide) for role, name in zip(roles, names, strict=True)
     )
     lines = tuple(_line(arrow, at, _FIRST + _STEP * place) for place, arrow in enumerate(diagram.arrows))
-    return Layout(WIDTH, _FIRST + _STEP * len(lines) - 12, _HEAD_HIGH, heads, lines)
+    return DiagramLayout(WIDTH, _FIRST + _STEP * len(lines) - 12, _HEAD_HIGH, heads, lines)
 
 
 def _line(arrow: Arrow, at: dict[str, float], y: float) -> Line:

@@ -35,7 +35,7 @@ class Marked(NamedTuple):
     values: Floats  # one row for each of the label's items
 
 
-class Upload(NamedTuple):
+class UploadBehind(NamedTuple):
     """A message that a user sent, and the numbers that it was made of."""
 
     to: str
@@ -77,9 +77,9 @@ def fraction_bits(params: Params, iteration: int) -> int:
     return int(params.fraction_bits if of is None else of(iteration))
 
 
-def uploads_of(case: Case, user: str, last: int) -> list[Upload]:
+def uploads_of(case: Case, user: str, last: int) -> list[UploadBehind]:
     """Run the role of `user` again to find what it sent up to iteration `last`, or to the end of its view."""
-    exhibits, heard, found = Exhibits(case, (user,)), list[Marked](), list[Upload]()
+    exhibits, heard, found = Exhibits(case, (user,)), list[Marked](), list[UploadBehind]()
     brought, card = exhibits.brought(user), case.card
     setting = dataclasses.replace(card.setting, ring=_Ring(card.params, heard), reals=_Reals(heard))
     role = card.scheme.make_role(user, setting, brought.tape, brought.inputs)
@@ -98,9 +98,9 @@ def uploads_of(case: Case, user: str, last: int) -> list[Upload]:
     return found
 
 
-def _note(found: list[Upload], effects: Effects, heard: list[Marked]) -> None:
+def _note(found: list[UploadBehind], effects: Effects, heard: list[Marked]) -> None:
     found += [
-        Upload(role_of(effect.to), effect.message, tuple(heard))
+        UploadBehind(role_of(effect.to), effect.message, tuple(heard))
         for effect in effects
         if isinstance(effect, Send) and value_field(type(effect.message)) is not None
     ]
@@ -129,22 +129,22 @@ def stamp(message: Message) -> tuple[int, Any]:
     return iteration_of(message), getattr(message, "attempt", None)
 
 
-class Truth:
+class UploadsBehind:
     """The uploads of roles that were run again, each role once per last iteration."""
 
     def __init__(self, case: Case) -> None:
         self.case = case
-        self._uploads: dict[tuple[str, int], list[Upload]] = {}
+        self._uploads: dict[tuple[str, int], list[UploadBehind]] = {}
 
     def knows(self, user: str) -> bool:
         return user in self.case.kept and self.case.path(user).is_file()
 
-    def uploads(self, user: str, last: int) -> list[Upload]:
+    def uploads(self, user: str, last: int) -> list[UploadBehind]:
         if (user, last) not in self._uploads:
             self._uploads[user, last] = uploads_of(self.case, user, last)
         return self._uploads[user, last]
 
-    def upload(self, seen: Seen, receiver: str) -> Upload | None:
+    def upload(self, seen: Seen, receiver: str) -> UploadBehind | None:
         """Find the message `seen` in the rerun of its sender; None if that sent something else or kept no view."""
         if not self.knows(seen.sender):
             return None

@@ -16,7 +16,7 @@ from sim.folder.traffic import when_of
 from sim.report.section import table
 from sim.report.sequence.arrows import Arrow, counted
 from sim.report.sequence.first_records import Scan
-from sim.report.sequence.numbers_behind import Truth, ratings_of
+from sim.report.sequence.numbers_behind import UploadsBehind, ratings_of
 from sim.report.sequence.pictures import pictures_of
 from sim.report.sources import Material
 
@@ -48,7 +48,7 @@ def party_key(role: str) -> str:
 # --- an arrow --------------------------------------------------------------------------------------------------------
 
 
-def arrow_panel(material: Material, arrow: Arrow, scan: Scan, truth: Truth) -> Panel:
+def arrow_panel(material: Material, arrow: Arrow, scan: Scan, truth: UploadsBehind) -> Panel:
     if arrow.connects:
         return _connection_panel(arrow)
     iteration, sender, receiver, kind = arrow.edge

@@ -19,7 +19,7 @@ from sim.report.charts import chart
 from sim.report.sequence.arrows import Arrow, Edge, counted
 from sim.report.sequence.first_records import Scan
 from sim.report.sequence.histograms import BINS, Series, draw
-from sim.report.sequence.numbers_behind import Truth, fraction_bits, ratings_of, stamp, value_field, values_of
+from sim.report.sequence.numbers_behind import UploadsBehind, fraction_bits, ratings_of, stamp, value_field, values_of
 from sim.report.sources import Material
 from sim.views.exhibits import Exhibits, Seen
 
@@ -49,7 +49,7 @@ class Pictures(NamedTuple):
     words: list[str]
 
 
-def pictures_of(material: Material, arrow: Arrow, scan: Scan, truth: Truth) -> Pictures:
+def pictures_of(material: Material, arrow: Arrow, scan: Scan, truth: UploadsBehind) -> Pictures:
     """Draw the messages of `arrow`; nothing if they have no numbers, or are in no server's view."""
     seen = scan.received.get(arrow.edge, [])
     if arrow.connects or not seen or value_field(type(seen[0].message)) is None:
@@ -65,7 +65,7 @@ def pictures_of(material: Material, arrow: Arrow, scan: Scan, truth: Truth) -> P
 # --- what users sent -------------------------------------------------------------------------------------------------
 
 
-def _of_users(material: Material, arrow: Arrow, seen: list[Seen], truth: Truth) -> Pictures:
+def _of_users(material: Material, arrow: Arrow, seen: list[Seen], truth: UploadsBehind) -> Pictures:
     known = [one for one in seen if truth.knows(one.sender)]
     chosen = _few(known or seen)
     words = [] if len(chosen) == len(seen) else [_extent(arrow, chosen, seen, bool(known))]
@@ -122,7 +122,9 @@ def _share(ring: Ring, words: npt.NDArray[Any]) -> Floats:
     return shares
 
 
-def _behind(material: Material, receiver: str, seen: Seen, truth: Truth) -> tuple[tuple[str, str], Floats] | None:
+def _behind(
+    material: Material, receiver: str, seen: Seen, truth: UploadsBehind
+) -> tuple[tuple[str, str], Floats] | None:
     """Find ((what the true numbers are, axis with unit), the numbers) behind one message; None if not known."""
     name = type(seen.message).__name__
     if name in _OPEN_RATINGS:
@@ -155,7 +157,7 @@ _OPEN_RATINGS: dict[str, tuple[tuple[str, str], _Of]] = {  # messages whose numb
 # --- sums that one server hands to another ---------------------------------------------------------------------------
 
 
-def _of_sums(material: Material, arrow: Arrow, seen: list[Seen], scan: Scan, truth: Truth) -> Pictures:
+def _of_sums(material: Material, arrow: Arrow, seen: list[Seen], scan: Scan, truth: UploadsBehind) -> Pictures:
     ring = _is_ring(seen[0].message)
     received = np.concatenate([_received(material, one.message).ravel() for one in seen])
     first = _first_series(material, arrow, received, ring, "")
@@ -165,7 +167,7 @@ def _of_sums(material: Material, arrow: Arrow, seen: list[Seen], scan: Scan, tru
 
 
 def _true_sums(
-    material: Material, edge: Edge, seen: list[Seen], scan: Scan, truth: Truth
+    material: Material, edge: Edge, seen: list[Seen], scan: Scan, truth: UploadsBehind
 ) -> tuple[list[Series], list[str]]:
     iteration, holder = edge[0], edge[1]
     totals, what = [], ""

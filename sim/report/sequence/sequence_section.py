@@ -12,7 +12,7 @@ from sim.report.section import Section, render
 from sim.report.sequence.arrows import Diagram, Row, counted, is_one_round, make_diagram, rows_of, typical_iteration
 from sim.report.sequence.diagram_layout import lay_out
 from sim.report.sequence.first_records import Scan, scan
-from sim.report.sequence.numbers_behind import Truth
+from sim.report.sequence.numbers_behind import UploadsBehind
 from sim.report.sequence.panels import Panel, arrow_panel, party_key, party_panel, spoken
 from sim.report.sources import Material
 
@@ -92,7 +92,7 @@ def _elsewhere(material: Material, rows: Sequence[Row], own: Sequence[Row]) -> s
 
 
 def make_panels(material: Material, diagrams: Sequence[Diagram], found: Scan) -> list[Panel]:
-    truth = Truth(material.case)
+    truth = UploadsBehind(material.case)
     panels = [arrow_panel(material, arrow, found, truth) for diagram in diagrams for arrow in diagram.arrows]
     back = diagrams[0].key
     parties = [party_panel(material, role, f"{party_key(role)}-{back}") for role in material.scheme.parties()]

@@ -14,7 +14,7 @@ NOT_MEASURED = "not measured"
 
 
 @dataclass(frozen=True, slots=True)
-class Card:
+class FigureGroup:
     title: str
     caption: str
     columns: list[str]
@@ -31,7 +31,7 @@ def section(material: Material) -> Section:
 # --- accuracy --------------------------------------------------------------------------------------------------------
 
 
-def accuracy(material: Material) -> Card:
+def accuracy(material: Material) -> FigureGroup:
     """Compare the test RMSE with that of the run without protection, and of guesses that need no protocol at all."""
     found, name = material.summary["accuracy"], material.scheme.name
     mine, beside = found["test_rmse"], "plain" if material.scheme.factorizes else "the same without protection"
@@ -54,7 +54,7 @@ def accuracy(material: Material) -> Card:
         notes.append("The run has no result that predicts a rating, so there is no error to measure.")
     elif mine is not None and below:
         notes.append(_beaten(name, mine, below))
-    return Card("Accuracy (measured)", caption, ["", "test RMSE", "this run is"], rows, notes)
+    return FigureGroup("Accuracy (measured)", caption, ["", "test RMSE", "this run is"], rows, notes)
 
 
 def _figure(value: float | None) -> str:
@@ -86,12 +86,12 @@ def _listed(titles: list[str]) -> str:
 # --- bytes -----------------------------------------------------------------------------------------------------------
 
 
-def traffic(material: Material) -> tuple[Card, Card | None]:
+def traffic(material: Material) -> tuple[FigureGroup, FigureGroup | None]:
     """Make two cards of bytes: of this run at its size, and of the paper at the paper's size."""
     return _own_bytes(material), _paper_bytes(material)
 
 
-def _own_bytes(material: Material) -> Card:
+def _own_bytes(material: Material) -> FigureGroup:
     counted, summary = material.summary["bytes"], material.summary
     how = "counted as for a wire" if summary["transport"] == "inprocess" else "measured"
     per_iteration = counted["per_iteration"]
@@ -110,10 +110,10 @@ def _own_bytes(material: Material) -> Card:
         notes.append("No iteration came to its end, so there is no mean.")
     if _comparison(material) is None:
         notes.append("The paper gives no byte figures for a scheme like this one.")
-    return Card(f"Wire bytes ({how})", f"{what}, at this run's size: {sizes}.", ["edge", "bytes"], rows, notes)
+    return FigureGroup(f"Wire bytes ({how})", f"{what}, at this run's size: {sizes}.", ["edge", "bytes"], rows, notes)
 
 
-def _paper_bytes(material: Material) -> Card | None:
+def _paper_bytes(material: Material) -> FigureGroup | None:
     found = _comparison(material)
     if found is None:
         return None
@@ -123,7 +123,7 @@ def _paper_bytes(material: Material) -> Card | None:
     ]
     rated = f"{found['items_per_user']} rated by each"
     sizes = f"{found['users']:,} users, {found['items']:,} items, {rated}, dim {found['dim']}"
-    return Card(
+    return FigureGroup(
         "Beside the paper (by formula, not run)",
         f"Bytes of an iteration at the size that {found['source']} names: {sizes}, {found['ring_bits']} ring bits. The "
         "paper's own figures, and Keyhole's in both wire forms.",

@@ -21,7 +21,7 @@ OUTSIDER: tuple[str, ...] = ()  # an observer that sees what is released, and no
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class EpsilonEntry:
     """A cell of the table; `why` stands in place of a figure, or beside it."""
 
     figure: str = "–"
@@ -33,19 +33,19 @@ def epsilon(value: Any) -> str:
     return "∞" if value == "inf" else figure(value)
 
 
-def claimed(case: Case, members: Sequence[str]) -> Cell:
+def claimed(case: Case, members: Sequence[str]) -> EpsilonEntry:
     level = permitted(case.card.scheme, members) if members else "aggregate"
     if level is None:
-        return Cell(why="assumes no collusion")
+        return EpsilonEntry(why="assumes no collusion")
     if level == "nothing":
-        return Cell("learns nothing")
+        return EpsilonEntry("learns nothing")
     if "epsilon" not in case.card.scheme.flags:
-        return Cell(why="the scheme has no ε")
+        return EpsilonEntry(why="the scheme has no ε")
     if math.isinf(case.card.params.epsilon):
-        return Cell(why="no noise was asked for: ε = ∞")
+        return EpsilonEntry(why="no noise was asked for: ε = ∞")
     if level == "exact-individual":
-        return Cell(why="it may see exact numbers")
-    return Cell(_split(case)[0])
+        return EpsilonEntry(why="it may see exact numbers")
+    return EpsilonEntry(_split(case)[0])
 
 
 def claimed_unit(case: Case) -> str:
@@ -72,15 +72,15 @@ def accounted_unit(document: Document) -> str:
     return f"{accounting['unit'].partition(',')[0]}, whole run, δ\u00a0=\u00a0{delta:g}"
 
 
-def accounted(document: Document, case: Case, members: Sequence[str]) -> Cell:
+def accounted(document: Document, case: Case, members: Sequence[str]) -> EpsilonEntry:
     accounting = document["accounting"]
     if accounting is None:
-        return Cell(why="not asked")
+        return EpsilonEntry(why="not asked")
     if "composed" not in accounting:
         claims = accounting["claimed"] not in (None, "inf")
-        return Cell(why="not accounted: see Findings" if claims else "nothing is claimed")
+        return EpsilonEntry(why="not accounted: see Findings" if claims else "nothing is claimed")
     if tuple(members) == (THIRD_PARTY,):
-        return Cell(why="no release reaches it")
+        return EpsilonEntry(why="no release reaches it")
     if "all_releases" in accounting:
         return _by_envelopes(accounting, members)
     if "theta" in accounting["composed"]:
@@ -88,57 +88,63 @@ def accounted(document: Document, case: Case, members: Sequence[str]) -> Cell:
     return _by_uploads(accounting, members)
 
 
-def _by_envelopes(accounting: Document, members: Sequence[str]) -> Cell:
+def _by_envelopes(accounting: Document, members: Sequence[str]) -> EpsilonEntry:
     """Account for `masked` and `dynamic`: with the envelopes known, with noise shares known too, or with neither."""
     composed, users = accounting["composed"], _users_beside_the_recommender(members)
     if members == OUTSIDER:
-        return Cell(epsilon(composed["tight"]), f"a rating in all {composed['releases']} releases, no envelope known")
+        return EpsilonEntry(
+            epsilon(composed["tight"]), f"a rating in all {composed['releases']} releases, no envelope known"
+        )
     row = accounting["all_releases"]["even"]
     if users is None and RECOMMENDER in members and row is not None:
         least = f"≥ {epsilon(row['median'])} median item, {epsilon(row['worst'])} worst"
-        return Cell(least, "of the recommender alone")
+        return EpsilonEntry(least, "of the recommender alone")
     if users is None:
-        return Cell(why="accounted for the recommender only")
+        return EpsilonEntry(why="accounted for the recommender only")
     whom = "it knows the envelopes"
     if users:
         row = (accounting["colluders"].get(str(users)) or {}).get("all_releases")
         whom = f"with any {users} of the contributors of a sum"
     if row is None:
-        return Cell(why="accounted for other numbers of colluding users")
-    return Cell(f"{epsilon(row['median'])} median item, {epsilon(row['worst'])} worst", whom)
+        return EpsilonEntry(why="accounted for other numbers of colluding users")
+    return EpsilonEntry(f"{epsilon(row['median'])} median item, {epsilon(row['worst'])} worst", whom)
 
 
-def _by_budget(accounting: Document, case: Case, members: Sequence[str]) -> Cell:
+def _by_budget(accounting: Document, case: Case, members: Sequence[str]) -> EpsilonEntry:
     """Account for `covariance` and similar schemes: all that is published, given the noise shares that users know."""
     tight, shares = accounting["composed"]["tight"], accounting.get("colluders", {})
     if RECOMMENDER in members and THIRD_PARTY not in case.card.scheme.servers:
-        return Cell("not bounded", "it receives a number for every rating")
+        return EpsilonEntry("not bounded", "it receives a number for every rating")
     if THIRD_PARTY in members:
-        return Cell(why="not accounted with masked parts")
+        return EpsilonEntry(why="not accounted with masked parts")
     known = 0  # shares of the noise
     if THIRD_PARTY in case.card.scheme.servers:
         known = sum(role_of(member) == "user" for member in members)
     if not known:
-        return Cell(epsilon(tight), "all that is published together")
+        return EpsilonEntry(epsilon(tight), "all that is published together")
     if str(known) not in shares:
-        return Cell(why="not accounted for so many known shares of the noise")
+        return EpsilonEntry(why="not accounted for so many known shares of the noise")
     whose = "its own share" if known == 1 else f"{known} shares"
-    return Cell(f"≤ {epsilon(shares[str(known)])}", f"all noisy sums, {whose} of the noise known")
+    return EpsilonEntry(f"≤ {epsilon(shares[str(known)])}", f"all noisy sums, {whose} of the noise known")
 
 
-def _by_uploads(accounting: Document, members: Sequence[str]) -> Cell:
+def _by_uploads(accounting: Document, members: Sequence[str]) -> EpsilonEntry:
     """Account for `direct` and collections: what users upload to the recommender; `trusted` has no figure at all."""
     composed = accounting["composed"]
     if composed.get("tight") is None:
-        return Cell(why="no figure: see Findings")
+        return EpsilonEntry(why="no figure: see Findings")
     if RECOMMENDER not in members:
-        return Cell(why="accounted for the recommender only")
+        return EpsilonEntry(why="accounted for the recommender only")
     if len(members) > 1:
-        return Cell(f"≥ {epsilon(composed['tight'])}", "of the recommender alone")
+        return EpsilonEntry(f"≥ {epsilon(composed['tight'])}", "of the recommender alone")
     if "vector" in composed:
-        return Cell(f"{epsilon(composed['tight'])} per entry", f"{epsilon(composed['vector'])} for a whole vector")
+        return EpsilonEntry(
+            f"{epsilon(composed['tight'])} per entry", f"{epsilon(composed['vector'])} for a whole vector"
+        )
     uploads = composed["releases"]
-    return Cell(epsilon(composed["tight"]), f"{uploads} upload{'s' if uploads != 1 else ''} of a rating's gradient")
+    return EpsilonEntry(
+        epsilon(composed["tight"]), f"{uploads} upload{'s' if uploads != 1 else ''} of a rating's gradient"
+    )
 
 
 def _users_beside_the_recommender(members: Sequence[str]) -> int | None:
@@ -151,18 +157,20 @@ def _users_beside_the_recommender(members: Sequence[str]) -> int | None:
 # --- measured --------------------------------------------------------------------------------------------------------
 
 
-def measured(document: Document, members: Sequence[str], determines: str | None) -> Cell:
+def measured(document: Document, members: Sequence[str], determines: str | None) -> EpsilonEntry:
     """Choose the canary's bound that exceeds its claim most, or comes nearest to it."""
     empirical = document["empirical"]
     if empirical is None:
-        return Cell(why="not asked")
+        return EpsilonEntry(why="not asked")
     if not empirical["rows"]:
-        return Cell(why="nothing is claimed" if "Nothing is claimed" in empirical["note"] else empirical["note"])
+        return EpsilonEntry(
+            why="nothing is claimed" if "Nothing is claimed" in empirical["note"] else empirical["note"]
+        )
     roles = list(dict.fromkeys(role_of(member) for member in members))
     known_as = [list(members)] if determines == "nothing" else [list(members), roles]
     rows = [row for row in empirical["rows"] if row["coalition"] in known_as]
     if not rows:
-        return Cell(why="no canary for these")
+        return EpsilonEntry(why="no canary for these")
     worst = max(rows, key=_excess)
     at = f"at δ = {empirical['delta']:g}, " if worst["lower_bound_mu"] is not None else ""
     claim = "none is claimed" if worst["claimed"] is None else f"claim {worst['claimed']:.3g}"
@@ -171,7 +179,7 @@ def measured(document: Document, members: Sequence[str], determines: str | None)
     )
     if worst["exceeds"]:  # in words too: the claim of this row is that of the canary's ε, not of the run's beside it
         where += ": above the claim"
-    return Cell(f"≥ {worst['lower_bound']:.2f}", where, _style(document, worst))
+    return EpsilonEntry(f"≥ {worst['lower_bound']:.2f}", where, _style(document, worst))
 
 
 def _style(document: Document, row: Document) -> str:

@@ -23,7 +23,7 @@ _LEARNS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class ClaimAnswer:
     """The answer to the first question: does the published claim hold?"""
 
     style: str
@@ -64,7 +64,7 @@ class Tile:
     chain: bool = False  # each value follows from the one before it
 
 
-def tiles(material: Material, claim: Claim, told: Sentence) -> list[Tile]:
+def tiles(material: Material, claim: ClaimAnswer, told: Sentence) -> list[Tile]:
     return [_accuracy(material), _bytes(material), _epsilon(material, claim), _adversaries(material, told)]
 
 
@@ -104,7 +104,7 @@ def _bytes(material: Material) -> Tile:
     return Tile(question, answer, "", values, proof=(style, words))
 
 
-def _epsilon(material: Material, claim: Claim) -> Tile:
+def _epsilon(material: Material, claim: ClaimAnswer) -> Tile:
     question, privacy = claim_question(material.summary), material.summary["privacy"]
     answer = {"holds": "It holds", "refuted": "No: refuted"}.get(claim.status, "Not tested")
     if privacy["claimed_epsilon"] in (None, "inf"):

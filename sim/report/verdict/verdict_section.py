@@ -11,7 +11,7 @@ from sim.audit.claim import HOLDS, REFUTED
 from sim.audit.findings import goes_beyond
 from sim.report.section import Section, render
 from sim.report.sources import Material
-from sim.report.verdict.tiles import Claim, Sentence, tiles
+from sim.report.verdict.tiles import ClaimAnswer, Sentence, tiles
 
 CLAIM_STYLES = {HOLDS: "good", REFUTED: "weak"}
 
@@ -22,11 +22,11 @@ def section(material: Material) -> Section:
     return Section("verdict", "Verdict", html)
 
 
-def published(material: Material) -> Claim:
+def published(material: Material) -> ClaimAnswer:
     """Give the status of the published claim: amber if refuted, as the scheme may still do what it declares."""
     found = material.audit["published_claim"]
     status = str(found["status"])
-    return Claim(CLAIM_STYLES.get(status, ""), status.replace("-", " "), str(found["claim"]), str(found["why"]))
+    return ClaimAnswer(CLAIM_STYLES.get(status, ""), status.replace("-", " "), str(found["claim"]), str(found["why"]))
 
 
 def sentence(material: Material) -> Sentence:

@@ -18,8 +18,8 @@ from protocol.schemes.composition import envelope_mu, gaussian_epsilon, inverse_
 from protocol.schemes.factorization.masked import MaskedRecommender
 from protocol.wire.messages import MaskedGradient
 from sim.audit.accounting.account import account
-from sim.audit.accounting.envelope_sums import Ledger, random_directions
-from sim.audit.accounting.releases import Reading, Release
+from sim.audit.accounting.envelope_sums import EnvelopeSums, random_directions
+from sim.audit.accounting.releases import RecommenderReading, Release
 from sim.audit.findings import verdict
 from sim.data.ratings import find
 from sim.foreign.plain_text import jsonable
@@ -56,14 +56,14 @@ def dynamic_account(dynamic_case):
 # ---- by hand: Δ = 4, d = 2, ε = 8√2, so b = 1
 
 
-def ledger_of(supports: dict[int, list[int]], releases: list[Release], envelopes: list[np.ndarray]) -> Ledger:
+def ledger_of(supports: dict[int, list[int]], releases: list[Release], envelopes: list[np.ndarray]) -> EnvelopeSums:
     params, _ = make_params(
         scheme="masked", n_users=9, n_items=4, dim=2, iterations=5, rating_range=STARS, max_raters=4,
         epsilon=8 * math.sqrt(2),
     )  # fmt: skip
     assert params.noise_scale == pytest.approx(1)
     arrays = {user: np.array(items, np.uint32) for user, items in supports.items()}
-    ledger = Ledger(params, arrays, np.random.default_rng(1))
+    ledger = EnvelopeSums(params, arrays, np.random.default_rng(1))
     for release, envelope in zip(releases, envelopes, strict=True):
         ledger.add(release, *ledger.pick(release), envelope)
     return ledger
@@ -166,7 +166,7 @@ def test_the_sums_are_those_that_moved_the_factors(masked_case, monkeypatch):
         plain_move(self, items, sums)
 
     monkeypatch.setattr(MaskedRecommender, "move", move)
-    releases = list(Reading(masked_case).releases())
+    releases = list(RecommenderReading(masked_case).releases())
     assert len(releases) == len(moved) == 20
     for release, sums in zip(releases, moved, strict=True):
         assert release.sums == pytest.approx(sums, abs=1e-8)

@@ -15,7 +15,7 @@ from protocol.schemes.factorization.dynamic import Dynamic, DynamicUser
 from protocol.schemes.factorization.masked import Masked, MaskedRecommender, MaskedUser
 from protocol.schemes.factorization.trusted import Trusted, TrustedRecommender
 from sim.audit.accounting.account import account
-from sim.audit.accounting.noise_test import Cell, NoiseTest
+from sim.audit.accounting.noise_test import NoiseBin, NoiseTest
 from sim.audit.findings import verdict
 
 # ---- planted faults: schemes of one's own
@@ -145,7 +145,7 @@ def test_one_item_without_noise_is_found_among_many():
 
 def test_the_p_value_of_a_cell_is_binomial():
     """3 of 3 within the median: 1/8."""
-    cell = Cell("three")
+    cell = NoiseBin("three")
     cell.add(np.array([0.2, 0.5, 1.0]))
     assert (cell.n, cell.inside, cell.p_value) == (3, 3, pytest.approx(1 / 8))
 

@@ -12,7 +12,7 @@ from support.brute import Brute
 from sim.audit.algebra.grade import grade
 from sim.audit.algebra.knowledge import Library
 from sim.audit.algebra.solve import findings, library_of, solve
-from sim.audit.algebra.symbolic_run import Rerun
+from sim.audit.algebra.symbolic_run import SymbolicRerun
 
 # item 0: all five; 1: three; 2: two; 3: one rater; 4: two, one of them also on 2
 RATINGS = [
@@ -38,7 +38,7 @@ NAMES = [f"{scheme} {' '.join(map(str, flags.values()))}" for scheme, flags in R
 @pytest.mark.parametrize(("scheme", "flags"), RUNS, ids=NAMES)
 def test_every_coalition_of_a_five_user_run_comes_to_what_brute_force_comes_to(tmp_path, scheme, flags):
     case = audited(tmp_path, RATINGS, scheme, **flags)
-    hearing = Rerun(case).run()
+    hearing = SymbolicRerun(case).run()
     assert hearing.complete and hearing.releases
     bits = case.card.params.ring_bits
     library, brute = Library(hearing, bits), Brute(hearing, bits)
@@ -77,13 +77,13 @@ def test_forms_give_the_words_on_the_wire(tmp_path, monkeypatch, scheme, flags):
     monkeypatch.setattr(symbolic, "entered", keeping)
     monkeypatch.setattr(symbolic.SymbolicRing, "uniform", drawing)
     case = audited(tmp_path, RATINGS, scheme, **flags)
-    rerun = Rerun(case)
+    rerun = SymbolicRerun(case)
     note = rerun._note
 
     def noting(actor, sender, message):
         note(actor, sender, message)
         rows = (getattr(message, name) for name in message.__slots__)
-        received.extend((one.nodes, one.values) for one in rows if isinstance(one, symbolic.Rows))
+        received.extend((one.nodes, one.values) for one in rows if isinstance(one, symbolic.FormRows))
 
     monkeypatch.setattr(rerun, "_note", noting)
     brute, checked = Brute(rerun.run(), case.card.params.ring_bits), 0
@@ -123,7 +123,7 @@ def test_the_known_answers_for_the_masked_sum(tmp_path):
 def test_what_is_left_of_the_noise(tmp_path):
     """Item 1 has three raters: to two of them a third of η and of ρ is left, to one of them two thirds."""
     case = audited(tmp_path, RATINGS, "masked")
-    library = Library(Rerun(case).run(), case.card.params.ring_bits)
+    library = Library(SymbolicRerun(case).run(), case.card.params.ring_bits)
     two = grade(library, ("user:0", "user:1"))
     assert two.determines == "noisy-individual"
     assert two.noise_left == pytest.approx({"eta": 1 / 3, "rho": 1 / 3})

@@ -24,7 +24,7 @@ from sim.audit.algebra.grade import grade
 from sim.audit.algebra.knowledge import Library
 from sim.audit.algebra.omega import LONGEST, OMEGA, in_reals
 from sim.audit.algebra.solve import findings, solve
-from sim.audit.algebra.symbolic_run import Rerun
+from sim.audit.algebra.symbolic_run import SymbolicRerun
 from sim.drivers.inprocess import InProcess
 from sim.plan.config import RunConfig
 from sim.views.evidence import Case, open_case
@@ -75,7 +75,7 @@ def eventful(tmp_path, monkeypatch):
 
 
 def library_of(case) -> Library:
-    hearing = Rerun(case).run()
+    hearing = SymbolicRerun(case).run()
     assert hearing.complete
     return Library(hearing, case.card.params.ring_bits)
 
@@ -294,7 +294,7 @@ THIRD, FIRST = ("third_party",), ("recommender",)
 def test_a_fault_is_found(tmp_path, scheme, finding, coalition):
     case = audited(tmp_path, RATINGS, f"support.schemes.leaky:{scheme}")
     assert (finding, coalition) in breaks(case, coalition)
-    brute, library = Brute(Rerun(case).run(), case.card.params.ring_bits), library_of(case)
+    brute, library = Brute(SymbolicRerun(case).run(), case.card.params.ring_bits), library_of(case)
     assert grade(library, coalition).determines == brute.determines(coalition)
 
 

@@ -21,7 +21,7 @@ from sim.audit.attacks import attack
 from sim.audit.attacks.coalition_views import Scene, Truth
 from sim.audit.attacks.difference import TwoUploads, recover, round_to
 from sim.audit.attacks.inference import ceiling, targets
-from sim.audit.attacks.posterior import Rows, posterior
+from sim.audit.attacks.posterior import SharedGradients, posterior
 from sim.audit.attacks.support import auc, cross_validated
 from sim.audit.attacks.unmasking import unmasked
 from sim.audit.scoring import clopper_pearson, score
@@ -231,9 +231,9 @@ def test_the_posterior_is_certain_without_noise_and_the_prior_under_much():
     profile /= np.linalg.norm(profile)
     ratings = rng.integers(1, 6, 8).astype(float)
     values = -2 * np.outer(ratings - factors @ profile, profile)
-    sure = posterior(Rows(values, np.full((8, 5), 1e-8), factors), scale, prior, rng)
+    sure = posterior(SharedGradients(values, np.full((8, 5), 1e-8), factors), scale, prior, rng)
     assert (scale[sure.argmax(axis=1)] == ratings).all() and sure.max(axis=1).min() > 0.999
-    vague = posterior(Rows(values, np.full((8, 5), 1e6), factors), scale, prior, rng)
+    vague = posterior(SharedGradients(values, np.full((8, 5), 1e6), factors), scale, prior, rng)
     assert np.abs(vague - prior).max() < 0.01
     assert np.allclose(sure.sum(axis=1), 1) and np.allclose(vague.sum(axis=1), 1)
 

@@ -120,7 +120,7 @@ def test_a_repetition_is_the_run_that_frames_would_make():
     from sim.experiments.bench.audit_bench import play_framed
 
     problem = make_problem(Masked(), STARS, ("eta",), iterations=1, epsilon=1.0)
-    problem = canary.Problem(problem.scheme, problem.params)  # seats have tapes that are never silent
+    problem = canary.CanaryProblem(problem.scheme, problem.params)  # seats have tapes that are never silent
     stage, seed = Stage(problem, bytes(32)), derive(SEED, 7)
     tapes = {name: canary.Tape(derive(seed, name)) for name in stage.parties}
     play = Play(stage, stage.roles(tapes, greatest=False))

@@ -28,7 +28,7 @@ from sim.audit.canary.canary_sums import neighbours_of, play_chunk
 from sim.audit.canary.empirical import findings_of, measure
 from sim.audit.canary.epsilon_bound import gaussian_attainable, gaussian_bound
 from sim.audit.canary.randomized_entries import Received, log_ratio, receive, vectors_of
-from sim.audit.canary.sibling_arms import BUDGETS, EACH_ONE, Asked, Named, measure_sibling, of_entry, of_parts
+from sim.audit.canary.sibling_arms import BUDGETS, EACH_ONE, Asked, NamedArm, measure_sibling, of_entry, of_parts
 from sim.audit.findings import verdict
 from sim.foreign.plain_text import jsonable
 
@@ -49,7 +49,7 @@ def parts_of(scheme, repetitions=600, **options):
         params, _ = scheme.make_params(shape, dim=1, iterations=scheme.rounds, epsilon=1.0, **options)
     problem = neighbours_of(scheme, params, EACH_ONE, **BUDGETS)
     seen = play_chunk(problem, SEED, 0, repetitions)
-    found = [(Named("parts"), problem, seen, statistic) for statistic in of_parts(problem, seen)]
+    found = [(NamedArm("parts"), problem, seen, statistic) for statistic in of_parts(problem, seen)]
     return [make_row(one, one[3].claimed, 1 - 0.005 / len(found)) for one in found]
 
 

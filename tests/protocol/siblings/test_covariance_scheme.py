@@ -17,7 +17,7 @@ from protocol.arithmetic.tape import Tape
 from protocol.errors import BadInput, Reason, Rejected
 from protocol.party.role import Done, Send
 from protocol.schemes import find_scheme
-from protocol.schemes.covariance.covariance import MOST_FACTOR, Covariance, Publication
+from protocol.schemes.covariance.covariance import MOST_FACTOR, Covariance, LazyPublication
 from protocol.schemes.covariance.model import measured, predictions
 from protocol.schemes.covariance.totals import Book
 from protocol.wire.messages import FactorModel, GradedRatings, NeighbourModel, RatingsHandover
@@ -95,7 +95,7 @@ def test_a_publication_is_a_sequence_that_makes_each_message_when_it_is_asked_fo
         made.append(int(items[0]))
         return items
 
-    whole = Publication([("user:0", u32(7)), ("user:1", u32(8))], make, Done())
+    whole = LazyPublication([("user:0", u32(7)), ("user:1", u32(8))], make, Done())
     assert len(whole) == 3 and made == []
     assert whole[2] == whole[-1] == Done() and made == []
     rest = whole[1:]

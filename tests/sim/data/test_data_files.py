@@ -11,14 +11,14 @@ import pytest
 from protocol.errors import BadInput, did_you_mean
 from protocol.party.role import nearest_party
 from sim.data import opening
-from sim.data.rating_table import Reading
+from sim.data.rating_table import ReadingRules
 from sim.data.ratings import available, load
 from sim.plan.config import RunConfig, read_config
 from sim.run.run import resume, run
 from tests.sim.data.test_data import FORMATS, triples, write
 
 SAME = [("9", "2", 5.0), ("9", "10", 4.0), ("10", "2", 1.0)]
-NAMED = Reading(("who", "movie", "stars"))
+NAMED = ReadingRules(("who", "movie", "stars"))
 
 
 @pytest.mark.parametrize("text", FORMATS.values(), ids=FORMATS.keys())
@@ -56,7 +56,7 @@ def test_columns_of_parquet_go_by_name_as_well(tmp_path: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
     columns = {"stars": [4.0, 1.0, None, 5.0, 3.0], "movie": [10, 2, 4, 2, 2], "who": [9, 10, 9, 9, 9]}
     parquet.write_table(pyarrow.table({**columns, "day": [1, 1, 1, 7, 2]}), tmp_path / "a")
-    reading = Reading(("who", "movie", "stars", "day"), "last", "drop")
+    reading = ReadingRules(("who", "movie", "stars", "day"), "last", "drop")
     assert triples(load(str(tmp_path / "a"), reading=reading)) == SAME
 
 
@@ -73,7 +73,7 @@ REPEATS = "1,2,3,50\n9,9,1,50\n1,2,5,20\n1,2,4,30\n"
     ],
 )
 def test_of_a_pair_that_is_rated_twice_the_last_or_the_mean_is_taken(tmp_path: Path, how, text, value) -> None:
-    ratings = load(write(tmp_path, text), reading=Reading(on_duplicate=how))
+    ratings = load(write(tmp_path, text), reading=ReadingRules(on_duplicate=how))
     assert triples(ratings) == [("1", "2", value), ("9", "9", 1.0)]
     assert ratings.notes == (f"1 pairs of user and item are rated more than once: the {how} was taken.",)
 
@@ -83,8 +83,8 @@ def test_lines_with_holes_are_dropped_and_counted_if_the_person_says_so(tmp_path
     with pytest.raises(BadInput, match=r"line 2: .* empty; fill it in, or leave such lines out with --on-missing drop"):
         load(path)
     with pytest.raises(BadInput, match=r'^[^\n]*line 6: the rating "good" is not a finite number; correct the line$'):
-        load(path, reading=Reading(on_missing="drop"))
-    ratings = load(write(tmp_path, "1,2,3\n,2,4\n1,5,NA\n"), reading=Reading(on_missing="drop"))
+        load(path, reading=ReadingRules(on_missing="drop"))
+    ratings = load(write(tmp_path, "1,2,3\n,2,4\n1,5,NA\n"), reading=ReadingRules(on_missing="drop"))
     assert triples(ratings) == [("1", "2", 3.0)]
     assert ratings.notes == ("2 lines without a user, an item or a rating were left out.",)
 
@@ -191,7 +191,7 @@ def test_columns_are_proposed_in_the_order_of_the_flag_and_quoted_for_the_shell(
 
 
 def test_text_in_every_field_is_a_row_where_its_rating_is_missing(tmp_path: Path) -> None:
-    ratings = load(write(tmp_path, "ann,heat,NA\nbob,heat,3\n"), reading=Reading(on_missing="drop"))
+    ratings = load(write(tmp_path, "ann,heat,NA\nbob,heat,3\n"), reading=ReadingRules(on_missing="drop"))
     assert len(ratings) == 1
 
 

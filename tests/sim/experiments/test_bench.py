@@ -19,7 +19,7 @@ from sim.experiments.bench import array_loops, benchmark, processes, secagg
 from sim.experiments.bench import bare_frames_bench as floors
 from sim.experiments.bench.bare_frames_bench import compare, frames_of, moved_by, run_floor
 from sim.experiments.bench.benchmark import run_bench
-from sim.experiments.bench.processes import Load, Real, Round, run_real, warm
+from sim.experiments.bench.processes import BenchRound, Load, Real, run_real, warm
 from sim.plan.plan import make_plan
 
 CONTRACT = {"name", "config", "samples", "median", "floor_median", "ratio"}
@@ -183,7 +183,7 @@ def test_a_run_that_moves_other_bytes_is_no_pair(real, monkeypatch):
 
 
 def test_medians_are_over_all_rounds_and_by_round(real):
-    made = [Round([3.0, 1.0, 2.0], [1.0], real), Round([9.0], [2.0, 4.0], real)]
+    made = [BenchRound([3.0, 1.0, 2.0], [1.0], real), BenchRound([9.0], [2.0, 4.0], real)]
     result = processes.result_of(LOAD, made, "nothing", "seconds")
     assert (result["median"], result["floor_median"], result["ratio"]) == (2.5, 2.0, 1.25)
     assert result["by_round"][1] == {"median": 9.0, "floor_median": 3.0, "ratio": 3.0}

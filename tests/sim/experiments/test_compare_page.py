@@ -21,7 +21,7 @@ from sim.experiments.compare import Comparison
 from sim.experiments.comparison_page import accounted_point, bytes_point, compared_page
 from sim.report.charts import chart
 from sim.report.charts.labels import add_labels
-from sim.report.charts.scatter import Point, draw
+from sim.report.charts.scatter import ScatterPoint, draw
 
 QUICK: dict[str, Any] = {"data": "synthetic:12x10:.5", "iterations": 3, "dim": 2}
 EVIL = "<script>alert(1)</script>"
@@ -186,7 +186,9 @@ def test_one_scheme_that_sends_nothing(document):
     document["rows"][0]["bytes_per_user"] = {"up": 0, "down": 0}
     figures = Reader(compared_page(document)).figures
     assert "Nothing is sent by plain." in figures["bytes-chart"] and "epsilon-0" in figures
-    assert draw([Point("one", 5.0, 1.0, (5.0, 5.0), (1.0, 1.0))], [], ("x", "y"), str).axes[0].get_xscale() == "log"
+    assert (
+        draw([ScatterPoint("one", 5.0, 1.0, (5.0, 5.0), (1.0, 1.0))], [], ("x", "y"), str).axes[0].get_xscale() == "log"
+    )
 
 
 # ---- the command

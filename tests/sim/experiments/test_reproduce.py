@@ -31,9 +31,9 @@ from sim.data import ratings
 from sim.drivers.inprocess import InProcess
 from sim.experiments.grid.evaluate import read_lines
 from sim.experiments.reproduce import figure_plan
-from sim.experiments.reproduce.curves import Compared, Results, Row
+from sim.experiments.reproduce.curves import ComparedClaim, CurvePoint, Results
 from sim.experiments.reproduce.differences import sentence
-from sim.experiments.reproduce.engine import Crowd, Noise, Problem, learn, publish
+from sim.experiments.reproduce.engine import LearningProblem, Noise, OnlineUsers, learn, publish
 from sim.experiments.reproduce.figure_plan import FIGURES, INF, Size, cells_of, comparable, size_of
 from sim.experiments.reproduce.paper_claims import CLAIMED, CLAIMS, MEASURED
 from sim.experiments.reproduce.reproduce import _claim_document, choose, reproduce
@@ -99,7 +99,7 @@ def test_with_the_noise_of_the_roles_the_engine_makes_their_factors(monkeypatch,
 
 def test_without_noise_the_engine_is_the_baseline():
     plan = make_plan(RunConfig(scheme="plain", data="demo-small", seed=5, dim=6, iterations=12, test_fraction=0.0))
-    problem = Problem(ratings.load("demo-small"), plan.data, 6, seed=1)
+    problem = LearningProblem(ratings.load("demo-small"), plan.data, 6, seed=1)
     model = problem.start()
     first = baseline.start_baseline(plan.card.params, plan.data, plan.run_seed)
     model.user_factors, model.item_factors = first.user_factors, first.item_factors
@@ -136,17 +136,17 @@ def test_noise_is_laplace_of_scale_b_and_half_of_it_stays():
 def test_the_crowd_has_the_law_of_the_churn_plan():
     """The same share online, as many staying from one iteration to the next, never more than are let in."""
     n_users, join, leave = 4000, 0.1, 0.2
-    plan, crowd = ChurnPlan(n_users, join, leave, bytes(32)), Crowd(n_users, n_users, join, leave, seed=1)
+    plan, crowd = ChurnPlan(n_users, join, leave, bytes(32)), OnlineUsers(n_users, n_users, join, leave, seed=1)
     theirs = [np.flatnonzero(plan.online(iteration)) for iteration in range(40)]
     ours = [crowd.draw() for _ in range(40)]
     for sets in (theirs, ours):
         assert np.mean([len(one) for one in sets]) / n_users == pytest.approx(1 / 3, abs=0.01)
         stay = [len(np.intersect1d(a, b)) / len(a) for a, b in itertools.pairwise(sets)]
         assert np.mean(stay) == pytest.approx(1 - leave, abs=0.01)
-    few = Crowd(n_users, 30, join, leave, seed=1)
+    few = OnlineUsers(n_users, 30, join, leave, seed=1)
     drawn = few.draw()
     assert len(drawn) == 30 and np.all(np.diff(drawn) > 0) and np.all(np.isin(drawn, ours[0]))
-    assert len(Crowd(10, 10, 0.0, 0.0, seed=1).draw()) == 10
+    assert len(OnlineUsers(10, 10, 0.0, 0.0, seed=1).draw()) == 10
 
 
 # ---- the solved reading
@@ -212,7 +212,7 @@ def test_a_claim_that_holds_for_a_v_that_has_learned_nothing_is_not_said_to_agre
     """Users with fewer ratings than dimensions can be solved for any V."""
     figure, size = FIGURES["fig1"], size_of(NETFLIX, quick=False)
     (claim,) = [claim for claim in CLAIMS if (claim.data, claim.scenario) == (NETFLIX, "trusted")]
-    empty, real = Compared(claim, 0.5, 0.01, 0.01, 0.02, 0.02), Compared(claim, 0.5, 0.01, 0.01, 1.2, 1.1)
+    empty, real = ComparedClaim(claim, 0.5, 0.01, 0.01, 0.02, 0.02), ComparedClaim(claim, 0.5, 0.01, 0.01, 1.2, 1.1)
     words = sentence(figure, size, [empty], [], {})
     assert words.count("which says nothing") == 2 and "learned nothing, solved: +0.020" in words
     words = sentence(figure, size, [real], [], {})
@@ -280,23 +280,23 @@ def test_the_sentence_follows_the_numbers():
     verdicts = {0.15: "agrees", 0.014: "is lower", 1.5: "is higher"}
     small = dataclasses.replace(size, users=1000)
     for measured, verdict in verdicts.items():
-        for found in (Compared(claim, measured, 9.0, 9.0), Compared(claim, 9.0, measured, 9.0)):
+        for found in (ComparedClaim(claim, measured, 9.0, 9.0), ComparedClaim(claim, 9.0, measured, 9.0)):
             words = sentence(figure, size, [found], [], {})
             assert f"{measured:+.3f}, which {verdict}" in words and "2,145 raters" in words
             assert "not comparable" in sentence(figure, small, [found], [], {})
     alone = {"iterate": {"masked": 0.25}, "solved": {"masked": 0.75}}
-    words = sentence(figure, size, [Compared(claim, 0.5, 0.3, 0.1)], [], alone)
+    words = sentence(figure, size, [ComparedClaim(claim, 0.5, 0.3, 0.1)], [], alone)
     assert "for the iterate, +0.500 (+0.250 without any noise), which is higher" in words
     assert "solved, +0.300 (+0.750 without any noise)" in words and "baseline's iterate, +0.100, which agrees" in words
-    assert "not run" in sentence(figure, size, [Compared(claim, None, None, None)], [], {})
+    assert "not run" in sentence(figure, size, [ComparedClaim(claim, None, None, None)], [], {})
 
 
 def test_a_trend_counts_where_the_seeds_do_not_overlap():
-    def rows(x_name: str, last: float, spread: float) -> list[Row]:
+    def rows(x_name: str, last: float, spread: float) -> list[CurvePoint]:
         ends = [(0.005, 0.5), (0.02, last)]
         return [
-            Row(panel="", series="ε = 0.8", x_name=x_name, x=x, quantity="", y=y, low=y - spread, high=y + spread,
-                seeds=3, reading=reading)
+            CurvePoint(panel="", series="ε = 0.8", x_name=x_name, x=x, quantity="", y=y, low=y - spread,
+                high=y + spread, seeds=3, reading=reading)
             for reading in READINGS
             for x, y in ends
         ]  # fmt: skip

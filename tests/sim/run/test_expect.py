@@ -22,7 +22,7 @@ from sim.bandwidth.bandwidth import course_of
 from sim.bandwidth.outline import outline
 from sim.folder.byte_records import Ledger
 from sim.plan.config import RunConfig
-from sim.plan.expect import CountedItems, Crowd, LikelyItems, Turnout, at_least, crowd_of, expect, presence_of
+from sim.plan.expect import CountedItems, ExpectedUsers, LikelyItems, Turnout, at_least, crowd_of, expect, presence_of
 from sim.plan.plan import Plan, make_plan
 
 Totals = dict[tuple[Any, ...], float]
@@ -163,7 +163,7 @@ def test_a_number_of_items_that_is_not_in_doubt_is_whole():
     made = outline(RunConfig(scheme="masked", data="synthetic:90x64:.5", dim=1, iterations=1))
     items = LikelyItems(90, np.full(1, 0.25), np.full(1, 64.0))
     assert 63.9 < items.reaching(1, None)[0] < 64
-    sure = expect(made.scheme, made.params, Crowd(made.crowd.supports, made.crowd.users, items))
+    sure = expect(made.scheme, made.params, ExpectedUsers(made.crowd.supports, made.crowd.users, items))
     (turn,) = sure.course.turns
     assert (turn.opened, turn.released) == (64.0, 64.0) and sure.doubt == 0
 
@@ -181,7 +181,7 @@ def test_who_is_never_there_never_greets_the_third_party():
 
 def test_turns_of_the_circle_are_shared_out_evenly():
     """12 items with 3 committers each are 36 turns; of 10 users 6 get four and 4 get three."""
-    crowd = Crowd(np.array([2, 5]), np.array([4.0, 6.0]), CountedItems(np.array([0.0, 12.0])))
+    crowd = ExpectedUsers(np.array([2, 5]), np.array([4.0, 6.0]), CountedItems(np.array([0.0, 12.0])))
     made = outline(RunConfig(data="synthetic:10x12:.2", join=0.0, leave=0.0, seed=1))
     (attempt,) = expect(made.scheme, made.params, crowd, 0.0, 0.0).course.attempts
     assert {share: attempt.asked[attempt.shares == share].sum() for share in (3, 4)} == pytest.approx({3: 4, 4: 6})

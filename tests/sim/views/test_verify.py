@@ -33,7 +33,7 @@ from protocol.party.view import END, PREAMBLE, RECEIVED, REJECTED, SENT, SIGNED
 from sim.api import verify
 from sim.views.evidence import Report, open_case
 from sim.views.exchange import Exchange
-from sim.views.viewcheck import Demand, ViewCheck
+from sim.views.viewcheck import ViewCheck, ViewDemand
 
 PARTIES = ["recommender", "third_party", "user:0", "user:1", "user:2"]
 
@@ -103,7 +103,7 @@ def test_what_cannot_be_derived_is_named(base):
 def check_alone(case, party: str, view: bytes, known: tuple[int, bytes]) -> list[tuple[str, int | None]]:
     """One view as bytes, without the others."""
     report = Report()
-    ViewCheck(case, party, Demand(True, *known), Exchange(case, report), report).read(
+    ViewCheck(case, party, ViewDemand(True, *known), Exchange(case, report), report).read(
         io.BytesIO(view), lambda count: None
     )
     return [(finding.file, finding.record) for finding in report.findings]

@@ -32,7 +32,7 @@ from sim.run.run import run
 from sim.run.summary import anchor_of, digest_of_predictions
 from sim.views.evidence import Report, open_case
 from sim.views.exchange import Exchange
-from sim.views.viewcheck import Demand, ViewCheck
+from sim.views.viewcheck import ViewCheck, ViewDemand
 
 # --- a run that did not come to its end -------------------------------------------------------------------------------
 
@@ -197,7 +197,7 @@ def test_a_large_view_is_not_loaded(base, tmp_path):
         file.write(opening(writer, body))
         for _ in range(160):
             file.write(writer.received("recommender", frame))
-    check = ViewCheck(case, "user:0", Demand(), Exchange(case, report), report)
+    check = ViewCheck(case, "user:0", ViewDemand(), Exchange(case, report), report)
     tracemalloc.start()
     with path.open("rb") as stream:
         check.read(stream, lambda count: None)

@@ -24,7 +24,7 @@ _TAIL = 40.0  # range of Laplace noise, in scales: the rest is negligible
 _STEPS = 4000  # of the integral, between neighbouring centres and on each side
 
 
-class Channel(ABC):
+class RandomizedChannel(ABC):
     scale: Floats  # the values that ratings take
 
     @abstractmethod
@@ -62,7 +62,7 @@ class Channel(ABC):
         return float(widths @ both.max(axis=0))
 
 
-class UniformNoise(Channel):
+class UniformNoise(RandomizedChannel):
     """r + U[−γ, γ]; entries that are not rated are not sent."""
 
     def __init__(self, scale: Floats, gamma: float) -> None:
@@ -89,7 +89,7 @@ class UniformNoise(Channel):
         return np.append((ends[1:] + ends[:-1]) / 2, np.nan), np.append(np.diff(ends), 1.0)
 
 
-class LaplaceEntries(Channel):
+class LaplaceEntries(RandomizedChannel):
     """The modified Laplace mechanism, on the scale from −1 to 1."""
 
     def __init__(self, scale: Floats, law: ModifiedLaplace, grid: Grid) -> None:
@@ -119,7 +119,7 @@ class LaplaceEntries(Channel):
         return np.append(places, np.nan), np.append(widths, 1.0)
 
 
-class ResponseEntries(Channel):
+class ResponseEntries(RandomizedChannel):
     """Randomized response over the levels, 0 for missing."""
 
     def __init__(self, scale: Floats, law: RandomizedResponse, grid: Grid) -> None:

@@ -22,7 +22,7 @@ from protocol.schemes.covariance.options import HybridParams
 from sim.audit import truth
 from sim.audit.attacks.coalition_views import Scene
 from sim.audit.attacks.difference_guesses import ceiling
-from sim.audit.attacks.randomized.channels import Channel, LaplaceEntries, ResponseEntries, UniformNoise
+from sim.audit.attacks.randomized.channels import LaplaceEntries, RandomizedChannel, ResponseEntries, UniformNoise
 from sim.audit.findings import Finding, Severity
 from sim.audit.scoring import clopper_pearson, generator
 
@@ -51,7 +51,7 @@ def sent_by_users(scene: Scene) -> Iterator[Sent]:
             yield Sent(user, message.items, message.values.astype(np.float64).reshape(-1))
 
 
-def channel_of(scene: Scene, scale: Floats) -> Channel | None:
+def channel_of(scene: Scene, scale: Floats) -> RandomizedChannel | None:
     """Return the channel of the scheme; None if nothing is randomized."""
     params, scheme = scene.params, scene.case.card.scheme
     if isinstance(params, HybridParams):
@@ -63,7 +63,7 @@ def channel_of(scene: Scene, scale: Floats) -> Channel | None:
     return ResponseEntries(scale, randomized_response.law(params), params.grid)
 
 
-class Tally:
+class GuessTally:
     """Counts of right guesses: of ratings, and of whether there is one."""
 
     def __init__(self) -> None:
@@ -92,7 +92,7 @@ def attack_perturbed(scene: Scene) -> list[Finding]:
         return [_too_many(scene, len(scale))]
     whole = len(scene.truth.ratings) * scene.params.n_items
     base_rate = sum(len(own.items) for own in scene.truth.ratings.values()) / whole  # public
-    uploads, tries = {sent.user: sent for sent in sent_by_users(scene)}, {words: Tally() for words in TRIES}
+    uploads, tries = {sent.user: sent for sent in sent_by_users(scene)}, {words: GuessTally() for words in TRIES}
     for name, own in scene.truth.ratings.items():
         if (sent := uploads.get(user_index(name))) is None:
             continue
@@ -120,7 +120,7 @@ def _too_many(scene: Scene, values: int) -> Finding:
 # --- laplace-ratings, randomized-response ----------------------------------------------------------------------------
 
 
-def _inference(scene: Scene, channel: Channel, prior: Floats, tries: dict[str, Tally]) -> Finding:
+def _inference(scene: Scene, channel: RandomizedChannel, prior: Floats, tries: dict[str, GuessTally]) -> Finding:
     name, tally = max(tries.items(), key=lambda pair: pair[1].right)
     n, accuracy, chance = tally.ratings, tally.right / tally.ratings, tally.lucky / tally.ratings
     permitted, most = channel.rating_rate(prior), ceiling(float(prior.max()), scene.params.epsilon)
@@ -151,7 +151,7 @@ def _inference(scene: Scene, channel: Channel, prior: Floats, tries: dict[str, T
 
 
 def _presence(
-    scene: Scene, channel: Channel, prior: Floats, base_rate: float, tries: dict[str, Tally]
+    scene: Scene, channel: RandomizedChannel, prior: Floats, base_rate: float, tries: dict[str, GuessTally]
 ) -> Finding:
     name, tally = max(tries.items(), key=lambda pair: pair[1].agreed)
     n, accuracy = tally.entries, tally.agreed / tally.entries
@@ -190,7 +190,7 @@ def _severity(scene: Scene, over: bool, above: bool, id_: str) -> Severity:
 # --- hybrid ----------------------------------------------------------------------------------------------------------
 
 
-def _uniform(scene: Scene, channel: UniformNoise, prior: Floats, uploads: list[Sent], tally: Tally) -> Finding:
+def _uniform(scene: Scene, channel: UniformNoise, prior: Floats, uploads: list[Sent], tally: GuessTally) -> Finding:
     answers = np.concatenate([sent.answers for sent in uploads])
     left = channel.possible(answers, answers).sum(axis=1)
     determined, excluding = int((left <= 1).sum()), int((left < len(channel.scale)).sum())
