@@ -9,7 +9,7 @@ from protocol.wire.messages import Churn, Due, Event
 
 
 def takes_presence(scheme: Scheme) -> bool:
-    """Tell whether users of `scheme` may come and go, and announce it."""
+    """Tell whether the users of `scheme` may come and go during a run."""
     return "join" in scheme.flags
 
 

@@ -237,7 +237,7 @@ class Host:
         self._context.destroy(linger=0)
 
     def _drain(self, hosted: Hosted, end: End | None) -> bool:
-        """Read from `end`; True if it is empty. A client's end is read once: a second, empty read would cost as much."""
+        """Read from `end`; True if it is empty. A client's end is read once: a second, empty read costs as much."""
         server = hosted.server_end
         for _ in range(_BURST if end is server else 1):
             arrived = end.receive() if end else None

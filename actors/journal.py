@@ -1,4 +1,4 @@
-"""The append-only view file of one party, mode 0600. Nothing that a step causes is sent before its records are here."""
+"""The append-only view file of one party, mode 0600. No frame of a step is sent before its records are written here."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Follow = Callable[[Party, Iterable[Record]], Iterable[Record]]
 
 
 def view_path(run_folder: str, party: str) -> str:
-    """`views/recommender.view`, `views/user-17.view`, and from the thousandth user on in folders of a thousand."""
+    """Name the view file of `party`: `views/user-17.view`; from user 1000 on, in folders of a thousand users."""
     user = user_index(party)
     shard = f"users-{user // _PER_FOLDER}/" if user >= _PER_FOLDER else ""
     return f"{run_folder}/views/{shard}{party.replace(':', '-')}.view"
@@ -37,13 +37,13 @@ def make_view_folders(run_folder: str, parties: Iterable[str]) -> None:
 
 
 def if_full(error: OSError, path: str) -> Aborted | OSError:
-    """A disk that takes no more ends the run with a reason; it can be resumed when there is space again."""
+    """Turn the `error` of a full disk into a typed reason: the run ends, and can be resumed when there is space."""
     return Aborted(Reason.DISK_FULL, f"{path}: {error.strerror}") if error.errno in _FULL else error
 
 
 class Journal:
     def __init__(self, path: str, again: bool = False) -> None:
-        """A new file, or one that goes on. It has one writer."""
+        """Open the file at `path` as its only writer: a new one or, with `again`, one that is continued."""
         self._path = path
         self._held: list[bytes] = []
         flags = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -58,11 +58,11 @@ class Journal:
             raise BadInput(f"A process that lives is writing {path}: wait for it, or stop it.") from None
 
     def cut(self, end: int) -> None:
-        """What a crash left behind this offset goes."""
+        """Cut the file at offset `end`, to drop what a crash left behind it."""
         os.ftruncate(self._file, end)
 
     def hold(self, records: list[bytes]) -> None:
-        """Of something that caused no frame: they are written with the next that is, or when `flush` is called."""
+        """Keep `records` that cause no frame until the next `append` or `flush` writes them."""
         self._held += records
 
     def flush(self) -> None:
@@ -75,13 +75,13 @@ class Journal:
             self._held = []
         data = memoryview(records[0] if len(records) == 1 else b"".join(records))
         try:
-            while data:  # a regular file takes all at once, unless the disk is full
+            while data:  # a regular file takes everything in one write, unless the disk is full
                 data = data[self.write(data) :]
         except OSError as error:
             raise if_full(error, self._path) from error
 
     def write(self, data: memoryview) -> int:
-        """As much as fits; the number of bytes."""
+        """Write as much of `data` as fits; return the number of bytes."""
         return os.write(self._file, data)
 
     def close(self) -> None:
@@ -96,10 +96,13 @@ def open_journal(path: str, opening: bytes) -> Journal:
 
 
 def resume_party(card: Card, seat: Seat, path: str, follow: Follow | None = None) -> tuple[Party, Journal, Step]:
-    """The party as its view leaves it; the step holds what it had not written or sent yet. `follow` sees all."""
+    """Restore a party by replaying its view at `path`; `follow` sees every record.
+
+    The step holds the records and frames that the party had not written or sent yet.
+    """
     party, opening = seat_party(card, seat, with_view=True)
     try:
-        journal = Journal(path, again=True)  # before it is read: nobody else writes from here on
+        journal = Journal(path, again=True)  # locked before it is read, so that no other process writes meanwhile
     except FileNotFoundError:
         return party, open_journal(path, opening), party.start()
     try:
@@ -119,7 +122,10 @@ def resume_party(card: Card, seat: Seat, path: str, follow: Follow | None = None
 
 
 def _set_aside(path: str, file: BinaryIO, end: int) -> None:
-    """A record that was cut off leaves the view, but nothing is thrown away: its length may have been damaged later."""
+    """Save the bytes of `file` after `end` beside the view.
+
+    They are a record that a crash cut off, or whole records behind a length that was damaged later.
+    """
     file.seek(end)
     if rest := file.read():
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
@@ -128,7 +134,7 @@ def _set_aside(path: str, file: BinaryIO, end: int) -> None:
 
 
 def view_end(path: str) -> tuple[int, bytes] | None:
-    """(records, head) of a view as it lies on the disk; None if there is none."""
+    """Read (records, head) of the view at `path`; None if there is no file."""
     try:
         with open(path, "rb") as file:
             return skim(file)
@@ -137,7 +143,7 @@ def view_end(path: str) -> tuple[int, bytes] | None:
 
 
 def derive_again(card: Card, seat: Seat, path: str, peer: str, first: int, end: int) -> list[Outgoing]:
-    """The frames to a peer with these numbers: the party does in memory once more what its view says it did."""
+    """Derive the frames to `peer` numbered from `first` up to `end`, by replaying the view at `path` in memory."""
     party, _ = seat_party(card, seat, with_view=True)
     numbers, found = itertools.count(), []
 
@@ -151,7 +157,7 @@ def derive_again(card: Card, seat: Seat, path: str, peer: str, first: int, end: 
 
 
 def _opens_with(path: str, opening: bytes) -> bool:
-    """False if the party ended while it wrote its first bytes; `Broken` if they are of another run or data."""
+    """Compare the start of the view with `opening`: False if it was cut off there, `Broken` if it differs."""
     with open(path, "rb") as file:
         begun = file.read(len(opening))
     if begun != opening[: len(begun)]:
@@ -160,6 +166,6 @@ def _opens_with(path: str, opening: bytes) -> bool:
 
 
 def write_private(path: Path, text: str) -> None:
-    """A new file that only its owner can read, from its first byte on."""
+    """Write `text` to a new file that only its owner can read, from its first byte on."""
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
         file.write(text)

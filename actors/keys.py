@@ -1,6 +1,6 @@
-"""Who takes part and with which key: the roster that everyone holds, and the secrets that each party holds alone.
+"""The roster of parties and public keys that every party holds, and the secrets that each party holds alone.
 
-Both are plain dictionaries of JSON types on their way to a file or to the zygote.
+Both are sent to a file or to the zygote as plain dictionaries of JSON types.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from protocol.schemes import find_scheme
 
 FORMAT = 1
 CURVE_KEY_BYTES = 32
-MOST_BYTES = 1 << 26  # of a roster: a hundred for each user
+MOST_BYTES = 1 << 26  # of a roster, which has about a hundred per user
 
 
 @dataclass(frozen=True, slots=True)
 class Roster:
     card: Card
     scheme_name: str  # as given: a name or module:Class
-    public_keys: dict[str, bytes]  # every party
-    endpoints: dict[str, str]  # every server that can be reached already
+    public_keys: dict[str, bytes]  # of every party
+    endpoints: dict[str, str]  # of every server that can be reached already
 
     def address(self, server: str) -> Address:
         return Address(self.endpoints[server], self.public_keys[server])
@@ -57,9 +57,9 @@ class Roster:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any], trusted: bool = True) -> Roster:
-        """Make the roster that a launcher hands over; `trusted=False` is for one that was read from a file.
+        """Make a roster of `data`, which comes from the launcher or, if it is not `trusted`, from a file.
 
-        A scheme of one's own is loaded here if the roster is trusted, as the launcher has loaded it.
+        A person's own scheme is loaded here if the roster is trusted, because the launcher has loaded it too.
         """
         if trusted:
             load_scheme(data["scheme"])
@@ -70,7 +70,7 @@ class Roster:
         return cls(card, data["scheme"], keys, {server: str(at) for server, at in data["endpoints"].items()})
 
     def check(self) -> None:
-        """`ValueError` if it was not made for its own parties: whoever is named must be there, with a way to it."""
+        """Raise `ValueError` unless the roster has a key for every party and an endpoint for every server."""
         scheme, n_users = self.card.scheme, self.card.params.n_users
         if type(n_users) is not int or n_users != len(self.public_keys) - len(scheme.servers):
             raise ValueError("it has other parties than its parameters say")
@@ -83,7 +83,7 @@ class Roster:
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """What one party alone holds, and the ratings that are kept back for measuring."""
+    """The secrets of one party, and the ratings that are held out for measuring."""
 
     seat: Seat
     keys: KeyPair
@@ -114,7 +114,7 @@ class Secret:
         return cls(seat, KeyPair(data["public_key"].encode(), data["secret_key"].encode()), held_out)
 
     def check(self, party: str, n_items: int) -> None:
-        """`ValueError` if it is of another party, or rates what is not there."""
+        """Raise `ValueError` if these are not secrets of `party`, or rate items beyond `n_items`."""
         _check_curve_key(self.keys.public)
         _check_curve_key(self.keys.secret)
         inputs = self.seat.inputs
@@ -140,7 +140,7 @@ def _check_curve_key(key: bytes) -> None:
 
 
 def _pack(items: npt.NDArray[np.uint32], ratings: npt.NDArray[np.float64]) -> str:
-    """Ratings as one string: item numbers (u32), then values (f64), little-endian, in hexadecimal."""
+    """Write ratings as one string: `items` (u32), then `ratings` (f64), little-endian, in hexadecimal."""
     return (items.astype("<u4").tobytes() + ratings.astype("<f8").tobytes()).hex()
 
 
@@ -175,7 +175,7 @@ def read_secret(folder: Path, party: str, roster: Roster) -> Secret:
 
 
 def read_roster(path: Path, trusted: bool = False) -> Roster:
-    """`trusted`: the person said so, and the scheme that it names is loaded."""
+    """Read a roster; if the person said that it is `trusted`, the scheme that it names is loaded."""
     _refuse_pipe(path)
     try:
         roster = Roster.from_dict(json.loads(path.read_text("utf-8")), trusted)
@@ -188,7 +188,7 @@ def read_roster(path: Path, trusted: bool = False) -> Roster:
 
 
 def _refuse_pipe(path: Path) -> None:
-    """Whoever opens a FIFO waits; a device never ends."""
+    """Refuse a `path` that is not a regular file of a sensible size: opening a FIFO blocks, a device never ends."""
     if path.exists() and (not path.is_file() or path.stat().st_size > MOST_BYTES):
         raise BadInput(f"{path} is not a file of roster or keys: make one with keyhole prepare.")
 

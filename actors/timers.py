@@ -1,4 +1,4 @@
-"""What a process does when time passes: ask a silent server again, do what was planned, say that nothing moves."""
+"""Timers of a process: when to ask a silent server again, when a planned action is due, when nothing moves any more."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any, Generic, TypeVar
 
-_RETRY = 0.5  # seconds, for a server that was started again
+_RETRY = 0.5  # seconds, for a server that was restarted
 _LONGEST = 16  # times the first wait
 
 Peer = TypeVar("Peer", bound=Hashable)
@@ -28,7 +28,7 @@ class Timers:
             action()
 
     def seconds(self) -> float | None:
-        """Until the first is due; None if there is none."""
+        """Compute the seconds until the first action is due; None if there is no action."""
         return max(0.0, self._later[0][0] - time.monotonic()) if self._later else None
 
     def expire(self) -> None:
@@ -37,7 +37,7 @@ class Timers:
 
 
 class Watchdog:
-    """Knows for how long nothing has moved. That somebody asks, answers or says that it lives is no movement."""
+    """Measures how long nothing has moved. Repeated requests, answers to them and signs of life are not movement."""
 
     def __init__(self, patience: float) -> None:
         self.patience = patience
@@ -47,7 +47,7 @@ class Watchdog:
         self._moved = time.monotonic()
 
     def seconds(self) -> float:
-        """Until it has been too long."""
+        """Compute the seconds until `patience` has run out."""
         return max(0.0, self._moved + self.patience - time.monotonic())
 
     def is_stalled(self) -> bool:
@@ -55,22 +55,23 @@ class Watchdog:
 
 
 class Patience(Generic[Peer]):
-    """Asks after `wait` seconds of silence, then after twice as long each time. A frame may be lost with the
-    connection that it was on.
+    """Decides which peers to ask again: after `wait` seconds of silence, then after twice as long each time.
+
+    A frame may have been lost with the connection that carried it.
     """
 
     def __init__(self, wait: float) -> None:
         self._wait = wait
         self._due: dict[Peer, tuple[float, float]] = {}  # when to ask, and how long to wait after that
         self._urged: set[Peer] = set()
-        self._look = 0.0  # nothing is due before: hearing from a peer only puts it off
+        self._look = 0.0  # a time before which nothing is due; hearing from a peer only makes its due time later
 
     def watch(self, peer: Peer) -> None:
         self._due[peer] = (time.monotonic() + self._wait, self._wait)
         self._look = 0.0
 
     def heard(self, peer: Peer, kin: Iterable[Peer]) -> None:
-        """From one server, which shows that the others are not waiting for something either."""
+        """Restart the wait for all `kin` on hearing from `peer`: if one server moves, none waits for a lost frame."""
         self._urged.discard(peer)
         due = (time.monotonic() + self._wait, self._wait)
         for each in kin:
@@ -78,7 +79,7 @@ class Patience(Generic[Peer]):
                 self._due[each] = due
 
     def urge(self, peer: Peer) -> None:
-        """Ask at once, and soon again until it answers."""
+        """Ask `peer` at once, and again at short intervals until it answers."""
         self._urged.add(peer)
         self._due[peer] = (0.0, min(_RETRY, self._wait))
         self._look = 0.0
@@ -88,11 +89,11 @@ class Patience(Generic[Peer]):
         self._due.pop(peer, None)
 
     def seconds(self) -> float | None:
-        """Until something may be due; None if there is nobody to wait for."""
+        """Compute the seconds until something may be due; None if there is no peer to wait for."""
         return max(0.0, self._look - time.monotonic()) if self._due else None
 
     def overdue(self) -> list[Peer]:
-        """Whom to ask now; each waits longer from here on."""
+        """List the peers to ask now, and double their next wait."""
         now = time.monotonic()
         if now < self._look:
             return []

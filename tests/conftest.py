@@ -1,4 +1,4 @@
-"""What several files of tests begin with: sockets with a gate, and the folder of a small run."""
+"""Shared fixtures: sockets with a gate, the folder of a small run, and a cache that belongs to the tests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sim.data.ratings import cache_folder
 
 @pytest.fixture(autouse=True, scope="session")
 def own_cache(tmp_path_factory):
-    """Answers are kept in a cache folder of the tests', never in the account's; ratings may still come from that."""
+    """Keep answers in a cache folder of the tests, never in the account's; ratings may still come from that one."""
     before = {name: os.environ.get(name) for name in ("XDG_CACHE_HOME", "KEYHOLE_DATA")}
     os.environ.setdefault("KEYHOLE_DATA", str(cache_folder()))
     os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
@@ -26,7 +26,7 @@ def own_cache(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def own_environment(monkeypatch):
-    """Undo what a command that is called in this process does to the environment, which it means for its children."""
+    """Undo the changes to the environment that a command called in this process makes for its children."""
     monkeypatch.setenv("PYTHONSAFEPATH", "")
     monkeypatch.delenv("PYTHONSAFEPATH")
 
@@ -61,11 +61,11 @@ def endpoint(request, tmp_path):
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory):
-    """Only to be read."""
+    """Make a small run that tests only read."""
     return small_folder(tmp_path_factory.mktemp("base") / "run")
 
 
 @pytest.fixture
 def folder(base, tmp_path):
-    """To be tampered with."""
+    """Copy the small run for a test that tampers with it."""
     return copy_of(base, tmp_path)

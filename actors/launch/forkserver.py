@@ -1,6 +1,6 @@
-"""The launcher's side of the zygote: fork processes, hand them their orders, hear their reports and their ends.
+"""The launcher's side of the zygote: it forks processes, sends them their orders, and receives reports and exits.
 
-Nothing here waits but `listen`, which reads whatever has come while it waits (`channel.py` says why that matters).
+Only `listen` waits, and it reads everything that arrives meanwhile (`pipes.py` says why that matters).
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ main()
 
 
 def python_running(module: str, *arguments: str) -> list[str]:
-    """Return a command that calls `main` of a module of this Keyhole in a new interpreter.
+    """Return a command that calls `main` of `module` of this Keyhole with `arguments` in a new interpreter.
 
-    The current folder is no place to import from: -P keeps it out. The folder of Keyhole comes before the packages that
-    are installed, among which may be another Keyhole, and behind the standard library.
+    -P keeps the current folder off the import path. The folder of Keyhole comes before the installed packages, among
+    which may be another Keyhole, and after the standard library.
     """
     return [sys.executable, "-P", "-c", _MAIN.format(module=module), _ROOT, *arguments]
 
 
 class Nursery:
-    """Processes by the parties that they host. `locks` stay locked as long as one of them lives."""
+    """The processes of a run, by the parties that they host; `locks` stay locked while any of them lives."""
 
     def __init__(self, common: dict[str, Any], observer_fd: int, log: Path, locks: Sequence[int] = ()) -> None:
         self._lines: dict[str, Channel] = {}  # to the process of each party
-        self._behind: dict[int, Channel] = {}  # by descriptor: lines that have not taken everything yet
+        self._behind: dict[int, Channel] = {}  # by descriptor: lines with data still to be sent
         self._log = log
         control, far_control = socket.socketpair()
         orders, far_orders = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -52,7 +52,7 @@ class Nursery:
         self._control, self._orders, self._mailbox = Channel(control), Orders(orders), Mailbox(reports)
         descriptors = (far_control.fileno(), far_orders.fileno(), far_reports.fileno(), observer_fd)
         environment = os.environ | {
-            "OPENBLAS_NUM_THREADS": "1",  # no thread before the forks
+            "OPENBLAS_NUM_THREADS": "1",  # no threads may exist when the zygote forks
             "MALLOC_ARENA_MAX": "1",  # ZeroMQ's two threads need no heaps of their own
         }
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
@@ -71,8 +71,8 @@ class Nursery:
         self._common = common
 
     def prepare(self) -> None:
-        """Tell what every process is to know, before the first fork."""
-        path = [folder for folder in sys.path if os.path.isabs(folder)]  # where a scheme of one's own may lie
+        """Send the zygote what every process needs to know, before the first fork."""
+        path = [folder for folder in sys.path if os.path.isabs(folder)]  # a person's own scheme may be there
         self._command({"order": "common", "path": path, **self._common})
 
     def fork(self, count: int) -> None:
@@ -88,7 +88,7 @@ class Nursery:
         return Aborted(Reason.PARTY_DIED, "the process that starts the others")
 
     def order(self, parties: Sequence[str], details: dict[str, Any], shared: bytes | None = None) -> None:
-        """Make the next idle process the host of these parties; `shared` is what it maps (`ranks.py`)."""
+        """Make the next idle process the host of `parties`; `shared` is a block that it maps (`secret_rows.py`)."""
         line, far_line = socket.socketpair()
         channel = Channel(line, ", ".join(parties[:3]))
         for old in self._channels(parties):
@@ -101,20 +101,23 @@ class Nursery:
             raise self._ended() from None
 
     def has_idle_orders(self) -> bool:
-        """Orders wait because the pipe is full: no more of them before somebody has taken some."""
+        """Tell whether orders wait because the pipe is full; no more should be sent before a process takes some."""
         return self._orders.pending > 0
 
     def is_lost(self, party: str) -> bool:
-        """The order of this party was taken by a process that has ended: nobody holds the other end of its line."""
+        """Tell whether the order of `party` was taken by a process that has ended, which closed its line."""
         return self._lines[party].is_closed()
 
     def tell(self, party: str, order: list[Any]) -> None:
-        """Nothing happens if its process has not started or has ended; the one that comes next is told as well."""
+        """Send `order` to the process of `party`.
+
+        It is dropped if that process has ended or has no order yet; the process that replaces it is told again.
+        """
         if party in self._lines:
             self._say(self._lines[party], [party, *order])
 
     def call(self, server: str, users: Iterable[str]) -> None:
-        """This server has something for these users, who are not connected to it."""
+        """Call `users`, which are not connected to `server` but have frames waiting there."""
         by_line: dict[int, list[str]] = {}
         for user in users:
             if user in self._lines:
@@ -136,9 +139,9 @@ class Nursery:
         return list({id(self._lines[party]): self._lines[party] for party in parties if party in self._lines}.values())
 
     def listen(self, timeout: float | None) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        """Return (reports, exits) that have come by now; a party's report of its end stands before its exit.
+        """Return the (reports, exits) that have arrived; the reports of a process always precede its exit.
 
-        Waits until something comes, until a pipe that was full takes more, or for `timeout` seconds.
+        Waits until something arrives, until a full pipe takes more, or for `timeout` seconds.
         """
         poller = select.poll()  # not select.select, which ends at descriptor 1023
         for source in (self._control, self._mailbox):
@@ -173,7 +176,7 @@ class Nursery:
                 del self._behind[descriptor]
 
     def stop(self) -> None:
-        """Have the zygote kill what still runs and end; if it cannot, its end takes the rest along."""
+        """Have the zygote kill all processes and end; if it does not, kill it, which ends the others too."""
         try:
             self._control.send({"order": "stop"})
             self._see_out(_STOP_SECONDS)
@@ -188,7 +191,7 @@ class Nursery:
             self._log.unlink()
 
     def _see_out(self, seconds: float) -> None:
-        """Wait for the end of the zygote, and go on with what it has not read yet."""
+        """Wait up to `seconds` for the zygote to end, and send it the orders that it has not read yet."""
         until = time.monotonic() + seconds
         while self._control.pending and self._zygote.poll() is None and time.monotonic() < until:
             self.listen(0.05)

@@ -1,7 +1,7 @@
-"""Starts every party as a process of its own (or users in packs), follows the run, and leaves nothing behind.
+"""The launcher: it starts every party as a process of its own (or users in packs), follows the run, and cleans up.
 
-A process that ends too early is started again and goes on from the views of its parties; the others are told, so that
-they ask it for what was lost on the way. With `on_death="drop"` a user that has gone stays away.
+A process that ends too early is restarted and resumes from the views of its parties; the other processes are told, so
+that they ask it for the frames that were lost. With `on_death="drop"` a user whose process ended stays away.
 """
 
 from __future__ import annotations
@@ -35,34 +35,34 @@ from protocol.party.view import Broken
 from protocol.wire.messages import SETUP, Due, Event, Gone
 
 _STARTUP_SECONDS = 120.0
-_MOST_RESTARTS = 20  # of one party, unless it is made to fail on purpose
+_MOST_RESTARTS = 20  # of one party, unless faults are injected
 _SILENCE = 0.2
-_ASK_SOON = 0.3  # seconds of silence after which a server is asked again, where frames are lost on purpose
-_STALLED_DEADLINES, _STALLED_SECONDS = 4, 60.0  # without movement the run ends after their sum
+_ASK_SOON = 0.3  # seconds of silence after which a server is asked again, if frames are lost by injected faults
+_STALLED_DEADLINES, _STALLED_SECONDS = 4, 60.0  # without movement the run ends after the sum of both
 _NO_MOVEMENT = frozenset({"alive", "call", "status"})
-_STATUS_SECONDS = 5.0  # in which a server says on whom it waits
-_MOST_COMPUTED = 11  # times that patience is renewed for a server that computes in one step
-_LAST_SECONDS = 10.0  # in which the last users take note, at least
+_STATUS_SECONDS = 5.0  # in which a server reports the parties that it waits for
+_MOST_COMPUTED = 11  # times that patience is renewed for a server that computes in a single step
+_LAST_SECONDS = 10.0  # minimum time for the last users to finish after the servers
 _CLOSING_SECONDS = 30.0  # in which processes whose parties are all done close their connections
 
 
 @dataclass(frozen=True, slots=True)
 class Staff:
-    """How a run is laid out on this machine."""
+    """The layout of a run on this machine."""
 
     run_folder: Path
     views: frozenset[str]
     deadline: float
     transport: str = "tcp"
     users_per_process: int = 1
-    on_death: str = "restart"  # of a user's process; "drop": the run goes on without it
+    on_death: str = "restart"  # of a user's process; "drop": the run goes on without the user
     faults: Faults | None = None
-    resume: bool = False  # every party goes on from its view
+    resume: bool = False  # every party resumes from its view
     gone: frozenset[str] = frozenset()  # users that had gone for good before the run was stopped
     lock: int | None = None  # a descriptor that every process holds open
     reported: int = SETUP - 1  # the last iteration whose figures are known from before the run was stopped
-    metering: str = "on"  # "off", or "pairs" (in every other two iterations), to see what it costs
-    connected: int | None = None  # users that may be connected at a time (`crowd.py`); None: all of them
+    metering: str = "on"  # "off", or "pairs" (in every other pair of iterations), to measure its cost
+    connected: int | None = None  # users that may be connected at once (`crowd.py`); None: all of them
 
 
 class Launch:
@@ -79,8 +79,8 @@ class Launch:
         self._events_for = events_for
         self._on_replay = on_replay
         self._on_join = on_join
-        self._told = -1  # the latest iteration for which it was told what comes from outside
-        self._replaying: dict[str, int] = {}  # servers that do again what their views say, and where they are
+        self._told = -1  # the latest iteration whose outside events were sent
+        self._replaying: dict[str, int] = {}  # servers that replay their views, and the iteration they have reached
         self._latest: dict[str, Event] = {}
         self._tries: Counter[str] = Counter()
         self._roster = roster
@@ -90,9 +90,9 @@ class Launch:
         self._servers = roster.card.scheme.servers
         self._endpoints: dict[str, str] = {}
         self._alive: dict[int, list[str]] = {}
-        self._ordered: dict[str, tuple[list[str], bool]] = {}  # by first party: who has no process yet, and its resume
-        self._waiting = set(self._secrets)  # parties whose end was not reported
-        self._left: set[str] = set()  # users who did not take note of the end in time
+        self._ordered: dict[str, tuple[list[str], bool]] = {}  # by first party: packs without a process, and resume
+        self._waiting = set(self._secrets)  # parties whose end was not reported yet
+        self._left: set[str] = set()  # users that did not finish in time after the servers
         self._resumed: set[str] = set()
         self._attendance = Attendance()
         self._servers_done: float | None = None
@@ -102,9 +102,9 @@ class Launch:
         self.outcome = Outcome(gone=sorted(staff.gone, key=user_index))
         self._books = Books(self._servers, self.outcome, on_iteration, staff.reported)
         self._watchdog = Watchdog(_STALLED_SECONDS + _STALLED_DEADLINES * staff.deadline)
-        self._statuses: dict[str, dict[str, Any]] = {}  # by server, since it was last asked
-        self._computed = 0  # how often patience was renewed since, because a server computed
-        self._heard: dict[str, int] = {}  # by host of a crowd, how much it had done when it last gave a sign of life
+        self._statuses: dict[str, dict[str, Any]] = {}  # by server, since the last request
+        self._computed = 0  # times that patience was renewed since the last movement, because a server computed
+        self._heard: dict[str, int] = {}  # by host of a crowd, the frames that its last sign of life counted
         params = roster.card.params
         size = Observer.size(params.n_users, params.n_items, params.dim)
         self._observer_fd = os.memfd_create("keyhole-observer")
@@ -158,7 +158,7 @@ class Launch:
         return Nursery(common, self._observer_fd, staff.run_folder / "actors.log", locks)
 
     def _start(self, parties: Sequence[str], resume: bool) -> None:
-        """Make the next idle process the host of these parties, from the beginning or from their views."""
+        """Make the next idle process the host of `parties`, from the beginning or, with `resume`, from their views."""
         self._ordered[parties[0]] = (list(parties), resume)
         if resume:
             self._replaying |= {party: SETUP for party in parties if party in self._servers}
@@ -175,22 +175,22 @@ class Launch:
             "connected": most and max(1, most * len(parties) // self._roster.card.params.n_users),
         }
         self._nursery.order(parties, order, pack_ranks(secrets) if crowd else None)
-        for party in parties:  # what it may not have heard yet; a role ignores what it knows
+        for party in parties:  # it may not have received these events; a role ignores those that it knows
             if party in self._latest:
                 self._say(party, self._latest[party])
             for user in sorted(self._gone) if party in self._servers else ():
                 self._say(party, Gone(user))
 
     def _bind(self, server: str) -> str:
-        """Where it was before, or anywhere."""
+        """Return the address of `server` in its earlier life or, at its first start, any free one."""
         return self._endpoints.get(server) or (self._sockets.address(server) if self._sockets else "tcp://127.0.0.1:*")
 
     def _start_servers(self) -> None:
-        for server in reversed(self._servers):  # an earlier one connects to the later ones
+        for server in reversed(self._servers):  # an earlier server connects to the later ones
             self._nursery.fork(1)
             self._start([server], self._staff.resume)
             self._await(server, self._endpoints)
-        if self._staff.resume:  # the recommender knows which iteration it is, and so who is online
+        if self._staff.resume:  # the recommender's iteration determines which users are online
             self._await(RECOMMENDER, self._resumed)
 
     def _await(self, server: str, known: Any) -> None:
@@ -207,7 +207,7 @@ class Launch:
         for pack in packs:
             self._start(pack, self._staff.resume)
             self._pump(0)
-            while self._nursery.has_idle_orders():  # each keeps a descriptor open
+            while self._nursery.has_idle_orders():  # each waiting order keeps a descriptor open
                 self._pump(_SILENCE)
         self.outcome.processes |= {"user": len(packs), **dict.fromkeys(map(role_of, self._servers), 1)}
 
@@ -234,7 +234,7 @@ class Launch:
         self._computed = 0
 
     def _judge_standstill(self) -> None:
-        """End the run with what it waits for, unless something moves after all or a server computes."""
+        """Abort the run and say what it waits for, unless something moves after all or a server computes."""
         standstill = Standstill(self._servers, self._alive)
         self._statuses = {}
         for server in self._servers:
@@ -255,7 +255,7 @@ class Launch:
         raise Aborted(Reason.STALLED, f"for {seconds:.0f} s: {'; '.join(parts)}")
 
     def _check_the_last(self) -> None:
-        """The servers are done; who has not taken note within the time that an iteration may take is left behind."""
+        """Give up waiting for users that have not finished within a deadline after the servers were done."""
         if not self._waiting or not self._waiting.isdisjoint(self._servers):
             return
         if self._servers_done is None:
@@ -266,23 +266,24 @@ class Launch:
             self._waiting.clear()
 
     def _closing(self) -> bool:
-        """Processes whose parties are all done close their connections; nobody waits for one that was left behind."""
+        """Tell whether processes are still closing their connections; those with users that were given up do not count.
+        """
         busy = any(self._left.isdisjoint(parties) for parties in self._alive.values())
         return busy and time.monotonic() < self._news + _CLOSING_SECONDS
 
     def _exited(self, pid: int, code: int) -> None:
         parties = self._alive.pop(pid, [])
-        if not parties:  # its order, if it had not taken one yet, waits for the next process
+        if not parties:  # an order that it has not taken waits for the next process
             self._orphans += 1
             if self._orphans > _MOST_RESTARTS:
                 raise Aborted(Reason.PARTY_DIED, f"processes that had no party yet, exit code {code}")
             self._nursery.fork(1)
             for ordered, resume in [order for first, order in self._ordered.items() if self._nursery.is_lost(first)]:
-                self._start(ordered, resume)  # it had taken its order and not said so
+                self._start(ordered, resume)  # it had taken its order and not reported that
             return
         users = all(user_index(party) >= 0 for party in parties)
         missing = [party for party in parties if party in self._waiting]
-        if not missing and (users or not self._waiting):  # a server is needed until everyone has ended
+        if not missing and (users or not self._waiting):  # a server is needed until every party has ended
             return
         if users and self._staff.on_death == "drop":
             self._drop(missing)
@@ -295,14 +296,14 @@ class Launch:
             raise Aborted(Reason.PARTY_DIED, f"{', '.join(parties[:3])}, exit code {code}")
 
     def _can_resume(self, parties: list[str]) -> bool:
-        """They all keep a view, nobody has laid down what it was, and they do not die again and again."""
+        """Tell whether `parties` can be restarted: all keep a view, users do not take turns, and restarts were few."""
         if self._staff.connected is not None:
             return False
         often = any(self._tries[party] >= _MOST_RESTARTS for party in parties) and self._staff.faults is None
         return self._staff.views.issuperset(parties) and not often
 
     def _drop(self, parties: list[str]) -> None:
-        """These users are gone; the servers are told, so that nobody waits for them."""
+        """Continue without the users `parties`; the servers are told, so that they do not wait for them."""
         self._waiting.difference_update(parties)
         self.outcome.gone += parties
         for party in parties:
@@ -311,10 +312,10 @@ class Launch:
                 self._say(server, Gone(user_index(party)))
 
     def _happen(self, iteration: int) -> None:
-        """Tell what comes from outside before this iteration, once, to whoever is still there.
+        """Send the outside events before `iteration`, once, to the parties that are still there.
 
-        Of iterations that a resumed run has behind it nobody is told: a user that starts is told its latest event, and
-        whatever was before that stands in its view.
+        Events of earlier iterations of a resumed run are not sent: a user that starts is sent its latest event, and the
+        earlier ones are in its view.
         """
         for each in range(self._told + 1, iteration + 1):
             for party, event in self._events_for(each) if self._events_for else ():
@@ -349,7 +350,7 @@ class Launch:
         self._nursery.call(event["party"], event["users"])
 
     def _on_alive(self, event: dict[str, Any]) -> None:
-        """A host of a crowd, whose users may take minutes to join."""
+        """Count progress in the host of a crowd as movement, since its users may take minutes to join."""
         if self._heard.get(event["host"]) != event["heard"]:
             self._heard[event["host"]] = event["heard"]
             self._move()
@@ -385,7 +386,7 @@ class Launch:
         self._books.iteration(event, event["seconds"])
 
     def _on_end(self, event: dict[str, Any]) -> None:
-        if event["party"] in self._waiting:  # else it is a server that was started again after its end
+        if event["party"] in self._waiting:  # else it is a server that was restarted after its end
             self._waiting.discard(event["party"])
             self._books.end(event)
 
@@ -418,11 +419,11 @@ class Launch:
     def _conclude(self) -> None:
         self._books.conclude()
         if self._staff.connected is not None:
-            self.outcome.course["connected"] = self._staff.connected  # so that bytes can be told beforehand
+            self.outcome.course["connected"] = self._staff.connected  # bytes depend on it
         folder = self._staff.run_folder
         if self.outcome.abort is None:
             self.outcome.item_factors = np.load(folder / "model" / "item_factors.npy", allow_pickle=False)
             return
-        for party in self._staff.views:  # where each stands, so that nobody can cut a view unseen
+        for party in self._staff.views:  # the end of each view is recorded, so that a later cut is detected
             if (end := view_end(view_path(str(folder), party))) is not None:
                 self.outcome.views[party] = end

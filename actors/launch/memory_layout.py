@@ -1,8 +1,9 @@
-"""Before the forks: what a new process writes to is made to lie close together, on as few pages as can be.
+"""Memory layout before the forks: data that a new process writes to is moved together, onto as few pages as possible.
 
-What was freed while libraries were loaded leaves holes everywhere. A process that puts its few objects and arrays into
-them writes to hundreds of pages that it would otherwise share. And it writes to every function that it calls, since
-whoever uses an object counts that; functions lie where they were loaded, between thousands that it never calls.
+Memory that was freed while libraries were loaded leaves holes everywhere. A process that puts its few objects and
+arrays into them writes to hundreds of pages that it would otherwise share. It also writes to every function that it
+calls, since a use changes the reference count; functions lie where they were loaded, among thousands that it never
+calls.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from collections.abc import Callable
 from types import CodeType, FrameType, FunctionType
 from typing import Any
 
-_LARGEST, _SMALLEST = 16, 5  # of blocks of the C library, as powers of two: no hole is below 32 bytes
-_HEADER = 8  # bytes of each of them
-_POOL, _ARENA = 1 << 14, 1 << 20  # of Python's own allocator, which has blocks of one size in a pool
+_LARGEST, _SMALLEST = 16, 5  # sizes of the C library's blocks, as powers of two: no hole is below 32 bytes
+_HEADER = 8  # bytes of each block
+_POOL, _ARENA = 1 << 14, 1 << 20  # bytes in Python's own allocator; all blocks of a pool have one size
 _BLOCKS = range(512, 0, -16)
-_MOST_BYTES = 1 << 21  # of one size: numbers, which this itself makes, never come one after the other
+_MOST_BYTES = 1 << 21  # per size: blocks of the size of an int are never contiguous, as this code makes ints itself
 
 
 class _Info(ctypes.Structure):
@@ -26,7 +27,7 @@ class _Info(ctypes.Structure):
 
 
 def code_of(action: Callable[[], Any]) -> dict[int, CodeType]:
-    """Everything that runs in this thread while the action does, by identity."""
+    """Run `action` and collect the code of every Python function that it runs in this thread, by identity."""
     ran: dict[int, CodeType] = {}
 
     def note(frame: FrameType, event: str, _: Any) -> None:
@@ -41,29 +42,29 @@ def code_of(action: Callable[[], Any]) -> dict[int, CodeType]:
 
 
 def bring_together(ran: dict[int, CodeType]) -> None:
-    """Functions get a copy of their code, one behind the other. It has to run again to be as fast as it was."""
+    """Give the functions of `ran` contiguous copies of their code, which must run again to regain their speed."""
     for function in gc.get_objects():
         if type(function) is FunctionType and id(function.__code__) in ran:
             function.__code__ = function.__code__.replace()
 
 
 def fill_holes() -> None:
-    """For good. Does nothing where the C library or the interpreter is another one."""
+    """Fill the holes in memory, permanently; does nothing with another C library or interpreter."""
     if sys.platform == "linux" and sys.implementation.name == "cpython":
         for size in _BLOCKS:
             _fill_pools(size, _POOL)
-        _fill_pools(_BLOCKS[0], _ARENA)  # at last there is no free pool either, so that a new arena begins
+        _fill_pools(_BLOCKS[0], _ARENA)  # uses up the free pools too, so that a new arena begins
         _fill_heap()
 
 
 def _fill_pools(size: int, whole: int) -> None:
-    """Take blocks until nearly so many bytes came one after the other: that is memory that was free as a whole."""
+    """Take blocks of `size` until nearly `whole` bytes of them are contiguous: that memory was a free pool or arena."""
     take = ctypes.pythonapi.PyObject_Malloc
     take.argtypes, take.restype = [ctypes.c_size_t], ctypes.c_size_t
     first = last = 0
     for _ in range(_MOST_BYTES // size):
         block = take(size)
-        if not 0 < block - last <= 8 * size:  # the numbers here are objects too, and may lie between two blocks
+        if not 0 < block - last <= 8 * size:  # the ints made here are objects too, and may lie between two blocks
             first = block
         last = block
         if last - first > 0.9 * whole:

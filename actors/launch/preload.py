@@ -1,6 +1,6 @@
-"""Runs a tiny exchange of the scheme once, so that what is loaded or allocated on first use is there before the fork.
+"""Run a tiny exchange of the scheme before the fork, so that whatever is loaded or allocated on first use is there.
 
-What a process touches first it pays for alone; what the zygote has touched, all of them share.
+Memory that a process allocates is its own; memory that the zygote has allocated is shared by all processes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _USERS, _ITEMS, _ITERATIONS = 2, 3, 20
 
 
 def warm_up(card: Card) -> None:
-    """Do it all. A scheme of one's own that fails at this size may not at another: the run itself will tell."""
+    """Run the exchange of `card`; the failure of a person's own scheme is ignored, as it may work at full size."""
     try:
         _run_small(card)
     except (Exception, SystemExit):
@@ -50,7 +50,7 @@ def _run_small(card: Card) -> None:
 
 
 def _exchange(card: Card, names: list[str]) -> None:
-    """Every role once, with a made-up seed and made-up ratings."""
+    """Run every role once, with a made-up seed and made-up ratings."""
     params = card.params
     ratings = np.full(_ITEMS, params.rating_max)
     inputs = UserInput(np.arange(_ITEMS, dtype=np.uint32), ratings)
@@ -94,13 +94,13 @@ def _exchange(card: Card, names: list[str]) -> None:
         figures[receiver].received(sender, step, len(frame))
         settle(parties[receiver], step)
         patience.seconds(), patience.overdue()
-        if parties[RECOMMENDER].role.iteration > told:  # everyone stays
+        if parties[RECOMMENDER].role.iteration > told:  # all users stay online
             told = parties[RECOMMENDER].role.iteration
             happen(told, [])
 
 
 def _open_and_close_sockets() -> None:
-    """A context of its own, gone again before the fork: threads do not survive one."""
+    """Use sockets once in a context that is closed again, since its threads would not survive the fork."""
     context: Context = zmq.Context()
     server, client = make_key_pair(), make_key_pair()
     gate = Gate(context)

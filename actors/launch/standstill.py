@@ -1,4 +1,4 @@
-"""Finds out why nothing moves: on whom each server waits, and what is the matter with the processes of those."""
+"""A diagnosis of why nothing moves: the parties that each server waits for, and the state of their processes."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ import psutil
 from actors.seats import describe_status
 
 _AT_WORK = frozenset({psutil.STATUS_RUNNING, psutil.STATUS_SLEEPING, psutil.STATUS_DISK_SLEEP})
-_COMPUTES_SECONDS = 0.1  # of processor time, while it was asked
+_COMPUTES_SECONDS = 0.1  # of processor time since the servers were asked: more means that a server computes
 
-Statuses = Mapping[str, dict[str, Any]]  # the answers of the servers that have answered (`hosted.status_of`)
+Statuses = Mapping[str, dict[str, Any]]  # by server, its answer if it has answered (`seats.status_of`)
 
 
 class Standstill:
-    """Is made before the servers are asked, so that it sees which of them compute meanwhile."""
+    """The servers at a standstill; made before they are asked, so that it can tell which of them compute meanwhile."""
 
     def __init__(self, servers: Sequence[str], processes: Mapping[int, Sequence[str]]) -> None:
-        """`processes`: by process, its parties."""
+        """Note the processor time of `servers`; `processes` gives the parties by process id."""
         self._servers = servers
         self._process_of = {party: process for process, parties in processes.items() for party in parties}
         self._before = {server: self._processor_seconds(server) for server in servers}
 
     def is_computing(self, statuses: Statuses) -> bool:
-        """Tell whether a server does not answer because it is in the middle of a step."""
+        """Tell whether a server that is not in `statuses` does not answer because it is in the middle of a step."""
         return any(self._computes(server) for server in self._silent(statuses))
 
     def describe(self, statuses: Statuses) -> list[str]:
@@ -42,7 +42,7 @@ class Standstill:
         return self._processor_seconds(server) - self._before[server] > _COMPUTES_SECONDS
 
     def _how_is(self, party: str) -> str:
-        """Say what is the matter with the process of this party; nothing if it lives and works, or there is none."""
+        """Describe the state of the process of `party`; "" if it works normally or there is no process."""
         if party not in self._process_of:
             return ""
         try:

@@ -1,22 +1,22 @@
 """A warmed, single-threaded interpreter that forks the actors: one process costs a few MB instead of 17 and more.
 
-It is given what every party may know. The secrets of a party never pass through here: the launcher puts them into
-a memory file and sends its descriptor to whichever new process takes it. Between two forks as little memory as
-possible changes: a page that the zygote writes to later is a page that the child no longer shares.
-When the launcher's end of the control channel closes, for whatever reason, everything here ends.
+It is given only what every party may know. The secrets of a party never pass through here: the launcher puts them into
+a memory file and sends its descriptor to the new process that takes the order. Between two forks as little memory as
+possible changes, because a page that the zygote writes to later is no longer shared with the child.
+When the launcher's end of the control channel closes, for any reason, the zygote and all its children end.
 
-`main` takes the descriptors of control channel, orders, reports and observer as its arguments (`nursery.py`).
+`main` takes the descriptors of control channel, orders, reports and observer as its arguments (`forkserver.py`).
 """
 
 from __future__ import annotations
 
 import os
 
-# Hooks that libraries run in every child (locks of threads that do not exist here, a generator that nothing here
-# uses) would cost each process a third of a megabyte; this interpreter has one thread whenever it forks.
+# Hooks that libraries run in every child (for locks of threads that do not exist here, and for a generator that is not
+# used here) would cost each process a third of a megabyte; this interpreter has one thread whenever it forks.
 os.register_at_fork = lambda **_: None
 
-# libraries first: what is imported after them lies together in memory, and a process then dirties fewer pages of it
+# libraries first: modules imported after them lie together in memory, so that a process dirties fewer pages
 import cryptography.hazmat.primitives.asymmetric.ed25519  # noqa: F401
 import numpy  # noqa: F401
 import psutil  # noqa: F401
@@ -98,7 +98,7 @@ class Zygote:
             self._reap()
 
     def _prepare(self, common: dict[str, Any]) -> None:
-        sys.path += [folder for folder in common["path"] if folder not in sys.path]  # last: nothing is replaced
+        sys.path += [folder for folder in common["path"] if folder not in sys.path]  # last, so as to shadow no module
         self._common = common
         self._roster = Roster.from_dict(common["roster"])
         self._observer = _open_observer(self._roster, self._observer_fd)  # shared memory stays shared after a fork
@@ -136,12 +136,12 @@ class Zygote:
             os.waitpid(pid, 0)
 
     def _child(self) -> NoReturn:
-        """Everything from here on happens in the new process, which never returns."""
+        """Take an order and carry it out, in the new process, which never returns."""
         code = 1
         try:
             if _prctl is not None:
                 _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # the kernel ends this process when the zygote ends
-            if os.getppid() != self._pid:  # it ended before the kernel was told
+            if os.getppid() != self._pid:  # the zygote ended before the call above
                 os._exit(code)
             self._control.close()
             order = receive_order(self._orders)
@@ -149,9 +149,9 @@ class Zygote:
             if order:
                 gc.enable()
                 code = run_actors(self._roster, self._common, *order, self._mailbox, self._observer)
-                self._mailbox.flush(wait=True)  # it has nothing left to read
+                self._mailbox.flush(wait=True)  # waiting is safe, as it has nothing left to read
         except BaseException:
-            traceback.print_exc()  # into the log: nobody else is left to tell
+            traceback.print_exc()  # into the log, the only place left to report it
         finally:
             os._exit(code)
 
@@ -165,7 +165,7 @@ def run_actors(
     mailbox: Mailbox,
     observer: Observer,
 ) -> int:
-    """Host the parties of one order until they are done; the exit code of the process."""
+    """Host the parties of the order `details` until they are done; return the exit code of the process."""
     order, report = unpack(details), mailbox.send
     parties, folder = order["parties"], common["run_folder"]
     report({"event": "started", "pid": os.getpid(), "parties": parties})

@@ -1,7 +1,7 @@
 """Private folders for ipc sockets, in the temporary directory, because a socket's path must be short.
 
 Every process of a run holds the lock of its folder. A run that was killed cannot remove its folder; the next run of the
-same person does, once nobody holds the lock.
+same person removes it, once no process holds the lock.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class SocketFolder:
 
 
 def _places() -> list[str]:
-    """Where such folders may be: a temporary directory with a long name is not used."""
+    """List the directories that may hold such folders: the temporary directory, and /tmp if its name is too long."""
     return list(dict.fromkeys([tempfile.gettempdir(), "/tmp"]))
 
 
@@ -50,7 +50,7 @@ def _short_folder() -> Path:
 
 
 def remove_those_of_the_dead() -> None:
-    """Remove the folders of this person's runs that were killed."""
+    """Remove the folders of killed runs of this person."""
     for place in _places():
         for folder in Path(place).glob(f"{_PREFIX}*"):
             with contextlib.suppress(OSError):
@@ -58,7 +58,7 @@ def remove_those_of_the_dead() -> None:
 
 
 def _remove_if_dead(folder: Path) -> None:
-    """OSError if it is another's, none of ours, or of a run that lives."""
+    """Remove `folder` if its run is dead; raise OSError if the folder has no lock, or its run holds the lock."""
     if folder.is_symlink() or folder.stat().st_uid != os.getuid():
         return
     lock = os.open(folder / _LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)

@@ -1,11 +1,11 @@
-"""What the kernel counted on each tcp connection that a server accepted, for a comparison with what was metered.
+"""The kernel's byte counts of each tcp connection that a server accepted, to be compared with the metered bytes.
 
-libzmq closes its descriptor of a connection when it ends, and the counts go with it. So a second descriptor is kept of
-each, which is read and closed when libzmq says that the connection is over. Until then the other end hears nothing of
-its end, so that none may be forgotten.
+libzmq closes its descriptor when a connection ends, and the counts are lost with it. So a second descriptor is kept for
+each connection, and is read and closed when libzmq reports that the connection has ended. Until then the other end
+does not see the connection close, so no descriptor may be forgotten.
 
-Numbers of descriptors come back soon, and libzmq tells of a connection after the fact: by then its number may belong to
-another one. What a descriptor really is shows in the number of its socket (`st_ino`), which does not come back.
+Descriptor numbers are soon reused, and libzmq reports a connection only afterwards: by then its number may belong to
+another connection. The inode of the socket (`st_ino`) identifies a connection, because it is not reused.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from actors import capacity
 from protocol.wire.framing import ANSWERING_BYTES
 
-AVAILABLE = sys.platform == "linux"  # elsewhere the counts stand in other places, or nowhere
-SPARE = 64  # connections of strangers that are watched at a time; a flood of them must not take all descriptors
+AVAILABLE = sys.platform == "linux"  # other systems have the counts elsewhere, or not at all
+SPARE = 64  # connections of strangers that are watched at once; a flood of them must not take all descriptors
 
 _INFO_BYTES = 256
 _COUNTS = struct.Struct("=QQ")  # bytes acknowledged, bytes received
@@ -30,7 +30,10 @@ _CLOSED, _CLOSE_WAIT = 7, 8
 
 
 def why_not(server: str, endpoint: str, clients: int, metering: str, again: bool) -> str | None:
-    """None if this server can read what the kernel counts on all of its connections, else a sentence."""
+    """Say in a sentence why `server` cannot read the kernel's counts of all its connections; None if it can.
+
+    `again` says that the server was restarted, `clients` is how many connections it may have.
+    """
     if metering != "on":
         return "Metering was not on all the time."
     if not endpoint.startswith("tcp:"):
@@ -46,7 +49,7 @@ def why_not(server: str, endpoint: str, clients: int, metering: str, again: bool
 class _Connection:
     file: int
     socket_number: int
-    party: str = ""  # nothing has come yet
+    party: str = ""  # until its first frame
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +59,7 @@ class _Counts:
     sent: int
 
     def is_ours(self) -> bool:
-        """The last that a server says in a handshake is READY, and it says that to keys of its roster alone."""
+        """Tell whether the other end is a party: a server sends READY, which ends a handshake, only to known keys."""
         return bool(self.party) or self.sent >= ANSWERING_BYTES
 
 
@@ -64,9 +67,9 @@ class ConnectionCounts:
     def __init__(self, clients: int) -> None:
         self._most = clients + SPARE
         self._open: dict[int, _Connection] = {}  # by libzmq's descriptor
-        self._sockets: set[int] = set()  # numbers of those that are open
-        self._over: dict[int, _Counts] = {}  # by number of the socket
-        self.note: str | None = None  # why the counts are not all that there were
+        self._sockets: set[int] = set()  # inodes of the open connections
+        self._over: dict[int, _Counts] = {}  # of ended connections, by inode
+        self.note: str | None = None  # why the counts are incomplete
 
     def accepted(self, descriptor: int) -> None:
         self.ended(descriptor)
@@ -75,23 +78,23 @@ class ConnectionCounts:
             return
         try:
             file = os.dup(descriptor)
-        except OSError:  # it has ended already
+        except OSError:  # the connection has ended already
             return
         number = os.fstat(file).st_ino
-        if number in self._sockets:  # the descriptor is one of ours by now
+        if number in self._sockets:  # the number now belongs to a descriptor that is kept here
             os.close(file)
             return
-        self._over.pop(number, None)  # taken for this one's predecessor, which had ended before it could be looked at
+        self._over.pop(number, None)  # counted as its predecessor, which ended before its descriptor was duplicated
         self._sockets.add(number)
         self._open[descriptor] = _Connection(file, number)
 
     def spoke(self, descriptor: int, party: str) -> None:
-        """The first frame of a connection; the latest that says so has this descriptor now."""
+        """Assign the connection of `descriptor` to `party`, from which its first frame has come."""
         if descriptor in self._open:
             self._open[descriptor].party = party
 
     def disown(self, descriptor: int) -> None:
-        """It is a stranger's, whatever it brings."""
+        """Drop the connection of `descriptor`, which is a stranger's, without its counts."""
         if connection := self._open.pop(descriptor, None):
             self._let_go(connection)
 
@@ -106,12 +109,12 @@ class ConnectionCounts:
         os.close(connection.file)
 
     def is_left(self) -> bool:
-        """No connection of a party is open."""
+        """Tell whether no connection of a party is open."""
         found = (_read(connection) for connection in self._open.values())
         return not any(counts is not None and counts.is_ours() for counts in found)
 
     def close(self) -> list[list[int | str]]:
-        """[party, connections, bytes received, bytes sent], "" for parties that opened one and said nothing over it."""
+        """List [party, connections, bytes received, bytes sent]; "" is for connections of parties that sent nothing."""
         for descriptor in list(self._open):
             self.ended(descriptor)
         sums: dict[str, list[int]] = {}
@@ -124,9 +127,9 @@ class ConnectionCounts:
 
 
 def _read(connection: _Connection) -> _Counts | None:
-    """None if that is no tcp connection after all."""
+    """Read the counts of `connection`; None if it is not a tcp connection."""
     try:
-        # not socket.socket, which makes enumerations of these numbers: there may be a thousand connections in a second
+        # not socket.socket, which converts these numbers to enumerations: a thousand connections may come in a second
         end = socket.SocketType(socket.AF_INET, socket.SOCK_STREAM, 0, fileno=connection.file)
     except OSError:
         return None
@@ -138,7 +141,7 @@ def _read(connection: _Connection) -> _Counts | None:
         return None
     finally:
         end.detach()
-    # The other end's FIN takes a number in the stream, and the kernel counts it as a byte received. A reset closes at
-    # once; EPIPE says that a FIN had come before it.
+    # The other end's FIN takes a sequence number, and the kernel counts it as a byte received. A reset closes at once;
+    # EPIPE says that a FIN had come before it.
     ended = info[0] == _CLOSE_WAIT or error == errno.EPIPE
     return _Counts(connection.party, received - ended, sent)

@@ -1,9 +1,9 @@
-"""Waits for many sockets at once in time that depends on those that have something, not on how many there are.
+"""A poller of many sockets, whose cost grows with the sockets that are ready, not with all that are registered.
 
-libzmq gives each socket a descriptor that becomes readable when something may have come. Two rules go with it: a socket
-is read until nothing is left, and it is looked at again after something was sent over it, because sending takes note of
-what has come and then the descriptor says nothing. `zmq.Poller` looks at every socket every time: with a thousand users
-in a process that is most of the time.
+libzmq gives each socket a descriptor that becomes readable when a frame may have arrived. This imposes two rules: a
+socket must be read until it is empty, and it must be checked again after a send, because sending processes arrivals
+without leaving the descriptor readable. `zmq.Poller` checks every socket at every call, which takes most of the time
+with a thousand users in a process.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import zmq
 
 
 class Watch:
-    """In place of a `zmq.Poller`, for sockets that are read and for plain descriptors."""
+    """A replacement for `zmq.Poller`, for sockets that are read and for plain descriptors."""
 
     def __init__(self) -> None:
         self._epoll = select.epoll()
         self._by_descriptor: dict[int, Any] = {}
         self._descriptor: dict[Any, int] = {}
-        self._again: dict[Any, None] = {}  # sockets to look at in any case, in order
+        self._again: dict[Any, None] = {}  # sockets to return from the next poll in any case, in order
 
     def register(self, socket: Any, flags: int = zmq.POLLIN) -> None:
         plain = isinstance(socket, int)
@@ -38,11 +38,11 @@ class Watch:
         self._again.pop(socket, None)
 
     def look_again(self, socket: Any) -> None:
-        """After something was sent over it, or when it was not read to the end."""
+        """Return `socket` from the next poll, because a frame was sent over it or it was not read until empty."""
         self._again[socket] = None
 
     def poll(self, timeout: int | None = None) -> list[tuple[Any, int]]:
-        """Sockets that may have something, as a `zmq.Poller` has it; `timeout` in milliseconds."""
+        """List the sockets that may be readable, as `zmq.Poller` does, waiting up to `timeout` milliseconds."""
         seconds = 0 if self._again else None if timeout is None else timeout / 1000
         ready, self._again = self._again, {}
         for descriptor, _ in self._epoll.poll(seconds):

@@ -1,22 +1,22 @@
-"""ROUTER/DEALER over tcp or ipc, CURVE always on, and a sender who is whoever the key proved.
+"""ROUTER/DEALER sockets over tcp or ipc, with CURVE always on: the sender of a frame is the party whose key was proved.
 
-A server binds a ROUTER and lets in the keys of the roster only (ZAP). Clients have no routing identity of their
-own: the ROUTER names each connection, and the first frame of a connection ties that name to the party whose key
-opened it. So nobody can take over another party's address, and a party that comes back replaces its old one.
-A connection that announces an identity all the same is none of ours: nothing that it sends is handed on.
+A server binds a ROUTER and admits only the keys of the roster (ZAP). Clients have no routing identity of their own: the
+ROUTER names each connection, and the first frame of a connection ties that name to the party whose key opened it. So no
+party can take over the address of another, and a party that reconnects replaces its old connection. Frames of a
+connection that announces an identity are dropped, since no party does that.
 
-Who is turned away is counted by kind, from what libzmq tells about handshakes and from what is dropped here:
+Refused connections and frames are counted by kind, from libzmq's events about handshakes and from what is dropped here:
 
     UNKNOWN_KEY         a proper handshake, with a key that is in no roster or was revoked
     NO_HANDSHAKE        no encryption, a password, made for another server's key, another protocol, noise, or silence
     BORROWED_IDENTITY   a frame of a valid key over a connection that names itself
     REVOKED             a frame over a connection that was open when its key was revoked
 
-libzmq 4.3.5 could tell more about a handshake that fails (EVENT_HANDSHAKE_FAILED_PROTOCOL), but must not be asked: with
-that event on, a message that was altered on its way may leave its connection open and deaf for ever, since reporting it
-overwrites the errno by which the connection would be closed. So such a handshake is told by its end: the connection
-closed, and no handshake had come to a result since it was accepted. If another's did in between, that one goes
-uncounted; a connection whose handshake succeeded is never counted.
+libzmq 4.3.5 could report a failed handshake in more detail (EVENT_HANDSHAKE_FAILED_PROTOCOL), but that event must stay
+off: with it, a message that was altered on its way may leave its connection open and deaf for ever, because reporting
+the event overwrites the errno by which the connection would be closed. A failed handshake is inferred instead: the
+connection closed, and no handshake had ended with a result since it was accepted. If another handshake did end in
+between, the failed one is not counted; a connection whose handshake succeeded is never counted.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ Context = zmq.Context[zmq.Socket[bytes]]
 
 BACKLOG = 4096
 LINGER_MS = 2000
-HIGH_WATER = 10_000  # frames per peer; the protocols keep two or three on their way
+HIGH_WATER = 10_000  # frames per peer; the protocols have two or three on their way
 SELF_CHECK_MS = 5000
-HANDSHAKE_MS = 15_000  # then a connection is closed; a thousand users at once need a few seconds on two cores
+HANDSHAKE_MS = 15_000  # then a connection is closed; a thousand users need a few seconds on two cores
 _NO_WAIT, _MORE = int(zmq.NOBLOCK), int(zmq.SNDMORE)  # plain numbers: combining flags takes as long as a short send
-_SHARED = 1 << 16  # bytes from which on sending without a copy costs less than one; it wakes a thread per frame
-_HANDSHAKE_BYTES = 1024  # more than any command of a CURVE handshake, which the limit on messages would cut off too
-_FAILED = zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL  # by silence, or by its other end
+_SHARED = 1 << 16  # bytes from which sending without a copy pays off, although it wakes a thread per frame
+_HANDSHAKE_BYTES = 1024  # more than any command of a CURVE handshake, to which the limit on messages applies too
+_FAILED = zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL  # through silence, or by the other end
 _RESULT = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_HANDSHAKE_FAILED_AUTH
 _WATCHED = zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED | _FAILED | _RESULT
 
@@ -69,13 +69,13 @@ class Address:
 
 
 class Gate:
-    """The ZAP handler of a context: for each server of the process, which public keys may connect to it."""
+    """The ZAP handler of a context: for each server of the process, the public keys that may connect to it."""
 
     def __init__(self, context: Context) -> None:
         self._authenticator = ThreadAuthenticator(context)
         self._authenticator.start()
         self._allowed: dict[str, frozenset[bytes]] = {}
-        self._let_in: dict[str, Counter[bytes]] = {}  # by server and key, how often
+        self._let_in: dict[str, Counter[bytes]] = {}  # handshakes by server and key
 
     def admit(self, server: str, keys: Iterable[bytes]) -> None:
         self._allowed[server] = frozenset(keys)
@@ -83,10 +83,10 @@ class Gate:
         self._authenticator.configure_curve_callback(server, self)
 
     def revoke(self, server: str, key: bytes) -> None:
-        self._allowed[server] -= {key}  # another set, so that the handler's thread sees the old one or the new one
+        self._allowed[server] -= {key}  # a new set, so that the handler's thread never sees a set that changes
 
     def callback(self, domain: str, key: bytes) -> bool:
-        """Called by the authenticator for every handshake."""
+        """Admit or refuse `key`; the authenticator calls this for every handshake."""
         allowed = self._allows(domain, key)
         if allowed:
             self._let_in[domain][key] += 1
@@ -96,7 +96,7 @@ class Gate:
         return key in self._allowed.get(domain, ())
 
     def handshakes(self, server: str) -> dict[bytes, int]:
-        """How many each key has made; a copy, as the handler's thread goes on counting."""
+        """Copy the number of handshakes of each key, because the handler's thread goes on counting."""
         return self._let_in[server].copy()
 
     def close(self) -> None:
@@ -104,16 +104,16 @@ class Gate:
 
 
 class Knocks:
-    """The socket monitor of a server, read as kinds of connections that were turned away."""
+    """The socket monitor of a server, read as the kinds of refused connections."""
 
     def __init__(self, context: Context, ledger: ConnectionCounts | None) -> None:
         self._ledger = ledger
         self.socket = context.socket(zmq.PAIR)
-        self.socket.rcvhwm = 0  # no limit: at one, libzmq would stop serving connections until somebody reads here
+        self.socket.rcvhwm = 0  # no limit: on reaching it, libzmq would stop serving connections until this is read
         self._results = 0  # handshakes that succeeded, or were refused by key
         self.open: dict[int, int] = {}  # file descriptor -> results when it was accepted
-        self._failed = False  # the event before was a failure: it belongs to the connection that closes next
-        self.ended: list[int] = []  # descriptors whose connections are over, since somebody emptied this
+        self._failed = False  # the last event was a failure: it belongs to the connection that closes next
+        self.ended: list[int] = []  # descriptors of connections that ended since `ServerEnd` last took this list
 
     def watch(self, server: zmq.Socket[bytes], name: str) -> None:
         address = f"inproc://knocks.{name}"
@@ -170,12 +170,13 @@ class ServerEnd:
         kernel: bool = False,
         comings: bool = False,
     ) -> None:
-        """With `kernel`, what the kernel counts is kept for the end; it takes a second descriptor per connection.
+        """Listen at `endpoint`.
 
-        With `comings`, clients come and go while they take part, and `left` tells who is not connected any more.
+        With `kernel`, the kernel's counts are kept until the end, which takes a second descriptor per connection. With
+        `comings`, clients come and go while they take part, and `left` lists those that have closed their connection.
         """
         self._comings = comings
-        self._route_of: dict[int, bytes] = {}  # by descriptor, while somebody wants to know who goes
+        self._route_of: dict[int, bytes] = {}  # by descriptor; used with `comings` only
         self._left: list[str] = []
         self._gate = gate
         self._server = server
@@ -183,9 +184,9 @@ class ServerEnd:
         self._party_of: dict[bytes, str] = {}  # routing name -> party, learned from a connection's first frame
         self._route_to: dict[str, bytes] = {}
         self._revoked: set[str] = set()
-        self._dropped: list[str] = []  # kinds, since `refusals` was last asked
-        self._disowned: dict[bytes, str] = {}  # routing names of connections that name themselves, by whose key
-        self.revoked_frames: list[tuple[str, int]] = []  # (party, size) of what was dropped as such
+        self._dropped: list[str] = []  # kinds, since the last call of `refusals`
+        self._disowned: dict[bytes, str] = {}  # connections that name themselves: routing name -> party of the key
+        self.revoked_frames: list[tuple[str, int]] = []  # (party, size) of frames that were dropped as REVOKED
         self.ledger = ConnectionCounts(len(self._parties)) if kernel else None
         gate.admit(server, self._parties)  # before bind: without a handler CURVE lets every key in
         self.socket = context.socket(zmq.ROUTER)
@@ -209,31 +210,31 @@ class ServerEnd:
         except Bug:
             self.close()
             raise
-        self._knocks.watch(self.socket, server)  # from here on: the knock of the check is none
+        self._knocks.watch(self.socket, server)  # only now, so that the stranger of the check is not counted
 
     @property
     def monitor(self) -> zmq.Socket[bytes]:
-        """Readable when there may be refusals that came with no frame."""
+        """Return a socket that is readable when there may be refusals without a frame."""
         return self._knocks.socket
 
     def refusals(self) -> list[str]:
-        """The kind of each connection or frame that was turned away since the last call; does not wait."""
+        """List the kind of each connection or frame refused since the last call, without waiting."""
         dropped, self._dropped = self._dropped, []
         dropped += self._knocks.read()
         self._note_ends()
         return dropped
 
     def has_dropped(self) -> bool:
-        """Something that came as a frame; of connections that were turned away the monitor tells."""
+        """Tell whether a frame was dropped; the monitor reports refused connections."""
         return bool(self._dropped or self.revoked_frames)
 
     def left(self) -> list[str]:
-        """Whose connection was found closed since the last call, if they have no other: nothing reaches them now."""
+        """List the parties that lost their only connection since the last call, so that no frame can reach them."""
         left, self._left = self._left, []
         return left
 
     def _note_ends(self) -> None:
-        """Before anything is sent over a connection that has ended, which libzmq would take for another millisecond."""
+        """Forget the routes of ended connections, for which libzmq would take frames for another millisecond."""
         ended, self._knocks.ended = self._knocks.ended, []
         for descriptor in ended if self._comings else ():
             route = self._route_of.pop(descriptor, b"")
@@ -243,7 +244,7 @@ class ServerEnd:
                 self._left.append(party)
 
     def receive(self) -> tuple[str, bytes] | None:
-        """(party, frame), or None if nothing waits or what waited was dropped."""
+        """Receive (party, frame); None if no frame waits, or if it was dropped."""
         try:
             route = self.socket.recv(_NO_WAIT)
         except zmq.Again:
@@ -254,11 +255,11 @@ class ServerEnd:
         return None if party is None else (party, data)
 
     def _learn(self, route: bytes, frame: zmq.Frame) -> str | None:
-        """The party at the other end of a new connection; None if nothing is taken from it."""
-        party = self._parties[str(frame.get("User-Id")).encode()]  # what the handshake proved
+        """Find the party at the other end of a new connection; None if its frames are dropped."""
+        party = self._parties[str(frame.get("User-Id")).encode()]  # the key that the handshake proved
         if self.ledger or self._comings:
-            self._dropped += self._knocks.read()  # so that its connection is known there
-            self._note_ends()  # and an earlier one with the same descriptor is over
+            self._dropped += self._knocks.read()  # so that the ledger knows this connection
+            self._note_ends()  # so that an earlier one with the same descriptor has ended
         if frame.get("Identity"):
             self._dropped.append("REVOKED" if party in self._revoked else "BORROWED_IDENTITY")
             self._disown(route, party, frame)
@@ -269,7 +270,7 @@ class ServerEnd:
             self._dropped.append("REVOKED")
             self.revoked_frames.append((party, len(frame)))
             return None
-        self._party_of[route] = party  # an old one keeps its entry: what is left in it must not become the way back
+        self._party_of[route] = party  # an old route keeps its entry, or its last frames would make it the route again
         self._route_to[party] = route
         if self._comings:
             self._route_of[_descriptor(frame)] = route
@@ -281,22 +282,23 @@ class ServerEnd:
             self.ledger.disown(_descriptor(frame))
 
     def handshakes(self) -> dict[str, int]:
-        """How many each party has made, without those of connections that name themselves."""
+        """Count the handshakes of each party, without those of connections that name themselves."""
         made = Counter({self._parties[key]: times for key, times in self._gate.handshakes(self._server).items()})
         made.subtract(self._disowned.values())
         return {party: times for party, times in made.items() if times > 0}
 
     def send(self, party: str, frame: bytes) -> bool:
-        """False if there is no way to that party: it is gone, revoked, has not spoken yet, or does not read.
+        """Send `frame`; return False if `party` cannot be reached: it is gone, revoked, still silent, or does not read.
 
-        Never waits: a server that waited for one client would serve none. Whoever missed a frame asks for it again.
+        This does not wait, because a server that waited for one client would serve none. A party that missed a frame
+        asks for it again.
         """
         route = self._route_to.get(party)
         if route is None:
             return False
         try:
             self.socket.send(route, _MORE | _NO_WAIT)
-            self.socket.send(frame, 0, len(frame) < _SHARED)  # there is room: that was asked with the route
+            self.socket.send(frame, 0, len(frame) < _SHARED)  # sending the route has checked that there is room
         except zmq.ZMQError as error:
             if error.errno in (zmq.EHOSTUNREACH, zmq.EAGAIN):
                 return False
@@ -304,7 +306,7 @@ class ServerEnd:
         return True
 
     def revoke(self, party: str) -> None:
-        """From now on its key is refused, and nothing is taken from or given to the connections that it has."""
+        """Refuse the key of `party` from now on, and exchange no more frames over its open connections."""
         self._revoked.add(party)
         self._route_to.pop(party, None)
         self._party_of = {route: name for route, name in self._party_of.items() if name != party}
@@ -313,7 +315,7 @@ class ServerEnd:
                 self._gate.revoke(self._server, key)
 
     def is_left(self) -> bool:
-        """Somebody had come, and nobody is connected any more."""
+        """Tell whether clients have connected and all connections are closed again."""
         return bool(self._party_of) and not self._knocks.open
 
     def close(self) -> None:
@@ -349,11 +351,14 @@ class ClientEnd:
         return self.server, _skip_rest(self.socket) if self.socket.getsockopt(zmq.RCVMORE) else frame
 
     def send(self, party: str, frame: bytes) -> bool:
-        """Never waits. False if the frame could not be handed over; silence will ask for what was lost."""
+        """Send `frame` without waiting; False if it was not handed over. After a silence, lost frames are asked for."""
         return self._hand_over(frame) or self._dial_again(frame)
 
     def _dial_again(self, frame: bytes) -> bool:
-        """libzmq gives a connection up for good over which something altered came, or its other end does not read."""
+        """Reconnect and send `frame`.
+
+        libzmq gives up a connection for good after an altered message, and the other end may have stopped reading.
+        """
         self.socket.disconnect(self._endpoint)
         self.socket.connect(self._endpoint)
         return self._hand_over(frame)
@@ -370,27 +375,27 @@ class ClientEnd:
 
 
 def _skip_rest(socket: zmq.Socket[bytes]) -> bytes:
-    """No message of ours has several parts: one that has is read as an empty one."""
+    """Read the other parts of a message and return an empty frame, since no valid message has several parts."""
     socket.recv_multipart()
     return b""
 
 
 def _descriptor(frame: zmq.Frame) -> int:
-    """Of the connection over which it came."""
+    """Return the descriptor of the connection over which `frame` came."""
     return int(frame.get(zmq.SRCFD))
 
 
 def _limit(socket: zmq.Socket[bytes], max_frame: int) -> None:
-    # setsockopt rather than attributes: a user's process owns every page of Python that it touches
+    # setsockopt rather than attributes, whose code would cost each user's process memory pages of its own
     socket.setsockopt(zmq.MAXMSGSIZE, max(max_frame + CURVE_OVERHEAD, _HANDSHAKE_BYTES))
     socket.setsockopt(zmq.SNDHWM, HIGH_WATER)
     socket.setsockopt(zmq.RCVHWM, HIGH_WATER)
 
 
 def _check_that_a_stranger_is_refused(context: Context, address: Address) -> None:
-    """Knock with a key that is in no roster; unless the handshake fails, nothing here is authenticated."""
+    """Connect with a key that is in no roster; if this is not refused, the transport authenticates nothing."""
     socket = context.socket(zmq.DEALER)
-    socket.reconnect_ivl = -1  # it knocks once
+    socket.reconnect_ivl = -1  # connect only once
     stranger = make_key_pair()
     socket.curve_serverkey, socket.curve_publickey, socket.curve_secretkey = (
         address.public_key,

@@ -153,7 +153,7 @@ class Scheme(ABC):
         return self, dataclasses.replace(params, epsilon=math.inf)
 
     def account(self, params: Params, recommender_tape: Tape, shape: Shape) -> dict[str, Any]:
-        """Compute what composition and known randomness leave of the claim; `epsilon`, `delta` and `method` at least."""
+        """Compute what composition and known randomness leave of the claim: at least `epsilon`, `delta`, `method`."""
         return {"epsilon": None, "delta": DELTA, "method": "nothing is claimed, so nothing is accounted"}
 
     def make_codec(self, params: Params) -> Codec:

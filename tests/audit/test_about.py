@@ -1,4 +1,4 @@
-"""Victims by name, and what each coalition knows of one user."""
+"""Victims by name, and the knowledge of each coalition about one user."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`keyhole audit`: the document, the verdict, the exit codes, and what people read."""
+"""`keyhole audit`: the document, the verdict, the exit codes, and the text on the screen."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ QUICK = ("inventory", "algebra", "attacks", "accounting")  # all but those that 
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
-    """A run of each scheme on the demo data, and `direct` without ρ; short ones, but for the one that is asked all."""
+    """Run each scheme on `demo`, and `direct` without ρ; all short, except the run that is asked every question."""
     root = tmp_path_factory.mktemp("audited")
     for scheme, found in SCHEMES.items():
         steps = {"iterations": 8} if found.factorizes and scheme != "dynamic" else {}
@@ -32,7 +32,7 @@ def folders(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def whole(folders):
-    """Everything about one run."""
+    """Audit one run with every question."""
     return audit(folders / "dynamic", coalitions=["user:3+recommender"], repetitions=1000)
 
 
@@ -98,7 +98,7 @@ def test_strict_fails_beyond_the_claims_and_only_then(folders, run, code):
     assert result.exit_code == code, result.stdout
     assert ("leaked beyond what" in result.stdout) == (code == 3)
     if code:
-        assert keyhole(folders / run, *only(*QUICK)).exit_code == 0  # without it the verdict is for people
+        assert keyhole(folders / run, *only(*QUICK)).exit_code == 0  # without --strict
 
 
 def test_without_rho_it_is_the_difference_attack_that_breaks_it(folders):

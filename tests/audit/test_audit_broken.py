@@ -1,4 +1,4 @@
-"""A deliberately broken scheme is caught, each by the question that its test names."""
+"""Deliberately broken schemes are caught, each by the question that its test names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`keyhole audit` on runs of many kinds: it ends in words, calls no correct run broken, and misses no planted fault."""
+"""`keyhole audit` on runs of many kinds: it never crashes, calls no correct run broken, and misses no planted fault."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NO_CANARY = [question for question in QUESTIONS if question != "empirical"]
 
 
 def audited(folder, questions=NO_CANARY, **flags):
-    """The document of a run, as JSON would have it."""
+    """Run and audit; give the document as JSON would hold it."""
     run(out=folder, transport="inprocess", **{**SMALL, **flags})
     return json.loads(json.dumps(jsonable(audit(folder, only=questions, repetitions=400)), allow_nan=False))
 
@@ -85,7 +85,7 @@ def test_all_questions_together_call_a_correct_run_broken_once_in_a_hundred_at_m
 
 
 def lucky(right, targets, groups=6):
-    """So many right guesses, in equal groups."""
+    """Score `right` of `targets` guesses as right, in `groups` equal groups."""
     hits = np.zeros(targets)
     hits[:right] = 1
     by_chance = np.zeros(targets)
@@ -94,7 +94,7 @@ def lucky(right, targets, groups=6):
 
 def test_a_few_lucky_guesses_break_nothing():
     all_right = lucky(6, 6)
-    assert all_right.interval == (1.0, 1.0)  # the bootstrap knows no doubt here
+    assert all_right.interval == (1.0, 1.0)  # a bootstrap of equal values has no width
     assert not all_right.beats(ceiling(0.4, 8.0), 1e-3)  # .9995: six of six are no surprise
     assert not all_right.beats(0.4, 1e-3)  # .4^6 is .004
     assert lucky(60, 60).beats(0.4, 1e-3) and not lucky(24, 60).beats(0.4, 1e-3)
@@ -113,7 +113,7 @@ def _sample(rng, rate):
 
 
 def test_both_servers_together_break_no_claim_of_a_party_alone(tmp_path):
-    """With many raters a user's share of the noise is small: that is what `unmasking` declares."""
+    """With many raters a user's share of the noise is small: the known weakness `unmasking` declares that."""
     flags = {"scheme": "masked", "data": "synthetic:90x6:.9", "dim": 1, "epsilon": 20.0, "iterations": 2}
     document = audited(tmp_path / "run", ["algebra", "attacks"], **flags)
     together = [
@@ -127,7 +127,7 @@ def test_both_servers_together_break_no_claim_of_a_party_alone(tmp_path):
 
 
 def test_who_uploads_little_is_guessed_at_too(tmp_path):
-    """Nobody has four ratings here: no difference attack, but what the recommender holds are single gradients."""
+    """No user has four ratings here: no difference attack, but the recommender holds single gradients."""
     flags = {"scheme": "direct", "data": "synthetic:20x8:.2", "epsilon": math.inf, "iterations": 1}
     document = audited(tmp_path / "run", ["attacks"], **flags)
     guessed = [finding for finding in document["findings"] if finding["id"] == "rating-inference"]
@@ -135,7 +135,7 @@ def test_who_uploads_little_is_guessed_at_too(tmp_path):
     assert found["measured"]["accuracy"] > 0.9 and "noisy" not in found["title"]
 
 
-# --- schemes of one's own, and faults --------------------------------------------------------------------------------
+# --- schemes that a person wrote, and faults -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_a_planted_fault_is_beyond_the_claims(tmp_path, scheme, ids):
 
 
 def test_what_a_question_cannot_follow_is_said_and_the_others_are_asked(tmp_path):
-    """A user that makes ring values with numpy: the algebra has no forms for them."""
+    """The user makes ring values with numpy: the algebra has no forms for them."""
     folder = tmp_path / "run"
     document = audited(folder, scheme="support.schemes.unmasked:Short")
     assert set(document["unanswered"]) == {"algebra"} and document["coalitions"] is None

@@ -46,7 +46,7 @@ MOVIES = np.array([0.06, 0.11, 0.27, 0.34, 0.22])  # about as frequent as on Mov
 
 
 def ran(folder, scheme, **flags):
-    """On the demo data, in this process."""
+    """Run `scheme` on the demo data in this process."""
     run(scheme=scheme, out=folder / "run", data="demo-small", seed=1, transport="inprocess", **flags)
     return open_case(folder / "run")
 
@@ -56,7 +56,7 @@ def severities(found):
 
 
 def alone(found, name, severity):
-    """The one of this id that is not harmless, or the only one."""
+    """Select the findings with this id and severity."""
     return [one for one in found if one.id == name and one.severity == severity]
 
 
@@ -64,7 +64,7 @@ def alone(found, name, severity):
 
 
 class Thrifty(CovarianceRecommender):
-    """All of its noise is multiplied by `part`."""
+    """A recommender that multiplies all of its noise by `part`."""
 
     part = 0.0
 
@@ -82,7 +82,7 @@ class Halving(Thrifty):
 
 
 class Deceitful(CovarianceRecommender):
-    """Makes noisy totals, and publishes other averages than theirs."""
+    """Makes noisy totals, and publishes averages that do not follow from them."""
 
     def _factors(self, made_of):
         told = super()._factors(made_of)
@@ -149,7 +149,7 @@ def _rating(items):
 
 
 class StingyUser(roles.MaskedCovarianceUser):
-    """Adds no share of the noise: its tape would, so its words are taken apart again."""
+    """A user that adds no share of the noise: every share is multiplied by 0."""
 
     def _answer(self, iteration, part, counts, averages):
         whole = roles.noise_share
@@ -333,7 +333,7 @@ def test_no_record_moves_a_sum_further_than_its_sensitivity(tmp_path, noise, uni
     assert finding.severity == "break"
 
 
-# --- what users do to their ratings ----------------------------------------------------------------------------------
+# --- the perturbation of ratings by users ----------------------------------------------------------------------------
 
 
 def test_a_perturbation_that_is_too_small_is_found(tmp_path):

@@ -1,4 +1,4 @@
-"""What a first audit, a second one and the page cost."""
+"""The time of a first audit, of a second one and of the page."""
 
 from __future__ import annotations
 

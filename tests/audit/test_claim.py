@@ -1,4 +1,4 @@
-"""Does the published claim hold, and did a run leak beyond what its scheme declares? Two questions, never blurred."""
+"""Does the published claim hold, and did a run leak beyond what its scheme declares? Two separate questions."""
 
 from __future__ import annotations
 

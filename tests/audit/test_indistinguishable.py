@@ -1,4 +1,4 @@
-"""Ideal against real: the view of a correct server does not help a classifier; that of one that is shown more does."""
+"""Ideal against real: the view of a correct server does not help a classifier; with more than is permitted it does."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_the_view_of_a_server_alone_does_not_help(tmp_path, scheme, flags):
     ],
 )
 def test_a_server_that_is_shown_more_is_found(tmp_path, scheme, flags, found):
-    """Without masks, with one mask for all users, and a third party that hands on a message in place of the sum."""
+    """Faults: no masks, one mask for all users, and a third party that forwards a message in place of the sum."""
     document, findings = audited(tmp_path / "run", f"support.schemes.unmasked:{scheme}", seed=3, **flags)
     assert {(row["party"], row["secret"]) for row in document["comparisons"] if row["helps"]} == found
     broken = [finding for finding in findings if finding.severity == "break"]
@@ -112,7 +112,7 @@ def test_sums_of_one_contributor_are_left_to_the_finding_of_their_own(tmp_path):
 
 
 def test_the_area_counts_pairs_of_true_and_false():
-    """By hand: of 2 × 2 pairs three are right and one is a tie; with weight 2 on the first, by repeating it."""
+    """3 of the 2 × 2 pairs are right and one is a tie; weight 2 on the first value is the same as repeating it."""
     values, secret = np.array([0.9, 0.5, 0.5, 0.1]), np.array([True, True, False, False])
     assert RocCurve(values, secret).area(np.ones(4)) == pytest.approx(3.5 / 4)
     assert RocCurve(values, secret).area(np.array([2.0, 1, 1, 1])) == pytest.approx(5.5 / 6)
@@ -128,7 +128,7 @@ def drawn_pairs(rng: np.random.Generator, users: int, items: int) -> Pairs:
 
 @pytest.mark.parametrize("whole", [True, False], ids=["one secret per user", "one secret per pair"])
 def test_uniform_words_are_said_to_help_as_often_as_the_level_says(monkeypatch, whole):
-    """At 5 %, 100 times with 12 users: Clopper–Pearson of 99.9 % holds it. (The users' bootstrap alone does not.)"""
+    """At 5 %, 100 times, 12 users: a 99.9 % Clopper–Pearson interval holds the level (a bootstrap of users does not)."""
     monkeypatch.setattr(classifier, "RESAMPLES", 2)
     monkeypatch.setattr(classifier, "SIMULATIONS", 12)
     rng, alarms = np.random.default_rng(3), 0
@@ -162,4 +162,4 @@ def test_no_server_alone_learns_more_of_movielens_than_it_may(tmp_path):
     assert len(document["comparisons"]) == 4 and not any(row["helps"] for row in document["comparisons"])
     assert all(row["smallest_gain"] < 0.1 for row in document["comparisons"])
     rating = [row["auc_permitted"] for row in document["comparisons"] if row["secret"] == "rating"]
-    assert min(rating) > 0.6  # what may be learned is worth something: the comparison is not with nothing
+    assert min(rating) > 0.6  # the permitted view already helps, so the comparison is not with chance

@@ -1,4 +1,4 @@
-"""The inventory of what every party received: complete, counted, and every undeclared field is named."""
+"""The inventory of the fields that every party received: complete, counted, and undeclared fields are named."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PARTIES = ("recommender", "third_party", *USERS)
 
 
 class Reticent(Masked):
-    """As `masked`, but its leakage policy is silent about who contributed."""
+    """`masked` whose leakage policy does not declare the contributors."""
 
     name = "reticent"
     leakage = tuple(leak for leak in Masked.leakage if (leak.kind, leak.field) != ("Contributors", "users"))
@@ -38,7 +38,7 @@ class Chatty:
 
 
 class Talkative(Masked):
-    """The last message carries a field that nobody declared, to everyone."""
+    """`masked` with one more message, whose fields are not declared."""
 
     name = "talkative"
     messages: ClassVar[tuple[type, ...]] = (*Masked.messages, Chatty)
@@ -65,7 +65,7 @@ def test_every_scheme_declares_what_its_parties_receive(tmp_path, scheme):
 
 
 def test_the_counts_are_those_of_the_messages(tmp_path):
-    """Against the messages themselves, read apart from the inventory."""
+    """The counts are compared with the messages themselves, read independently of the inventory."""
     folder = small_folder(tmp_path / "run")
     case, expected = open_case(folder), Counter()
     for party in PARTIES:
@@ -110,7 +110,7 @@ def is_a(folder, body: list, kind: str) -> bool:
 
 
 def test_a_new_field_of_a_message_is_found_at_every_party_that_received_it(tmp_path):
-    """A view in which a message has a field more than the policy knows: each user and the record are named."""
+    """A message in a view has one field more than the policy declares: each user and the record are named."""
     folder = small_folder(tmp_path / "run", scheme="test_inventory:Talkative")
     codec = open_case(folder).card.codec
     for party in USERS:

@@ -1,4 +1,4 @@
-"""Answers that are kept: taken again by whoever made them, for the same files and the same code, and by nobody else."""
+"""Kept answers: used again only by the account that made them, for the same files and the same code."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def run(made, tmp_path):
 
 
 def questions(monkeypatch):
-    """Which questions are really asked from now on."""
+    """Record the questions that are really asked from now on."""
     asked = []
 
     def noting(question, ask):
@@ -214,7 +214,7 @@ def test_a_key_that_others_can_read_is_no_secret(run):
 
 
 def canary(run, monkeypatch, **settings):
-    """(how often it was played, the answer)."""
+    """Ask for the canary: (the number of times that it was played, the answer)."""
     played, real = [], empirical.measure
     monkeypatch.setattr(empirical, "measure", lambda *given, **more: played.append(1) or real(*given, **more))
     document = audit(run, only=["empirical"], repetitions=1000, **settings)["empirical"]

@@ -1,4 +1,4 @@
-"""What the publication of V adds for each party, in the audit: exact sums, weighted totals, ε, words."""
+"""The publication of V in the audit: what it adds for each party in exact sums, weighted totals, ε and words."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ALL = {**STATIC, "dynamic": CHURN}
 
 
 def both(folder, scheme, **flags):
-    """The same run with everything and with each user's own items published."""
+    """Make the same run twice: all items published, and only those that each user rated."""
     cases = []
     for publish in ("all", "rated"):
         (folder / publish).mkdir()
@@ -41,7 +41,7 @@ def both(folder, scheme, **flags):
 
 @pytest.mark.parametrize(("scheme", "flags"), ALL.items(), ids=ALL)
 def test_publishing_all_items_changes_no_exact_answer_and_is_counted(tmp_path, scheme, flags):
-    """Of an item that it did not rate a coalition sees factors once: an equation with the unknown v_j(0)."""
+    """A coalition sees the factors of an item that it did not rate once: an equation with the unknown v_j(0)."""
     every, own = (
         {one.members: row(one) for one in solve(case)} for case in both(tmp_path, scheme, **flags)
     )  # fmt: skip
@@ -57,7 +57,7 @@ def test_publishing_all_items_changes_no_exact_answer_and_is_counted(tmp_path, s
         assert ("weighted total" in answer["detail"]) == (answer["totals_under_first_factors"] > 0)
         more += added
     assert more > 0
-    if scheme in STATIC:  # everybody saw its own items from the beginning
+    if scheme in STATIC:  # every user saw its own items from the beginning
         assert all(answer["totals_under_first_factors"] == 0 for answer in own.values())
         alone = every["user:1",]  # rated two of five items
         assert alone["totals_under_first_factors"] == 3
@@ -65,7 +65,7 @@ def test_publishing_all_items_changes_no_exact_answer_and_is_counted(tmp_path, s
 
 @pytest.mark.parametrize("scheme", STATIC)
 def test_the_last_sum_of_its_items_is_what_the_end_gives_a_user(tmp_path, scheme):
-    """With T iterations a rater of an item holds T sums of it; without what is published it would hold T − 1."""
+    """With T iterations a rater of an item holds T sums of it; without the publication it would hold T − 1."""
     case = audited(tmp_path, RATINGS, scheme, publish="rated")
     hearing, iterations = SymbolicRerun(case).run(), case.card.params.iterations
     with_end = grade(Library(hearing, case.card.params.ring_bits), ("user:1",)).sums
@@ -77,7 +77,7 @@ def test_the_last_sum_of_its_items_is_what_the_end_gives_a_user(tmp_path, scheme
 
 @pytest.mark.parametrize(("scheme", "flags"), [("masked", {}), ("dynamic", CHURN)], ids=["masked", "dynamic"])
 def test_published_factors_are_the_weighted_total_of_the_sums_less_the_first_factors(tmp_path, scheme, flags):
-    """v_j(T) = ω^n v_j(0) − (γ/k_j) Σ ω^(releases after it) s_j: with v_j(0) it is read, without it anything fits."""
+    """v_j(T) = ω^n v_j(0) − (γ/k_j) Σ ω^(releases after it) s_j: v_j(0) gives the total; without it any total fits."""
     case = audited(tmp_path, RATINGS, scheme, **flags)
     params, reading = case.card.params, RecommenderReading(case)
     first = reading.role.item_factors.copy()
@@ -136,7 +136,7 @@ def test_a_run_that_ends_with_a_publication_has_its_canary(tmp_path, scheme):
 
 
 def steps(ratings, users, first, eta, rho):
-    """v(T) of one item whose raters have the factors `users[t]`."""
+    """Compute v(T) of one item whose raters have the factors `users[t]`."""
     factors = first.copy()
     for at, noise in zip(users, rho, strict=True):
         rows = [item_gradients(prediction_errors(np.array([r]), u, factors[None]), u)[0]
@@ -148,7 +148,7 @@ def steps(ratings, users, first, eta, rho):
 
 @pytest.mark.parametrize("moving", [False, True])
 def test_a_flipped_rating_moves_the_end_as_another_eta_would(moving):
-    """By 2Δu_i, if u_i is fixed: the noise of one release covers the total, after one step or a hundred."""
+    """The change of η is 2Δu_i if u_i is fixed: the noise of one release covers the total, after 1 step or 100."""
     draw = np.random.default_rng(5)
     dim, span, ratings = 4, 4.0, np.array([5.0, 2.0, 3.0, 4.0])
     for count in (1, 3, 100):

@@ -1,4 +1,4 @@
-"""Is what a server receives uniform to it? Every planted fault of the masks is found, as sharply as is stated."""
+"""Uniformity of the values that a server receives: planted faults of the masks are found with the stated power."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def audited(folder, scheme: str, seed: int = 1, **changes):
 
 
 def sampled(values: np.ndarray, bits: int = 32) -> Sample:
-    """One message with these values, of one coordinate each: nothing but the stream `values` and `items`."""
+    """Make a sample of one message with `values` of one coordinate each: only the streams `values` and `items`."""
     sample = Sample(Ring(bits))
     sample.add("user:0", 0, np.arange(len(values), dtype=np.uint32), values[:, None])
     return sample
@@ -51,7 +51,7 @@ def is_flagged(sample: Sample) -> bool:
         ("masked", "paper"),
         ("dynamic", "compact"),
         ("dynamic", "paper"),
-        ("support.schemes.unmasked:Sound", "compact"),  # the detour of the planted faults, without a fault
+        ("support.schemes.unmasked:Sound", "compact"),  # the code path of the planted faults, without a fault
     ],
 )
 def test_a_correct_run_is_not_flagged(tmp_path, scheme, wire):
@@ -123,9 +123,9 @@ def test_p_values_of_uniform_words_are_below_the_level_as_often_as_they_say(bits
 
 
 def test_false_alarms_are_as_rare_as_the_level_says():
-    """2000 runs by their byte counts alone: at most LEVEL, as far as a Clopper–Pearson interval of 99.9 % can tell.
+    """Byte counts of 2000 runs: a Clopper–Pearson interval of 99.9 % does not contradict a rate of at most LEVEL.
 
-    Without the correction for many checks the same interval would tell that it is more.
+    Without the correction for many checks the same interval contradicts it.
     """
     rng, repetitions, corrected, bare = np.random.default_rng(5), 2000, 0, 0
     for _ in range(repetitions):
@@ -138,7 +138,7 @@ def test_false_alarms_are_as_rare_as_the_level_says():
 
 
 def enough(wanted: float, smallest, level: float) -> int:
-    """The fewest values for which a bias of `wanted` is found with the stated power."""
+    """Find the fewest values for which a bias of `wanted` is found with the stated power."""
     low, high = 64, 1 << 27
     while low < high:
         middle = (low + high) // 2
@@ -148,7 +148,8 @@ def enough(wanted: float, smallest, level: float) -> int:
 
 
 def test_one_value_in_a_thousand_without_a_mask_is_found_at_the_stated_power():
-    """The size at which .9 is promised, planted 100 times: found in at least 85; and with uniform values never."""
+    """At the size for which a power of .9 is stated, the fault is planted 100 times: found at least 85 times, and at
+    most one false alarm on uniform values."""
     checks = len(sampled(np.arange(100, dtype=np.uint32)).tests())
     n = enough(0.001, smallest_fraction, LEVEL / checks)
     assert 100_000 < n < 400_000
@@ -163,7 +164,7 @@ def test_one_value_in_a_thousand_without_a_mask_is_found_at_the_stated_power():
 
 
 def biased(n: int, q: float, every: bool, rng: np.random.Generator) -> np.ndarray:
-    """How often each byte has each value, of n words whose bits are 1 with probability 1/2 + q: all of them, or one."""
+    """Draw byte counts of `n` words in which every bit, or one, is 1 with probability 1/2 + `q`."""
     ones = (np.arange(256)[:, None] >> np.arange(8)) & 1
     chances = np.where(ones, 0.5 + q, 0.5 - q)
     fair = np.full(256, 1 / 256)
@@ -186,7 +187,7 @@ def test_bits_that_are_off_by_a_tenth_of_a_per_cent_are_found_at_the_stated_powe
 
 
 def test_byte_counts_are_those_of_the_words(monkeypatch):
-    """Whatever the order in which they are gathered: three batches, 24 bits."""
+    """The counts do not depend on how the words are batched: batches of 4, 24 bits."""
     monkeypatch.setattr(statistics, "_BATCH", 4)
     tally, words = ByteTally(Ring(24)), np.array([0x010203, 0x0102FF, 0xFF0203, 5, 5], np.uint32)
     for word in words:

@@ -122,7 +122,7 @@ class Collecting(Scheme):
         return []
 
     def account(self, params: Params, recommender_tape: Tape, shape: Shape) -> dict[str, Any]:
-        """Return the ε of the mechanism, exact at δ = 0 for one entry: there is one upload, with independent entries."""
+        """Return the ε of the mechanism, exact at δ = 0 for one entry: one upload, with independent entries."""
         one, sizes = params.epsilon, sorted(shape.support_sizes)[-2:]
         return {
             "epsilon": one,

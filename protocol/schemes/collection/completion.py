@@ -5,7 +5,7 @@ from every singular value and Y is M with momentum (SoftImpute, accelerated and 
 from 0 to ‖P_Ω Z‖ at λ_max = ‖P_Ω Z‖_2; λ is lowered from there, each solution the start of the next, until the
 residual is below ρ, and then λ is bisected until it equals ρ (`complete`). For ρ ≥ ‖P_Ω Z‖ the answer is M = 0.
 
-The distance of a result from the optimum is proved, not assumed. With R = P_Ω(Z − M) and its largest singular value ‖R‖_2,
+The distance of a result from the optimum is proved, not assumed. Let R = P_Ω(Z − M), with largest singular value ‖R‖_2:
 Y = R/‖R‖_2 is feasible for the dual problem, max ⟨Y, Z⟩ − ρ ‖Y‖_F over ‖Y‖_2 ≤ 1 and Y = 0 outside Ω. For ρ = ‖R‖, the
 residual that was reached, its value is ⟨R, M⟩/‖R‖_2: no matrix with that residual has a smaller nuclear norm.
 

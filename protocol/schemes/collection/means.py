@@ -39,7 +39,7 @@ def response_means(mechanism: RandomizedResponse, grid: Grid, answers: npt.NDArr
 
 
 def laplace_means(mechanism: ModifiedLaplace, grid: Grid, sums: Floats, arrived: Floats, users: int) -> Floats:
-    """Compute one mean per item from the `sums` and counts (`arrived`) of the numbers that arrived for it, on [−1, 1]."""
+    """Compute one mean per item from the `sums` and counts (`arrived`) of the numbers received for it, on [−1, 1]."""
     k, flip = mechanism.keep, mechanism.flip
     ratings = (arrived - users * flip) / (k - flip)
     noise = grid.half * math.sqrt(users * flip * mechanism.variance)

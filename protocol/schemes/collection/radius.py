@@ -1,4 +1,4 @@
-"""ρ of the recovery (4): the distance of the true ratings Θ from the collected ones, on the cells Ω that arrived as rated.
+"""ρ of the recovery (4): the distance of the true ratings Θ from the collected ones, on the cells Ω received as rated.
 
 The recommender sees Z alone. It must assume two figures of the ratings, both on the scale [−1, 1]: ρ0, the root mean
 square of X − Θ on rated cells, and the mean of Θ². It estimates the number s of ratings from the number N of cells that

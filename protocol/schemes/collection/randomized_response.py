@@ -88,7 +88,7 @@ def law(params: Params) -> RandomizedResponse:
 
 class RespondingUser(CollectedUser):
     def upload(self) -> Message:
-        """Make the vector; each number is marked as its mean, given the entry, plus noise, so that an audit can follow both.
+        """Make the vector; each number is marked as its mean, given the entry, plus noise, for an audit to follow.
 
         E(answer | entry) = (p − q) entry + q Σ_l l. The noise has mean 0, and is never 0 unless ε is infinite.
         """

@@ -1,4 +1,4 @@
-"""What composition gives: against closed forms, numerical integration and independent reference figures."""
+"""Composition, checked against closed forms, numerical integration and independent reference figures."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_a_gaussian_release_has_the_delta_that_an_integral_gives(mu, delta):
 
 
 def test_known_values_of_a_gaussian_release():
-    """Those of another accountant, and the ends: no change, no noise, and ε = 0 below the total variation."""
+    """Values of another accountant, and the limits: no change, no noise, and ε = 0 below the total variation."""
     for mu in (0.2, 1.0, 3.0):
         other = GaussianPrivacyLoss(standard_deviation=1 / mu)
         assert other.get_delta_for_epsilon(gaussian_epsilon(mu, 1e-5)) == pytest.approx(1e-5, rel=1e-5)
@@ -114,7 +114,7 @@ def test_mu_of_an_item_by_hand():
     assert envelope_mu(sums, 2.0, 4.0, "worst") == pytest.approx([4 * math.sqrt(1.5)])
 
 
-# ---- what the recommender knows
+# ---- given the envelopes, which the recommender knows
 
 
 @pytest.mark.parametrize(("claim", "dim", "median"), [(1.0, 10, 1.5), (0.1, 50, 0.06)])

@@ -1,4 +1,4 @@
-"""What known envelopes, known shares and composition leave: by hand, against the run, against the reference table."""
+"""ε given known envelopes, known shares and composition: by hand, against the run and the reference table."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def epsilon_of(inverse_mean: float) -> float:
 
 
 def test_k_contributors_and_c_colluders_by_hand():
-    """H = (1, ½): 1/H = (1, 2), mean 1.5. One of three leaves ⅔ of the variance, two leave ⅓, three leave nobody."""
+    """H = (1, ½): 1/H = (1, 2), mean 1.5. One colluder of three leaves ⅔ of the variance, two leave ⅓, three none."""
     release = release_of(0, [0, 1], (0, 1, 2), [3, 1], [3, 1])
     ledger = ledger_of({0: [0, 1], 1: [0], 2: [0]}, [release], [np.array([[1.0, 0.5], [2.0, 2.0]])])
     assert ledger.inverse.tolist() == [[1, 2], [0.5, 0.5]]
@@ -91,7 +91,7 @@ def test_k_contributors_and_c_colluders_by_hand():
     assert row["colluders"]["1"] == pytest.approx(epsilon_of(1.5 * 3 / 2))
     assert row["colluders"]["3"] is None
     assert row["colluders"]["all but one"] == pytest.approx(epsilon_of(1.5 * 3))
-    # the sole contributor needs nobody's help to be alone
+    # one colluder is the sole contributor itself, so no victim is left
     assert sole["colluders"] == {"1": None, "3": None, "all but one": pytest.approx(epsilon_of(0.5))}
     assert ledger.colluders()["1"]["one_release"]["items"] == 1
 
@@ -117,7 +117,7 @@ def test_a_rating_is_accounted_through_the_sums_that_it_is_in():
 
 
 def test_directions_by_hand():
-    """1/H summed is (1, 3): along w = (.6, .8) it is .36 + 3·.64 = 2.28; over random w the mean is that of even."""
+    """1/H sums to (1, 3): along w = (.6, .8) it is .36 + 3·.64 = 2.28; over random w the mean is the even one's."""
     sums = np.array([[1.0, 3.0]])
     assert envelope_mu(sums, 2.0, 4.0, np.array([[0.6, 0.8]])) == pytest.approx([8 * math.sqrt(2.28 / 2) / 2])
     many = random_directions(np.random.default_rng(1), 20000, 2)
@@ -173,7 +173,7 @@ def test_the_sums_are_those_that_moved_the_factors(masked_case, monkeypatch):
 
 
 def test_counts_of_contributors_are_what_the_third_party_received(dynamic_case, dynamic_account):
-    """Its view is another one than the recommender's, from which they were read."""
+    """They were read from the recommender's view; the third party's is another one."""
     card, folder, counts = dynamic_case.card, dynamic_case.folder, {}
     for _, message in received(card, folder, "third_party"):
         if isinstance(message, MaskedGradient):
@@ -201,7 +201,7 @@ def test_under_churn_a_rating_is_in_fewer_releases_than_its_item(dynamic_case, d
 
 @pytest.mark.parametrize("scheme", ["masked", "dynamic"])
 def test_both_wire_forms_are_accounted_alike(tmp_path, scheme):
-    """The envelopes and the factors are the same, so everything is."""
+    """The envelopes and the factors are the same, so all figures are."""
     documents = [
         account(made(tmp_path / wire, scheme, wire=wire, iterations=4, online=20 if scheme == "dynamic" else None))[0]
         for wire in ("compact", "paper")

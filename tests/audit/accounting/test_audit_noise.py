@@ -18,11 +18,11 @@ from sim.audit.accounting.account import account
 from sim.audit.accounting.noise_test import NoiseBin, NoiseTest
 from sim.audit.findings import verdict
 
-# ---- planted faults: schemes of one's own
+# ---- planted faults: schemes that a person wrote
 
 
 class HalfOf:
-    """Its shares have half the scale: √(2H/4) is half of √(2H)."""
+    """A user whose shares have half the scale: √(2H/4) is half of √(2H)."""
 
     def _noise(self, envelope, floors, purpose, iteration):
         return super()._noise(envelope / 4, floors, purpose, iteration)
@@ -47,7 +47,7 @@ class ThriftyDirectUser(DirectUser):
 
 
 class BoastfulRecommender(MaskedRecommender):
-    """Tells the users that twice as many will contribute (all users at most), and the third party the truth."""
+    """Tells the users twice the true floor (all users at most), and the third party the true floor."""
 
     def open_iteration(self):
         sends = super().open_iteration()

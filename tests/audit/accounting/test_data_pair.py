@@ -1,4 +1,4 @@
-"""A data pair: what other users are sent may follow one user's rating only where noise covers it."""
+"""A data pair: messages to other users may depend on one user's rating only where noise covers it."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_nothing_is_asked_where_no_rating_is_handed_over_as_it_is(tmp_path, sche
 @pytest.mark.parametrize("publish", ["all", "rated"])
 @pytest.mark.parametrize(("factor_bits", "epsilon"), [(32, 8.0), (16, 8.0), (16, 1e6)])
 def test_a_correct_trusted_recommender_is_never_accused(tmp_path, publish, factor_bits, epsilon):
-    """Nor one whose noise is lost in 16 bits."""
+    """This includes a recommender whose noise is lost in 16 bits."""
     case = made(tmp_path / "run", "trusted", publish=publish, factor_bits=factor_bits, epsilon=epsilon, seed=7)
     document, found = data_pair(case)
     assert document["fields"] and not found
@@ -100,7 +100,7 @@ def test_one_item_without_noise_among_many_with_noise_is_found(tmp_path):
 
 
 def test_the_flip_goes_to_the_other_end_of_the_scale(tmp_path):
-    """Item 1 has the most raters; of these user 2 has the fewest ratings."""
+    """Item 1 has the most raters; user 2 has the fewest ratings among them."""
     case = audited(tmp_path, [{0: 5, 1: 3, 2: 1}, {1: 2, 2: 4}, {1: 5}], "trusted")
     flip = choose_flip(case.card.params, list(Exhibits(case, (RECOMMENDER,)).received(RECOMMENDER)))
     assert (flip.user, flip.item, flip.rating, flip.other) == (2, 1, 5.0, 1.0)

@@ -1,4 +1,4 @@
-"""What one flipped rating moves: against hand arithmetic, numerical derivatives and the reference figures."""
+"""The effect of one flipped rating, checked by hand, by numerical derivatives and against the reference figures."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_rating_goes_to_the_farther_end():
 
 
 def test_the_interval_of_a_median_by_hand():
-    """Of 9 values: P(2 ≤ Bin(9, ½) ≤ 7) = .961, so from the second to the eighth."""
+    """9 values: P(2 ≤ Bin(9, ½) ≤ 7) = .961, so the interval is from the second to the eighth."""
     figures = spread(np.arange(1.0, 10.0))
     assert (figures["median"], figures["interval"], figures["largest"], figures["flips"]) == (5, [2, 8], 9, 9)
     assert figures["above"] == pytest.approx(8 / 9)
@@ -170,7 +170,7 @@ class TestRealRatings:
     def test_the_exact_minimiser_loses_what_the_reference_says(self, tmp_path):
         """Reference: median 38 ε at ε = 1, dim 10, at most .59 with U frozen. 100 flips gave 45 [36, 53] and .56.
 
-        Which ratings are flipped follows from the run; the interval must overlap with that of the 100 flips.
+        The run decides which ratings are flipped; the interval must overlap with that of the 100 flips.
         """
         case = made(tmp_path / "run", "trusted", data="ml-100k", epsilon=1.0, iterations=100)
         document, (finding,) = sensitivity(case)

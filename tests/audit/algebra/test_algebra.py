@@ -1,4 +1,4 @@
-"""The exact linear answer: against brute force, against the bytes, and against what the protocol is known to leak."""
+"""The exact linear answer, checked against brute force, the bytes, and the known leaks of the protocol."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_every_coalition_of_a_five_user_run_comes_to_what_brute_force_comes_to(t
 
 @pytest.mark.parametrize(("scheme", "flags"), RUNS[:4], ids=NAMES[:4])
 def test_forms_give_the_words_on_the_wire(tmp_path, monkeypatch, scheme, flags):
-    """Every ring value that anybody received is its form, evaluated at the numbers behind the symbols."""
+    """Every ring value that a party received equals its form, evaluated at the numbers behind the symbols."""
     from sim.audit.algebra import symbolic
 
     numbers: dict[int, np.ndarray] = {}
@@ -115,13 +115,13 @@ def test_the_known_answers_for_the_masked_sum(tmp_path):
     users = [one for members, one in solved.items() if len(members) == 1 and members[0].startswith("user:")]
     worst, others = sorted(users, key=lambda one: one.stands_for, reverse=True)
     assert (worst.stands_for, others.stands_for) == (3, 2) and others.members == ("user:1",)
-    # who stands for the three is the one who reads most others
+    # the user that stands for the three is the one that reads the most others
     read = {name: grade(library_of(case), (name,)).individuals for name in ("user:0", "user:2", "user:4")}
     assert read[worst.members[0]] == worst.answer.individuals == max(read.values())
 
 
 def test_what_is_left_of_the_noise(tmp_path):
-    """Item 1 has three raters: to two of them a third of η and of ρ is left, to one of them two thirds."""
+    """Item 1 has three raters: two of them face a third of η and of ρ, one of them two thirds."""
     case = audited(tmp_path, RATINGS, "masked")
     library = Library(SymbolicRerun(case).run(), case.card.params.ring_bits)
     two = grade(library, ("user:0", "user:1"))

@@ -32,7 +32,7 @@ from tests.audit.algebra.test_algebra import RATINGS
 
 
 class Eventful(InProcess):
-    """With answers and commitments that come too late, users that go, and an end before the end."""
+    """A run with answers and commitments that come too late, users that leave, and an end after `steps` steps."""
 
     course: ClassVar[dict] = {}
 
@@ -56,7 +56,7 @@ class Eventful(InProcess):
 
 @pytest.fixture
 def eventful(tmp_path, monkeypatch):
-    """A run of these ratings and flags that takes this course; it need not come to its end."""
+    """Give a function that runs `ratings` and `flags` with the events of `course`; the run need not complete."""
 
     def make(ratings, scheme, course, **flags) -> Case:
         pairs = [(user, item, value) for user, rated in enumerate(ratings) for item, value in rated.items()]
@@ -125,7 +125,7 @@ def test_a_run_that_was_stopped_and_then_resumed(eventful, monkeypatch, steps):
 
 
 def test_factors_that_are_told_long_after_the_last_sum_give_it_away(eventful):
-    """Nobody answers from iteration 2 on. User 3 is there at 0, away at 2 and 3, and back at 4 or 5."""
+    """No user answers from iteration 2 on. User 3 is there at 0, away at 2 and 3, and back at 4 or 5."""
     silent = {t: frozenset(range(4)) for t in range(2, 6)}
     flags = {"iterations": 6, "join": 0.4, "leave": 0.5, "options": {"committers": 2}, "seed": 1}
     case = eventful([{0: 5, 1: 2}, {0: 4, 1: 3}, {0: 3}, {1: 4}], "dynamic", {"silent": silent}, **flags)
@@ -141,7 +141,7 @@ def test_a_sum_of_one_contributor_stays_one_when_opening_it_ends_the_run(eventfu
     case = eventful([{0: 5, 1: 4}, {0: 4}, {0: 3}], "masked", {}, **flags)
     alone = {one.members: one.answer for one in solve(case)}[("recommender",)]
     assert alone.determines == "aggregate"
-    assert alone.single_contributor_sums * 2 == alone.sums + alone.single_contributor_sums  # one per iteration, of each
+    assert alone.single_contributor_sums * 2 == alone.sums + alone.single_contributor_sums  # one of each per iteration
     assert not breaks(case)
 
 
@@ -186,7 +186,7 @@ def test_rows_that_follow_from_others_make_no_difference(tmp_path, monkeypatch):
 
 
 def test_a_user_who_has_a_sum_twice_has_it_once(tmp_path):
-    """As a ring value and through the factors: of neither may fewer symbols be kept than of the other."""
+    """It has the sum as a ring value and through the factors; thinning must keep the same symbols of both."""
     four = [{0: 1 + user} for user in range(4)]
     library = library_of(audited(tmp_path, four, "support.schemes.leaky:TellsTheSums"))
     for thinned in (False, True):
@@ -198,7 +198,7 @@ def test_a_user_who_has_a_sum_twice_has_it_once(tmp_path):
 
 
 def test_noise_that_happens_to_be_rounded_to_zero_is_noise_all_the_same(tmp_path):
-    """Coarse numbers, one item, dim 1: now and then a share is zero. Nobody knows that it is."""
+    """Coarse numbers, one item, dim 1: now and then a share is zero, but no party knows that."""
     case = audited(
         tmp_path, [{0: 5}, {0: 4}, {0: 3}], dim=1, iterations=20, epsilon=80.0, ring_bits=16, seed=1
     )
@@ -215,7 +215,7 @@ def test_noise_that_one_user_never_adds_is_missed(tmp_path):
 
 
 def test_noise_over_a_gap_is_counted_in_reals(eventful):
-    """A user that is told v_j before and after g sums has g² of a constant η and g of ρ, whoever shared them."""
+    """A user that is told v_j before and after g sums has g² of a constant η and g of ρ, whichever users share them."""
     options = {"committers": 2, "min_contributors": 2}
     flags = {"iterations": 8, "join": 0.6, "leave": 0.0, "online": 3, "options": options}
     gaps = 0
@@ -304,7 +304,7 @@ def test_no_fault_is_found_where_there_is_none(tmp_path):
 
 
 def test_exact_differences_are_found_where_every_item_has_one_rater(tmp_path):
-    """`determines` is about sums of two and more; that these have no noise must be said all the same."""
+    """`determines` is about sums of two or more; sums of one without noise must be reported too."""
     alone = [{0: 5, 1: 4}, {2: 4}, {3: 3}]
     assert ("difference-attack", FIRST) in breaks(audited(tmp_path, alone, "direct", no_rho=True))
     (tmp_path / "with").mkdir()

@@ -1,4 +1,4 @@
-"""Attacks on small runs of every scheme: what a coalition reads from its own views, beside truth and chance."""
+"""Attacks on small runs of every scheme: a coalition's guesses from its own views, beside truth and chance."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def case_of(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def found_by():
-    """`attack` of one coalition, once."""
+    """Give a function that attacks as one coalition and remembers the findings."""
     made = {}
 
     def find(case, *members):
@@ -91,7 +91,7 @@ def test_an_attack_cannot_read_another_view(case_of):
 
 @pytest.mark.parametrize("name", ["masked", "dynamic paper", "direct no rho"])
 def test_guesses_do_not_change_when_the_views_of_others_are_gone(case_of, name, tmp_path):
-    """What a coalition guesses is the same in a folder that has nothing but its own views."""
+    """A coalition makes the same guesses in a folder that has only its own views."""
     case = case_of(name)
     members = BOTH if "third_party" in case.parties else ("recommender",)
     poor = tmp_path / "poor"
@@ -122,7 +122,7 @@ def test_a_coalition_of_nobody_and_a_run_without_user_views_are_refused_in_words
 
 @pytest.mark.parametrize("name", ["masked", "masked paper", "dynamic", "dynamic paper"])
 def test_what_users_are_said_to_contribute_adds_up_to_the_released_sums(case_of, name):
-    """Independent of any mask: Σ of the contributions (and committed noise) is what the recommender moved by."""
+    """Σ of the contributions (and committed noise), all without masks, is the sum that the recommender opened."""
     case = case_of(name)
     params, ring = case.card.params, case.card.setting.ring
     scene = Scene(case, ("recommender",), Truth(case, params.iterations))
@@ -179,7 +179,7 @@ def test_users_read_sums_off_the_factors(case_of, name, found_by):
 
 
 def test_a_coalition_that_isolates_nobody_finds_nothing(case_of):
-    """One rater of items that many rated."""
+    """The coalition is one rater of items that many users rated."""
     case = case_of("masked", data="synthetic:12x4:.99")
     found = attack(case, [("recommender", "user:0"), ("recommender",), ("user:0",)])
     assert not [finding for finding in found if finding.id == "unmasking" and finding.severity != "info"]

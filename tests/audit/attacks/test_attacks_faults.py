@@ -1,4 +1,4 @@
-"""Faults that the attacks must catch: schemes that claim as much as published and keep less of it."""
+"""Faults that the attacks must catch: schemes with the claims of the published ones, which they do not keep."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class _BareRecommender(MaskedRecommender):
 
 
 class Bare(_Faulty):
-    """Users leave their masks out."""
+    """A scheme whose users leave their masks out."""
 
     name, user_class, recommender_class = "bare", _BareUser, _BareRecommender
 
@@ -77,7 +77,7 @@ class _RepeatingRecommender(MaskedRecommender):
 
 
 class Repeating(_Faulty):
-    """The masks of iteration 0 serve all the others."""
+    """A scheme that uses the masks of iteration 0 in every iteration."""
 
     name, user_class, recommender_class = "repeating", _RepeatingUser, _RepeatingRecommender
 
@@ -98,7 +98,7 @@ class _TellingUser(MaskedUser):
 
 
 class Telling(_Faulty):
-    """Users send their masks along."""
+    """A scheme whose users send their masks along."""
 
     name, user_class = "telling", _TellingUser
     messages = tuple(MaskedGradient if kind is messages.MaskedGradient else kind for kind in Masked.messages)
@@ -113,7 +113,7 @@ class _SilentUser(MaskedUser):
 
 
 class Silent(_Faulty):
-    """Users add no noise at all."""
+    """A scheme whose users add no noise at all."""
 
     name, user_class = "silent", _SilentUser
 
@@ -125,7 +125,7 @@ class _ForgetfulUser(DirectUser):
 
 
 class Forgetful(Direct):
-    """Users leave ρ out, although the parameters say that they do not."""
+    """A scheme whose users leave ρ out, although the parameters promise it."""
 
     name = "forgetful"
 

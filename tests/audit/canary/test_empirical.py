@@ -34,7 +34,7 @@ ARMS = {arm.name: arm for arm in SUMS}
 
 
 class Careful(Masked):
-    """Needs three contributors."""
+    """`masked` with a minimum of three contributors."""
 
     name = "careful"
 
@@ -120,7 +120,7 @@ def test_a_repetition_is_the_run_that_frames_would_make():
     from sim.experiments.bench.audit_bench import play_framed
 
     problem = make_problem(Masked(), STARS, ("eta",), iterations=1, epsilon=1.0)
-    problem = canary.CanaryProblem(problem.scheme, problem.params)  # seats have tapes that are never silent
+    problem = canary.CanaryProblem(problem.scheme, problem.params)  # its seats have tapes that draw all noise
     stage, seed = Stage(problem, bytes(32)), derive(SEED, 7)
     tapes = {name: canary.Tape(derive(seed, name)) for name in stage.parties}
     play = Play(stage, stage.roles(tapes, greatest=False))
@@ -172,7 +172,7 @@ def test_the_recommender_and_a_rater_learn_more_than_is_claimed(correct):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["masked", "direct"])
 def test_a_correct_mechanism_is_flagged_for_hardly_any_seed(name):
-    """A bound's confidence is that of its intervals, for any number of repetitions; more would only be tighter."""
+    """The confidence of a bound does not depend on the number of repetitions; more would only make it tighter."""
     scheme, bounds = find_scheme(name), []
     problem = RELEASE.problem(scheme, 1.0, None)
     work = [(problem, bytes([seed]) * 32, 2000) for seed in range(10)]
@@ -184,7 +184,7 @@ def test_a_correct_mechanism_is_flagged_for_hardly_any_seed(name):
     assert np.median(tightest) > 0.6
 
 
-# ---- every fault is found, by the statistic that it is for
+# ---- every fault is found, by the statistic meant for it
 
 
 FAULTS = [
@@ -205,7 +205,7 @@ def test_a_fault_of_the_noise_is_found(fault, arm, repetitions):
 
 
 def test_noise_that_is_redrawn_or_reused_is_seen_by_no_single_release():
-    """So the arms that find it are needed."""
+    """This is why the arms `difference` and `constant` are needed."""
     for fault in (Reusing, Redrawing):
         assert not found_in(rows_of(fault(), "release", repetitions=1200), "noise").exceeds
 

@@ -37,7 +37,7 @@ def test_a_laplace_mechanism_is_measured_just_below_its_epsilon():
 
 
 def test_the_bound_holds_as_often_as_is_stated():
-    """Few draws, so that the choice of the line is at its most tempting."""
+    """With few draws, choosing the threshold on the same draws would bias the bound the most."""
     wrong = sum(lower_bound(*laplace_draws(seed, 200), confidence=0.9).epsilon > TRUE_EPSILON for seed in range(400))
     assert wrong <= 40
 
@@ -47,7 +47,7 @@ def test_half_of_the_noise_is_seen():
 
 
 def test_choosing_and_measuring_on_the_same_draws_would_flatter():
-    """Why the halves are apart: noise that tells nothing, and a line for every draw."""
+    """The threshold is chosen on one half of the draws and measured on the other; here the noise tells nothing."""
     greatest = hypotheses(400)
     draws = np.random.default_rng(3).normal(size=(200, 400))
     apart = [lower_bound(row, greatest, confidence=0.8).epsilon for row in draws]
@@ -57,7 +57,7 @@ def test_choosing_and_measuring_on_the_same_draws_would_flatter():
 
 @pytest.mark.parametrize("sign", [1, -1])
 def test_both_directions_are_tried(sign):
-    """A statistic that betrays only one of the two ratings, whichever: a point mass far out."""
+    """The statistic has a far point mass under one of the two ratings only, the greatest or the other."""
     random, greatest = np.random.default_rng(5), hypotheses(4000)
     betrayed = (greatest if sign > 0 else ~greatest) & (random.uniform(size=4000) < 0.2)
     found = lower_bound(random.normal(size=4000) + 100 * sign * betrayed, greatest)

@@ -42,7 +42,7 @@ def rows_of(scheme, epsilon=1.0, repetitions=1000):
 
 
 def parts_of(scheme, repetitions=600, **options):
-    """The rows of the arm `parts` alone."""
+    """Measure the arm `parts` alone."""
     params = None
     if options:
         shape = Shape(4, 8, (1.0, 5.0), (6,) * 4, np.full(8, 3, np.int64), 1.0)
@@ -66,11 +66,11 @@ def severities(rows):
     return {(finding.id, finding.severity) for finding in findings_of(rows)}
 
 
-# ---- faults: a role that is given other parameters than are claimed, or other draws
+# ---- faults: a role with other parameters than claimed, or with other draws
 
 
 def changed(scheme, whose, **changes):
-    """`scheme`, but the roles of `whose` work with other parameters; a function gives the new from the old value."""
+    """Make a `scheme` in which the role `whose` has other parameters; `changes` map the old value to the new."""
 
     class Changed(scheme):
         def make_role(self, party, setting, tape, inputs):
@@ -91,7 +91,7 @@ def infinite(value):
 
 
 class SameLaplaceUser(LaplaceUser):
-    """Draws once for all entries."""
+    """A user that takes the same draw for all entries."""
 
     def upload(self):
         mechanism, scaled = ModifiedLaplace(self.params.epsilon), self.params.grid.scaled(self.inputs.ratings)
@@ -123,7 +123,7 @@ class SameResponse(RandomizedResponseRatings):
 
 
 class HalfQuietTape(Tape):
-    """No noise in the second round."""
+    """A tape without noise in the second round."""
 
     def normal(self, rows, dim, *name):
         return super().normal(rows, dim, *name) * (name[-1] != 2)
