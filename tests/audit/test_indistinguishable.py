@@ -128,7 +128,7 @@ def drawn_pairs(rng: np.random.Generator, users: int, items: int) -> Pairs:
 
 @pytest.mark.parametrize("whole", [True, False], ids=["one secret per user", "one secret per pair"])
 def test_uniform_words_are_said_to_help_as_often_as_the_level_says(monkeypatch, whole):
-    """At 5 %, 100 times, 12 users: a 99.9 % Clopper–Pearson interval holds the level (a bootstrap of users does not)."""
+    """At 5 %, 100 times, 12 users: 99.9 % Clopper–Pearson interval holds the level (a bootstrap of users does not)."""
     monkeypatch.setattr(classifier, "RESAMPLES", 2)
     monkeypatch.setattr(classifier, "SIMULATIONS", 12)
     rng, alarms = np.random.default_rng(3), 0
