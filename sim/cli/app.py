@@ -9,7 +9,7 @@ import importlib
 import os
 from typing import Annotated, Any
 
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before numpy: nothing here is faster with more
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before numpy is imported: no command is faster with more threads
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -23,7 +23,7 @@ SETTINGS = {"help_option_names": ["-h", "--help"]}
 
 
 def load(name: str) -> Any:
-    """Import a command and make what typer calls."""
+    """Import the module of the command `name`, and make the object that typer calls."""
     entry = COMMANDS[name]
     module = importlib.import_module(f"sim.cli.{entry.module}")
     command = getattr(module, name)

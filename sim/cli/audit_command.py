@@ -14,11 +14,11 @@ from protocol.schemes import Scheme
 from sim.foreign.plain_text import json_text, jsonable
 
 BEYOND = 3  # the exit code of --strict
-STRICT_CLAIMS = "--strict-claims"  # what --strict=claims is read as: an option has a value or none
+STRICT_CLAIMS = "--strict-claims"  # the hidden flag for --strict=claims: an option cannot have an optional value
 
 
 class Auditing(TyperCommand):
-    """Takes `--strict` with and without a value."""
+    """The command, which takes `--strict` with and without a value."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         for text in args:
@@ -31,7 +31,7 @@ Answers = tuple[dict[str, Any] | str, dict[str, Any] | None]
 
 
 def ask_briefly(summary: dict[str, Any]) -> Answers:
-    """Ask what takes a moment: (the quick audit, or why there is none; the bytes, unless they cannot be read)."""
+    """Answer the quick questions: (the short audit, or why it is not made; the bytes, or None if unreadable)."""
     if not summary["completed"]:
         return "The run did not complete.", None
     from sim.audit.brief import brief
@@ -40,7 +40,7 @@ def ask_briefly(summary: dict[str, Any]) -> Answers:
     answers = brief(summary)
     try:
         counted = bandwidth(Path(summary["run"]))
-    except (BadInput, Broken):  # the data has changed meanwhile, say; the command itself says what is wrong
+    except (BadInput, Broken):  # for example changed data; `keyhole bandwidth` says what is wrong
         counted = None
     return answers if isinstance(answers, str) else jsonable(answers), counted
 
@@ -106,7 +106,7 @@ def audit(
 
     --coalition and --only may be given several times.
     """
-    from sim.audit.audit import audit as ask  # not needed by any other command, and slow to import
+    from sim.audit.audit import audit as ask  # slow to import
     from sim.tables.audit_tables import Asking, show_audit
 
     with Asking(enabled=not quiet) as asking:

@@ -87,7 +87,7 @@ def _predicted(
 
 
 def _given(context: typer.Context) -> set[str]:
-    """Names of what stands on the command line, whatever its value."""
+    """Return the names of the parameters that stand on the command line, whatever their values."""
     sources = {name: context.get_parameter_source(name) for name in context.params}
     return {name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"}
 

@@ -1,4 +1,4 @@
-"""The list of all commands, and what is printed of it: this file imports nothing that takes a while."""
+"""The list of all commands, and the overview of it. This file imports no module that is slow to import."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ MOST_COLUMNS = 100
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A command: where its function is, what stands in the list, and an example."""
+    """A command: the place of its function, its line in the list, and an example."""
 
-    module: str  # in sim.cli; its function is called as the command
+    module: str  # in sim.cli; its function has the name of the command
     summary: str
     example: str
-    wrap: str | None = None  # of sim.cli.flags: the flags that it shares with other commands
-    cls: str | None = None  # of typer's command, in the same module
+    wrap: str | None = None  # a decorator in sim.cli.flags: it adds flags that several commands share
+    cls: str | None = None  # a subclass of typer's command, in the same module
 
 
 COMMANDS: dict[str, Entry] = {
@@ -150,7 +150,7 @@ COMMANDS: dict[str, Entry] = {
     ),
 }
 
-QUESTIONS: dict[str, tuple[str, ...]] = {  # how the list is ordered
+QUESTIONS: dict[str, tuple[str, ...]] = {  # the order of the list
     "Launch a protocol": ("run", "resume", "watch", "prepare", "actor"),
     "What did each party see?": ("view", "verify", "replay"),
     "What can be worked out from it?": ("audit", "report", "explain"),

@@ -1,4 +1,4 @@
-"""How every command ends: one sentence on stderr and an exit code, whatever went wrong."""
+"""The end of a command that fails: one sentence on stderr and an exit code."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ Command = TypeVar("Command", bound=Callable[..., None])
 
 
 def guarded(command: Command) -> Command:
-    """Errors become one sentence on stderr and an exit code; only a bug of ours has a traceback, in a file."""
+    """Wrap `command` so that an error ends it with one sentence on stderr and an exit code.
+
+    Only for a bug in Keyhole is a traceback written to a file.
+    """
 
     @functools.wraps(command)
     def wrapper(*args: Any, **kwargs: Any) -> None:
@@ -31,7 +34,7 @@ def guarded(command: Command) -> Command:
             command(*args, **kwargs)
         except BadInput as refusal:
             fail(str(refusal), BAD_INPUT)
-        except (MemoryError, RecursionError) as error:  # the last net: readers refuse what is too large or too deep
+        except (MemoryError, RecursionError) as error:  # a last resort: readers refuse what is too large or too deep
             _blame_scheme(error)
             what = "memory than there is" if isinstance(error, MemoryError) else "nesting than can be followed"
             fail(f"This needs more {what}: if others made these files, they are not what they say.", BAD_INPUT)
@@ -41,7 +44,7 @@ def guarded(command: Command) -> Command:
             fail(f"The run was aborted: {abort}", ABORTED)
         except KeyboardInterrupt:
             fail("Interrupted.", ABORTED)
-        except BrokenPipeError:  # a reader such as head has seen enough
+        except BrokenPipeError:  # the reader of stdout, such as head, has stopped reading
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(DONE) from None
         except typer.Exit:
@@ -62,12 +65,12 @@ def fail(sentence: str, code: int) -> NoReturn:
 
 
 def _blame_scheme(error: Exception) -> None:
-    """Say so if a scheme of one's own was at work, and end."""
+    """End the command with a message about the person's own scheme, if `error` comes from one."""
     if failed := scheme_failed(error):
         fail_scheme(failed.trace, str(failed))
 
 
 def fail_scheme(trace: str, sentence: str) -> NoReturn:
-    """Show the traceback of a person's own scheme, then the sentence that says who was doing what."""
+    """Show the `trace` of a person's own scheme, then a `sentence` that says which party failed; end the command."""
     print(visible(trace), file=sys.stderr)
     fail(f"{sentence}: mend the scheme and run again.", BAD_INPUT)

@@ -1,4 +1,4 @@
-"""Where the command begins. Ctrl-C means the same before anything is imported, and the shortest calls import little."""
+"""The entry point of the command. Ctrl-C is handled even during imports, and the simplest calls import little."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ QUICK: dict[tuple[str, ...], str] = {
 
 
 def main() -> None:
-    os.environ["PYTHONSAFEPATH"] = "1"  # no Python that is started from here looks into the current folder first
+    os.environ["PYTHONSAFEPATH"] = "1"  # a Python process started from here does not search the current folder first
     try:
-        if quick := QUICK.get(tuple(sys.argv[1:])):  # a person who looks around waits for no parser of flags
+        if quick := QUICK.get(tuple(sys.argv[1:])):  # these calls need no parser of flags, which is slow to import
             from sim.cli import commands
 
             getattr(commands, f"print_{quick}")()

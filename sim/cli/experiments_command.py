@@ -39,7 +39,7 @@ READINGS_NOTE = (
     "u_i, solved: as each user fits it at home to the published V, with the λ that suits its own ratings; λ = .001: "
     "with that of the paper; iterate: as the last iteration left it. Over plain: plain is read in the same way."
 )
-NONE_COMPLETED = 5  # the exit code of a comparison without a single figure
+NONE_COMPLETED = 5  # the exit code of a comparison in which no scheme completed
 
 
 def bench(
@@ -307,7 +307,7 @@ if TYPE_CHECKING:
     from sim.experiments.reproduce.reproduce import AnyCell, Line
     from sim.experiments.reproduce.scenario_cells import FigureCell
 
-SHORT, PART = 2, 40  # a probe makes so few iterations, and then further ones: so large a part of all, at least 5
+SHORT, PART = 2, 40  # a probe runs SHORT iterations, then also 1/PART of all iterations (5 or more)
 
 
 def reproduce(
@@ -353,7 +353,7 @@ def _show(document: dict[str, Any]) -> None:
 
 
 def estimate(missing: Sequence[AnyCell], known: dict[str, Line], jobs: int, quick: bool) -> str:
-    """How long it will take, from cells of the same kind that are finished, or else from a few iterations of one."""
+    """Estimate the time that is left, from finished cells of the same kind, or else from a few iterations of a cell."""
     from sim.experiments.reproduce.scenario_cells import FigureCell
 
     cells = [cell for cell in missing if isinstance(cell, FigureCell)]
@@ -368,12 +368,12 @@ def estimate(missing: Sequence[AnyCell], known: dict[str, Line], jobs: int, quic
 
 
 def _kind(described: dict[str, Any]) -> tuple[Any, ...]:
-    """Cells of one kind take about as long for an iteration."""
+    """Return the kind of a cell; cells of the same kind take about the same time for an iteration."""
     return described["scenario"], described["data"], described["users"], described["engine"]
 
 
 def _known_rates(known: dict[str, Line]) -> dict[tuple[Any, ...], float]:
-    """Seconds per iteration, by kind."""
+    """Compute the median seconds per iteration of the finished cells, by kind."""
     found: dict[tuple[Any, ...], list[float]] = {}
     for line in known.values():
         if "points" in line:
@@ -383,7 +383,7 @@ def _known_rates(known: dict[str, Line]) -> dict[tuple[Any, ...], float]:
 
 
 def _probe(cell: FigureCell) -> float:
-    """Seconds per iteration; what the start costs is in both of two runs, and so not in their difference."""
+    """Measure the seconds per iteration as the difference between two runs, to which the start does not contribute."""
     from sim.experiments.reproduce.scenario_cells import run_figure_cell
 
     took, further = [], max(5, cell.steps // PART)

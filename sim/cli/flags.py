@@ -1,4 +1,4 @@
-"""The flags that several commands share: those of a run, its folder, --json, and those that allow a scheme to load."""
+"""The flags that several commands share: the settings of a run, its folder, --json, and permission for a scheme."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NamedScheme = Annotated[
 
 
 def reads_a_run(command: Command) -> Command:
-    """Give a command about a run the two flags, and load what they allow before it begins."""
+    """Add --scheme and --trust-scheme to a command about a run; the scheme that they allow is loaded first."""
 
     @functools.wraps(command)
     def wrapper(run: Any, scheme: Any = None, trust_scheme: Any = False, **kwargs: Any) -> None:
@@ -82,7 +82,7 @@ def configuration(
     test_fraction: Annotated[float | None, typer.Option(help="Of each user's ratings, held out. (.2)")] = None,
     seed: Annotated[int | None, typer.Option(help="Repeat a run; its masks are then not private. (fresh)")] = None,
 ) -> Any:
-    """Make the `RunConfig`: flags over the configuration file over the defaults."""
+    """Make the `RunConfig`: flags override the configuration file, which overrides the defaults."""
     given = {name: value for name, value in locals().items() if value is not None}
     given.pop("config", None)
     from actors.own_scheme import load_scheme
@@ -96,13 +96,13 @@ def configuration(
     if "users_per_process" in given:
         given["users_per_process"] = parse_packing(given["users_per_process"])
     made = dataclasses.replace(read_config(config) if config else RunConfig(), **given)
-    if scheme is not None or trusted:  # what the file alone names is not loaded
+    if scheme is not None or trusted:  # a scheme that only the file names is not loaded
         load_scheme(made.scheme)
     return made
 
 
 def takes_configuration(command: Command) -> Command:
-    """Give a command all flags of `configuration`; it receives the `RunConfig`."""
+    """Add all flags of `configuration` to a command, which receives the `RunConfig` made from them."""
     own = [p for p in inspect.signature(command, eval_str=True).parameters.values() if p.name != "config"]
     flags = list(inspect.signature(configuration, eval_str=True).parameters.values())
     names = {flag.name for flag in flags}

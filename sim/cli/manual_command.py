@@ -47,7 +47,7 @@ def actor(
 
 
 def _tell(event: dict[str, Any]) -> None:
-    """What a server that was started by hand says while it works."""
+    """Print the progress of a server that was started by hand."""
     if event["event"] == "ready":
         print(f"{event['party']} listens at {event['endpoint']}", file=sys.stderr)
     elif event["event"] == "replaying":

@@ -22,9 +22,9 @@ def report(
     from sim.report.page import report_page
     from sim.report.page_file import page_path, write_page
     from sim.report.sources import gather
-    from sim.tables.audit_tables import Asking  # slow to import, and not needed by any other command
+    from sim.tables.audit_tables import Asking  # slow to import
 
-    read_run(run)  # is it one? That first
+    read_run(run)  # refuses a folder that is not a run, before anything slow begins
     path = page_path(run, out)
     with Asking(enabled=not quiet) as asking:
         page = report_page(gather(run, on_question=asking, tell=asking.tell))

@@ -45,9 +45,9 @@ def resume(run: RunFolder, verbose: Verbose = False, quiet: Quiet = False, json_
 def _live(
     carry_out: Callable[..., dict[str, Any]], json_: bool, verbose: bool, quiet: bool, resumes: bool = False
 ) -> bool:
-    """A bar while it runs, then the summary; whether there was anything to do."""
+    """Show a bar while `carry_out` runs, then the summary; return False if there was nothing to do."""
     for signum in _STOPS:
-        if signal.getsignal(signum) is not signal.SIG_IGN:  # as under nohup
+        if signal.getsignal(signum) is not signal.SIG_IGN:  # it is ignored under nohup
             signal.signal(signum, interrupt)
     live = Live(quiet)
     plans: list[Plan] = []
@@ -72,13 +72,13 @@ def _live(
         fail_scheme(abort.get("traceback", ""), abort["sentence"])
     if abort:
         further = f" Go on with keyhole resume {shlex.quote(summary['run'])}."
-        can_go_on = read_run(Path(summary["run"]))[0]["run"]["views"] == "full"  # else somebody would begin anew
+        can_go_on = read_run(Path(summary["run"]))[0]["run"]["views"] == "full"  # else some parties would begin anew
         fail(f"The run was aborted: {abort['sentence']}.{further if can_go_on else ''}", ABORTED)
     return bool(plans)
 
 
 def interrupt(signum: int, frame: Any) -> NoReturn:
-    """Once: the processes are being stopped then, and the summary is written."""
+    """End the run on the first signal; further ones are ignored while processes stop and the summary is written."""
     for stop in _STOPS:
         signal.signal(stop, signal.SIG_IGN)
     raise KeyboardInterrupt

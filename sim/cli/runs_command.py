@@ -21,7 +21,7 @@ from sim.tables import run_tables
 if TYPE_CHECKING:
     from sim.runs.following import Watched
 
-ABORTED = 5  # the exit code of a run that was
+ABORTED = 5  # the exit code of `watch` for a run that was aborted or stopped
 
 
 def ls(
@@ -54,7 +54,7 @@ def watch(run: RunFolder) -> None:
     """
     try:
         watched = _on_terminal(run) if console.out.is_terminal else _in_lines(run)
-    except KeyboardInterrupt:  # the person has seen enough, and the run goes on
+    except KeyboardInterrupt:  # the person stops watching; the run goes on
         return
     if watched.summary is None:
         further = f"go on with keyhole resume {shlex.quote(str(run))}"
@@ -124,7 +124,7 @@ def schemes(
 
 
 def one_scheme(name: str) -> dict[str, Any]:
-    """Describe one scheme; `BadInput` proposes the nearest name."""
+    """Describe the scheme `name`; for an unknown name, `BadInput` proposes the nearest one."""
     from actors.own_scheme import load_scheme
     from sim import api
 
@@ -149,7 +149,7 @@ def new(
     cls = next(line for line in scheme.read_text("utf-8").splitlines() if line.startswith("class "))
     where = "" if out == Path() else f"cd {out} && "
     print(f"Run it:  {where}keyhole run --scheme {name}:{cls[6:].partition('(')[0]}", file=sys.stderr)
-    alone = "-c /dev/null"  # without the settings of a repository around it, which may need plugins
+    alone = "-c /dev/null"  # ignores the pytest settings of an enclosing repository, which may need plugins
     print(f"Test it: {where}python -m pytest {alone} {test.name}  (needs: pip install pytest)", file=sys.stderr)
 
 

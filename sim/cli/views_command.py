@@ -50,14 +50,14 @@ def view(
 
 
 def _some(chosen: viewing.Selection, party: str) -> Iterator[dict[str, Any]]:
-    """`BadInput` in place of nothing at all."""
+    """Yield the records of `chosen`; `BadInput` if there is not a single one."""
     yield from chosen
     if not chosen.shown:
         raise BadInput(chosen.nothing(party))
 
 
 def _print_json_rows(records: Any) -> None:
-    """One JSON array, written row by row: a view may be larger than the memory."""
+    """Print one JSON array row by row, because a view may be larger than the memory."""
     first, refused = True, False
     try:
         for record in records:
@@ -66,13 +66,13 @@ def _print_json_rows(records: Any) -> None:
     except BadInput:
         refused = True
         raise
-    finally:  # what could be read is one document, also if the rest is not what the party wrote
+    finally:  # close the array, even if a later record is damaged
         if not refused:
             print("[]" if first else "]")
 
 
 def _print_findings(found: dict[str, Any], json_: bool, display: Callable[[dict[str, Any]], None]) -> None:
-    """The exit code stays the verdict also if a reader such as head has seen enough."""
+    """Print what was found. The exit code stays the verdict, even if a reader such as head stops reading."""
     try:
         print(json_text(found)) if json_ else display(found)
         sys.stdout.flush()

@@ -1,11 +1,11 @@
-"""Names of users and titles of films that were never made, for the data set `demo`."""
+"""Invented names of users and titles of films, for the data set `demo`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-# Two shelves, one for each side of the taste by which users differ. On a shelf the lengths of the two lists have no
-# common divisor, so that walking along both gives 11 * 9 different titles.
+# Two shelves of words, one for each side of the taste by which users differ. The two lists of a shelf have lengths
+# without a common divisor, so stepping through both at once gives 11 * 9 different titles.
 _ADVENTURES = (
     ("Unlit", "Ninth", "Salt", "Copper", "Sunken", "Iron", "Crooked", "Hunted", "Thunder", "Nameless", "Burnt"),
     ("Harbour", "Convoy", "Expedition", "Signal", "Fortress", "Meridian", "Smuggler", "Avalanche", "Airship"),
@@ -24,7 +24,7 @@ MOST_TITLES, MOST_USERS = len(_COMEDIES[0]) * len(_COMEDIES[1]), len(_GIVEN) * l
 
 
 def titles(adventurous: Iterable[bool]) -> tuple[str, ...]:
-    """Name each film after its shelf; all names differ, up to `MOST_TITLES` on a shelf."""
+    """Make a title for each film from the words of its shelf; up to `MOST_TITLES` on a shelf, all differ."""
     made: list[str] = []
     walked = {True: 0, False: 0}
     for shelf in map(bool, adventurous):
@@ -36,5 +36,5 @@ def titles(adventurous: Iterable[bool]) -> tuple[str, ...]:
 
 
 def user_names(count: int) -> tuple[str, ...]:
-    """Give each user a name; all differ, up to `MOST_USERS`."""
+    """Make a name for each of `count` users; up to `MOST_USERS`, all differ."""
     return tuple(f"{_GIVEN[k % len(_GIVEN)]}.{_FAMILY[k // len(_GIVEN)]}" for k in range(count))

@@ -1,7 +1,8 @@
-"""What can be predicted when nothing leaves the device: the errors that a protocol must beat to be worth its bytes.
+"""Predictions for which no data leaves the device. A protocol must beat their errors to be worth its bytes.
 
-Each floor is computed by the user alone, from the user's own training ratings or from nothing at all, and is measured
-on the same held-out ratings as the schemes. The mean of everybody's ratings is none: somebody would have to collect it.
+Each of these floors is computed by the user alone, from the user's own training ratings or without any data. It is
+measured on the same held-out ratings as the schemes. The mean of all users' ratings is not among the floors, because a
+party would have to collect it.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from sim.data.ratings import Column, Dealt
 Floats = npt.NDArray[np.float64]
 Range = tuple[float, float]
 
-# people rate above the middle; fixed beforehand and for every data set, so that it is no figure of any of them
-GUESS = 5 / 8  # of the way up the scale: 3.5 on five stars
+# People rate above the middle. The value was fixed beforehand for all data sets; it is computed from none of them.
+GUESS = 5 / 8  # the position on the scale: 3.5 on five stars
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,7 @@ class DeviceGuess:
 
 
 def user_means(train: Column, otherwise: float) -> Floats:
-    """The plain mean of each user's own training ratings; `otherwise` for a user who has none."""
+    """Compute the plain mean of each user's own training ratings; `otherwise` for a user without any."""
     counts = train.counts
     sums = np.bincount(train.owners(), weights=train.values, minlength=len(counts))
     return np.where(counts > 0, sums / np.maximum(counts, 1), otherwise)
@@ -61,7 +62,10 @@ def floors(data: Dealt, rating_range: Range) -> list[DeviceGuess]:
 
 
 def errors(floor: DeviceGuess, data: Dealt) -> dict[str, Any]:
-    """Of the held-out ratings; None where there is none. No prediction leaves the range, so nothing is clipped."""
+    """Compute the errors of `floor` on the held-out ratings; None if there are no such ratings.
+
+    No prediction leaves the rating range, so nothing is clipped.
+    """
     missed = data.held_out.values - floor.predictions
     if not len(missed):
         return {"test_rmse": None, "test_mae": None}

@@ -1,11 +1,11 @@
 """`keyhole fetch`: put a named data set into the cache folder.
 
 GroupLens is the source. Where it cannot be reached, ml-100k also comes through pip, from the copy that the
-recbole wheel carries: the same bytes below one header line. What arrives is checked, written to a temporary
-folder and renamed into place as the last step, so a data set is there whole or not at all.
+recbole wheel carries: the same bytes below one header line. A download is checked, written to a temporary
+folder and renamed into place as the last step, so a data set is there as a whole or not at all.
 
-Checksums guard against damage and mix-ups. No name from an archive is ever used as a path: members are asked
-for by their exact names and written under names of our own.
+Checksums guard against damage and mix-ups. No name from an archive is ever used as a path: members are read
+by exact names that stand in this file, and written under these names.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Report = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Origin:
-    """What to take from a GroupLens archive (only the ratings must be there) and how to check it."""
+    """The members to take from a GroupLens archive (only the ratings must be there), and the checksums."""
 
     members: tuple[str, ...]
     archive_sha256: str | None = None
@@ -48,7 +48,7 @@ class Origin:
 
 
 ORIGINS = {
-    # The md5 is of u.data itself, so that it also holds for the copy in the wheel.
+    # The md5 is that of u.data itself, so it also holds for the copy in the wheel.
     "ml-100k": Origin(
         ("u.data", "u.item", "u.user", "README"),
         ratings_md5="6e47046882bad158b0efbb84cd5cb987",
@@ -63,7 +63,7 @@ ORIGINS = {
 
 
 class Unreachable(Exception):
-    """A source gave nothing usable; another one may."""
+    """Raised if a source gave nothing usable; another source may be tried."""
 
 
 def _say(text: str) -> None:
@@ -71,7 +71,7 @@ def _say(text: str) -> None:
 
 
 def fetch(name: str, *, report: Report = _say) -> Path:
-    """Download a named set unless it is there already; returns its folder."""
+    """Download the set `name` unless it is there already; return its folder."""
     if name not in ORIGINS:
         raise BadInput(f'"{name}" cannot be fetched; choose one of {", ".join(ORIGINS)}')
     folder = cache_folder() / name
@@ -110,13 +110,13 @@ def _check_ratings(name: str, files: dict[str, bytes]) -> None:
 
 def _install(files: dict[str, bytes], folder: Path) -> None:
     folder.parent.mkdir(parents=True, exist_ok=True)
-    # Beside the target, because a rename is atomic only within one file system.
+    # beside the target, because a rename is atomic only within one file system.
     with tempfile.TemporaryDirectory(prefix=".fetch-", dir=folder.parent) as temporary:
         fresh = Path(temporary) / folder.name
         fresh.mkdir()
         for name, content in files.items():
             (fresh / name).write_bytes(content)
-        if folder.exists():  # damaged, or it would have been kept
+        if folder.exists():  # it is damaged: `fetch` does not replace a sound one
             os.replace(folder, Path(temporary) / "old")
         os.replace(fresh, folder)
 
@@ -125,7 +125,7 @@ def _install(files: dict[str, bytes], folder: Path) -> None:
 
 
 def _download(name: str, report: Report) -> dict[str, bytes]:
-    """The files of a set, by their names."""
+    """Download the files of the set `name`; return their contents by file name."""
     reasons = []
     try:
         report(f"downloading {GROUPLENS}{name}.zip")
@@ -156,7 +156,7 @@ def _from_grouplens(name: str, archive: bytes) -> dict[str, bytes]:
 
 
 def _from_wheel(wheel: bytes) -> dict[str, bytes]:
-    """recbole's table is u.data below a header line."""
+    """Take `u.data` from the recbole wheel, whose table is the same bytes below a header line."""
     table = _member(wheel, WHEEL_MEMBER)
     if table is None:
         raise Unreachable(f"the wheel lacks {WHEEL_MEMBER}")
@@ -164,7 +164,10 @@ def _from_wheel(wheel: bytes) -> dict[str, bytes]:
 
 
 def _member(archive: bytes, name: str) -> bytes | None:
-    """One member by its exact name; the size that the archive states is not trusted."""
+    """Read one member by its exact name; None if the archive lacks it.
+
+    The size that the archive states is not trusted.
+    """
     try:
         with zipfile.ZipFile(io.BytesIO(archive)) as opened:
             if name not in opened.namelist():
@@ -190,7 +193,7 @@ def download_archive(url: str) -> bytes:
 
 
 def download_wheel(requirement: str) -> bytes:
-    """Wheels only: to build from source would run code that came from the network."""
+    """Download a wheel with pip, never a source package: building one would run code from the network."""
     options = ["--no-deps", "--only-binary=:all:", "--disable-pip-version-check", "--no-input", "--quiet"]
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "pip", "download", *options, requirement, "-d", folder]

@@ -1,7 +1,7 @@
-"""Rating files in the formats that people have: MovieLens (three of them), Netflix Prize, CSV, Parquet, text as .gz.
+"""Reader of rating files: MovieLens (three formats), Netflix Prize, CSV and Parquet; text files also as .gz.
 
 Every format becomes a stream of (line number, fields), and one loop, `collect`, checks and stores them all.
-There is no second, faster parser beside it that could disagree: identifiers become small integers and the few
+There is no second, faster parser that could disagree with it. Identifiers become small integers and the few
 distinct rating texts are parsed once, so a row costs about a microsecond and 20 million rows fit in memory.
 """
 
@@ -39,12 +39,12 @@ SNIFFED_BYTES = 1 << 16
 
 COLUMNS = {"user": ("user", "userid"), "item": ("item", "itemid", "movie", "movieid"), "rating": ("rating",)}
 TIMES = ("timestamp", "time", "date")
-TITLES = ("title", "itemname", "name")  # columns that may hold what an item is called, the best first
+TITLES = ("title", "itemname", "name")  # columns that may hold the titles of items, the best first
 LATEST_HEADER = ["userId", "movieId", "rating", "timestamp"]
 
 
 def read(path: Path, rating_range: Range | None = None, reading: ReadingRules = AS_IT_IS) -> RatingTable:
-    """The ratings of one file, whose format is taken from its content: names of files are not reliable."""
+    """Read the ratings of one file. Its format is taken from its content, because file names are not reliable."""
     unit, faults = "line", BadLines()
     try:
         with open_bytes(path) as content:
@@ -66,7 +66,10 @@ def read(path: Path, rating_range: Range | None = None, reading: ReadingRules = 
 
 
 def _refuse_binary(path: Path, start: bytes) -> None:
-    """Name a file for what it is: without this, the first bytes of a picture are a line without separators."""
+    """Refuse a file that is not text.
+
+    Without this check, the first bytes of a picture would be reported as a line without separators.
+    """
     if path.suffix in (".parquet", ".pq"):
         raise BadInput(f"{path} is not a readable Parquet file (it does not begin with PAR1); write it again")
     if b"\0" in start:
@@ -74,7 +77,10 @@ def _refuse_binary(path: Path, start: bytes) -> None:
 
 
 def _undecodable_line(path: Path) -> int:
-    """The decoder works on blocks and does not say where it is, so the whole file is tried again."""
+    """Find the first line that is not UTF-8.
+
+    The decoder works on blocks and does not say which line failed, so the file is read again line by line.
+    """
     with open_bytes(path) as content:
         for number, line in enumerate(content, 1):
             try:
@@ -112,7 +118,10 @@ def _rows(
 
 
 def _separator(line: str) -> str | None:
-    """The one that gives at least three fields; else any that occurs, so that the row is what gets blamed."""
+    """Choose the separator that gives at least three fields.
+
+    If no separator does, choose any that occurs in `line`, so that the error is about the number of fields.
+    """
     semicolons = line.count(";") > line.count(",")  # as in 1;2;3,5;9
     ordered = ("\t", "::", ";", ",") if semicolons else SEPARATORS
     usable = [separator for separator in ordered if line.count(separator) >= 2]
@@ -121,7 +130,7 @@ def _separator(line: str) -> str | None:
 
 
 def _split(text: IO[str], separator: str, faults: BadLines) -> Iterator[Row]:
-    """Blank lines are skipped but counted."""
+    """Yield (line number, fields) of each line; blank lines are skipped but counted."""
     if separator == "::":
         for line, content in enumerate(text, 1):
             if content.strip():
@@ -129,18 +138,18 @@ def _split(text: IO[str], separator: str, faults: BadLines) -> Iterator[Row]:
         return
     if separator in (",", ";"):
         reader = csv.reader(text, delimiter=separator, strict=True)
-    else:  # where tabs separate, a quote is part of an identifier
+    else:  # between tabs, a quote is part of an identifier
         reader = csv.reader(text, delimiter=separator, quoting=csv.QUOTE_NONE)
     try:
         for fields in reader:
             if len(fields) > 1 or (fields and fields[0].strip()):
                 yield reader.line_num, fields
-    except csv.Error as error:  # what follows cannot be told apart
+    except csv.Error as error:  # the rows after it cannot be separated
         faults.add(reader.line_num, f"{error}; correct the line")
 
 
 def _netflix(text: IO[str], faults: BadLines) -> Iterator[Row]:
-    """`123:` starts an item; `user,rating,date` follow it."""
+    """Read rows of the Netflix Prize: a line `123:` starts an item, and lines `user,rating,date` follow it."""
     item = ""
     for line, content in enumerate(text, 1):
         fields = content.split(",")
@@ -153,9 +162,9 @@ def _netflix(text: IO[str], faults: BadLines) -> Iterator[Row]:
 
 
 def _parquet(path: Path, reading: ReadingRules) -> tuple[Iterator[Row], Columns]:
-    """Here a "line" is a row; a null becomes an empty field, which the common loop refuses."""
+    """Read the rows of a Parquet file. A null becomes an empty field, which `collect` treats as missing."""
     try:
-        parquet = importlib.import_module("pyarrow.parquet")  # heavy and optional, so only on demand
+        parquet = importlib.import_module("pyarrow.parquet")  # slow to import and optional
     except ImportError:
         raise BadInput(f'to read {path}, install the parquet extra: pip install "keyhole[parquet]"') from None
     try:
@@ -184,18 +193,24 @@ def _column(name: str) -> str | None:
 
 
 def _is_header(fields: list[str]) -> bool:
-    """A known column name is not enough: a user may be called "user", but then a rating stands beside it."""
+    """Tell whether `fields` are a header: one has a known column name, and no field is a number.
+
+    A known column name is not enough: a user may be called "user", but then a rating stands in the same row.
+    """
     return any(map(_column, fields)) and all(number(field) is None for field in fields)
 
 
 def _may_be_header(fields: list[str], decimal_comma: bool) -> bool:
-    """Tell whether the first line, without a known column name, holds text in every field; NA and null are none."""
+    """Tell whether the first line, which has no known column name, may be a header: every field is text.
+
+    Texts that stand for a missing rating, such as NA and null, do not count.
+    """
     texts = [field.replace(",", ".") if decimal_comma else field for field in fields]
     return len(fields) > 2 and all(number(text) is None and text.strip().lower() not in MISSING for text in texts)
 
 
 def _advice(fields: list[str]) -> str:
-    """Propose --columns for this header: known names in their places, and else the columns in their order."""
+    """Propose --columns for this header: known names for their columns, and the other names in their order."""
     names = [name.strip() for name in fields]
     known = {column: name for name in reversed(names) if (column := _column(name)) is not None}
     others = iter(name for name in names if _column(name) is None and name.lower() not in TIMES)
@@ -214,7 +229,7 @@ def _named(line: int, fields: list[str], path: Path, reading: ReadingRules) -> C
             wanted = f"name user, item and rating once, or say which columns they are with {_advice(fields)}"
             raise BadRow(line, f"the header names {column} {times} times; {wanted}")
     user, item, rating = (found.index(column) for column in COLUMNS)
-    # MovieLens files with this header have half stars; the same header elsewhere promises nothing.
+    # MovieLens files with this name and header have half stars; other files with this header may not.
     half_stars = path.name in ("ratings.csv", "ratings.csv.gz") and fields == LATEST_HEADER
     clocks = [place for place, name in enumerate(fields) if name.strip().lower() in TIMES]
     time = clocks[0] if len(clocks) == 1 else None
@@ -222,13 +237,13 @@ def _named(line: int, fields: list[str], path: Path, reading: ReadingRules) -> C
 
 
 def _title(fields: list[str]) -> int | None:
-    """Find the column that holds what an item is called."""
+    """Find the column that holds the titles of items."""
     names = [_plain(name) for name in fields]
     return next((names.index(name) for name in TITLES if name in names), None)
 
 
 def _chosen(line: int, fields: list[str], columns: tuple[str, ...]) -> Columns:
-    """Find the columns that the person named; capital and small letters count only where they have to."""
+    """Find the columns that the person named. A column with exactly that name is preferred; else case is ignored."""
     places = []
     for name in columns:
         exact = [place for place, found in enumerate(fields) if found == name]

@@ -1,9 +1,9 @@
-"""Data sets that are made, not loaded: `demo`, `demo-small`, `netflix-shaped` and
+"""Data sets that are generated: `demo`, `demo-small`, `netflix-shaped` and
 `synthetic:USERSxITEMS[:DENSITY[:RANK]]`.
 
 The same name must give the same ratings on every machine and with every numpy, because runs are compared by
-their digests. `Generator.normal` and its like may change between numpy versions; the raw words of a bit
-generator may not (numpy promises it). So everything here is made from raw Philox words with + - * /, square
+their digests. `Generator.normal` and similar samplers may change between numpy versions; the raw words of a
+bit generator may not (numpy promises it). So everything here is made from raw Philox words with + - * /, square
 roots and comparisons, which IEEE 754 fixes to the last bit: no logarithm, matrix product or library sampler.
 """
 
@@ -26,27 +26,28 @@ STARS = (1.0, 5.0)
 SMALL_USERS, SMALL_ITEMS, SMALL_RANK = 40, 60, 3
 DEMO_USERS, DEMO_ITEMS, DEMO_RANK = 200, 60, 1
 DEMO_LEAST, DEMO_MORE = 22, 24  # ratings of the lightest user, and how many more the heaviest may have
-# On one axis and strong, so that 60 steps of gradient descent find it; the stars' standard deviation becomes 1.15.
+# One strong taste, so that 60 steps of gradient descent find it; the standard deviation of the stars becomes 1.15.
 DEMO_TASTE = 1.2
 DEFAULT_DENSITY, DEFAULT_RANK = 0.2, 4
-# What one process can make and hold in reasonable time; the limit comes before the allocation.
+# The most that one process can make in reasonable time and hold in memory; checked before anything is allocated.
 MAX_CELLS, MAX_RATINGS, MAX_RANK = 500_000_000, 50_000_000, 1000
 CELLS_AT_ONCE = 4_000_000
 
-# The mean and standard deviations, in stars. Taste outweighs noise, or 15 ratings a user could teach nothing.
+# The mean and standard deviations, in stars. Taste outweighs noise; otherwise 15 ratings a user would teach nothing.
 MEAN, USER_BIAS, ITEM_BIAS, TASTE, NOISE = 3.55, 0.35, 0.6, 0.75, 0.35
-# The item of popularity rank k weighs 1 / (1 + k + share * items): Zipf's tail below a flatter head.
+# The item of popularity rank k has the weight 1 / (1 + k + share * items): a tail as in Zipf's law, a flatter head.
 HEAD_SHARE = 0.12
 
 # `netflix-shaped` has the size of the paper's sample: all ratings of 100 movies that were drawn uniformly, by the
-# 191,668 users who rated one of them. How many ratings that were the paper does not say. The Netflix Prize has
-# 100,480,507 ratings of 17,770 movies by 480,189 users, so 100 movies are expected to have 565,450, which is 1.178 for
-# each of the 480,189. A negative binomial law with this mean and the shape .34 gives 60.1 % of them none of the 100
-# movies, and 191,668 at least one: the law of a user's ratings here is that one, given at least one. Its form, which
-# movies are popular (the one of rank k weighs 1 / (1 + k)) and all stars are invented.
+# 191,668 users who rated at least one of them. The paper does not say how many ratings these are. The Netflix Prize has
+# 100,480,507 ratings of 17,770 movies by 480,189 users, so 100 movies are expected to have 565,450 ratings: 1.178 for
+# each of the 480,189 users. Under a negative binomial law with this mean and the shape .34, 60.1 % of the users rate
+# none of the 100 movies, and 191,668 rate at least one. The number of a user's ratings here follows this law, given
+# that it is at least one. The form of the law, the popularity of the movies (that of rank k has the weight 1 / (1 + k))
+# and all stars are invented.
 NETFLIX_USERS, NETFLIX_ITEMS, NETFLIX_RANK = 191_668, 100, 4
 NETFLIX_MEAN, NETFLIX_SHAPE = 1.178, 0.34
-NETFLIX_RATINGS = 564_429  # that come of it
+NETFLIX_RATINGS = 564_429  # the sum over all users of the numbers that are drawn from this law
 
 SPECIFICATION = re.compile(r"synthetic:([0-9]{1,12})x([0-9]{1,12})(?::([0-9.eE-]{1,20})(?::([0-9]{1,9}))?)?")
 
@@ -60,13 +61,13 @@ class Generated:
     users: Ints
     items: Ints
     values: Floats
-    item_tastes: Floats  # one row for each item: on which side of each taste it is, and how far
+    item_tastes: Floats  # one row per item: its position on the axis of each taste
     user_names: tuple[str, ...] | None = None
     item_titles: tuple[str, ...] | None = None
 
 
 class Draws:
-    """The raw words of one named Philox stream, as numbers."""
+    """Random numbers from the raw words of one named Philox stream."""
 
     def __init__(self, name: str) -> None:
         key = hashlib.sha256(b"keyhole data " + name.encode()).digest()[:16]
@@ -76,11 +77,14 @@ class Draws:
         return np.asarray(self._bits.random_raw(count), dtype=np.uint64)
 
     def uniform(self, count: int) -> Floats:
-        """On [0, 1): the top 53 bits, so that the conversion to a float is exact."""
+        """Draw numbers on [0, 1) from the top 53 bits of each word, so that the conversion to a float is exact."""
         return (self.words(count) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
     def bell(self, count: int) -> Floats:
-        """Mean 0, variance 1: the sum of the four 16-bit quarters of a word, a bell without a logarithm."""
+        """Draw numbers with mean 0, variance 1 and a bell-shaped density, without a logarithm.
+
+        Each is the sum of the four 16-bit quarters of a word, centred and scaled.
+        """
         words = self.words(count)
         total = np.zeros(count)
         for shift in (0, 16, 32, 48):
@@ -89,7 +93,10 @@ class Draws:
 
 
 def demo() -> Generated:
-    """200 users, 60 items, one taste; a user rates 22 to 45 items, so many users are light and few are heavy."""
+    """Make 200 users and 60 items with one taste.
+
+    A user rates 22 to 45 items; most users are near the lower end.
+    """
     draws = Draws("demo of 200 users")
     chance = draws.uniform(DEMO_USERS)
     counts = DEMO_LEAST + (DEMO_MORE * chance * chance).astype(np.int64)
@@ -99,14 +106,14 @@ def demo() -> Generated:
 
 
 def demo_small() -> Generated:
-    """40 users, 60 items, three tastes; a user rates 8 to 22 items, so light and heavy users both occur."""
+    """Make 40 users and 60 items with three tastes; a user rates 8 to 22 items."""
     draws = Draws("demo")
     counts = 8 + (draws.uniform(SMALL_USERS) * 15).astype(np.int64)
     return _rate(draws, counts, SMALL_ITEMS, SMALL_RANK)
 
 
 def netflix_shaped() -> Generated:
-    """As many users and items as the paper's sample of the Netflix Prize, 2.94 ratings a user."""
+    """Make as many users and items as in the paper's sample of the Netflix Prize, with 2.94 ratings per user."""
     draws = Draws("netflix-shaped")
     law = np.cumsum(_ratings_law(NETFLIX_MEAN, NETFLIX_SHAPE, NETFLIX_ITEMS))
     counts = 1 + np.searchsorted(law[:-1], draws.uniform(NETFLIX_USERS) * law[-1], side="right").astype(np.int64)
@@ -114,7 +121,7 @@ def netflix_shaped() -> Generated:
 
 
 def _ratings_law(mean: float, shape: float, most: int) -> Floats:
-    """Weights of 1 … `most` ratings: p(n + 1) = p(n) (n + shape) / (n + 1) q with q = mean / (mean + shape)."""
+    """Compute weights of 1 … `most` ratings: p(n + 1) = p(n) (n + shape) / (n + 1) q, q = mean / (mean + shape)."""
     weights, weight = np.zeros(most), shape
     for n in range(1, most + 1):
         weights[n - 1] = weight
@@ -123,15 +130,18 @@ def _ratings_law(mean: float, shape: float, most: int) -> Floats:
 
 
 def synthetic(specification: str) -> Generated:
-    """What `synthetic:...` describes; every user rates max(1, round(density * items)) items."""
+    """Make the data set that `synthetic:...` describes; every user rates max(1, round(density * items)) items."""
     users, items, density, rank = parse(specification)
-    # The stream is named by the values, not by the spelling: `:.2` and `:0.20` are one data set.
+    # The stream is named by the values, not by their spelling: `:.2` and `:0.20` are the same data set.
     draws = Draws(f"synthetic:{users}x{items}:{density!r}:{rank}")
     return _rate(draws, np.full(users, per_user(items, density), dtype=np.int64), items, rank)
 
 
 def parse(specification: str, to_be_made: bool = True) -> tuple[int, int, float, int]:
-    """Users, items, density, rank; what is only described may be larger than what can be made."""
+    """Parse `specification` into (users, items, density, rank).
+
+    Without `to_be_made` it may describe a larger data set than can be made.
+    """
     match = SPECIFICATION.fullmatch(specification)
     if match is None:
         raise BadInput(
@@ -168,13 +178,16 @@ def per_user(items: int, density: float) -> int:
 def _rate(
     draws: Draws, counts: Ints, n_items: int, rank: int, head: float = HEAD_SHARE, taste: float = TASTE
 ) -> Generated:
-    """Who rates what is drawn by popularity; the stars are mean + biases + taste + noise, rounded."""
+    """Make `counts[i]` ratings of user i.
+
+    Items are drawn by popularity. The stars are mean + biases + taste + noise, rounded and clipped to 1 … 5.
+    """
     n_users = len(counts)
-    ranks = np.argsort(draws.words(n_items), kind="stable").astype(np.float64)  # of popularity, at random
+    ranks = np.argsort(draws.words(n_items), kind="stable").astype(np.float64)  # of popularity, drawn at random
     users, items = _choose(draws, counts, 1 + ranks + head * n_items)
     score = MEAN + USER_BIAS * draws.bell(n_users)[users] + ITEM_BIAS * draws.bell(n_items)[items]
     shared, item_tastes = np.zeros(len(users)), np.zeros((n_items, rank))
-    for axis in range(rank):  # not as a matrix product, which adds in an order that differs between machines
+    for axis in range(rank):  # no matrix product: its order of summation differs between machines
         user_taste, item_tastes[:, axis] = draws.bell(n_users), draws.bell(n_items)
         shared += user_taste[users] * item_tastes[items, axis]
     score += shared * (taste / np.sqrt(rank))
@@ -183,11 +196,11 @@ def _rate(
 
 
 def _choose(draws: Draws, counts: Ints, rarity: Floats) -> tuple[Ints, Ints]:
-    """`counts[i]` different items for user i, a popular (small `rarity`) item more often.
+    """Choose `counts[i]` different items for user i; popular items (of small `rarity`) are chosen more often.
 
-    Sequential Poisson sampling: give item j the key U * rarity[j] and keep the smallest keys. Inclusion is
-    close to proportional to 1 / rarity, the size is exact, and it takes a product where Gumbel keys take two
-    logarithms.
+    Sequential Poisson sampling: give item j the key U * rarity[j] and keep the smallest keys. The probability to
+    be chosen is nearly proportional to 1 / rarity, and the number of items is exact. A key takes one product,
+    where a Gumbel key takes two logarithms.
     """
     n_users, n_items = len(counts), len(rarity)
     rows = max(1, CELLS_AT_ONCE // n_items)
@@ -196,14 +209,14 @@ def _choose(draws: Draws, counts: Ints, rarity: Floats) -> tuple[Ints, Ints]:
         wanted = counts[start : start + rows]
         keys = draws.uniform(len(wanted) * n_items).reshape(-1, n_items) * rarity
         taken = _smallest(keys, wanted)
-        user, item = np.nonzero(taken)  # row by row, so sorted by (user, item)
+        user, item = np.nonzero(taken)  # row by row, and thus sorted by (user, item)
         chosen_users.append(user + start)
         chosen_items.append(item)
     return np.concatenate(chosen_users).astype(np.int64), np.concatenate(chosen_items).astype(np.int64)
 
 
 def _smallest(keys: Floats, wanted: Ints) -> npt.NDArray[np.bool_]:
-    """True at the `wanted[r]` smallest keys of row r."""
+    """Mark the `wanted[r]` smallest keys of each row r."""
     largest = int(wanted.max())
     if largest < keys.shape[1]:
         near = np.argpartition(keys, largest - 1, axis=1)[:, :largest]

@@ -1,4 +1,4 @@
-"""Opening a file of ratings: as it is, or unpacked from .gz while it is read, within bounds."""
+"""Open a file of ratings, plain or .gz. A .gz is unpacked while it is read, up to a bound."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from sim.foreign.untrusted import BUFFER, open_regular
 
 GZIP = b"\x1f\x8b"
 MOST_UNPACKED = 1 << 33  # bytes
-MOST_RATIO, SPARE_BYTES = 60, 1 << 24  # ratings shrink to a third or a tenth; a small file may shrink to anything
+MOST_RATIO, SPARE_BYTES = 60, 1 << 24  # gzip packs ratings to a third or a tenth; the spare bytes are for small files
 
 
 @contextmanager
 def open_bytes(path: Path) -> Iterator[BinaryIO]:
-    """Open the content of a file, unpacked if it is a .gz; what it is called does not matter."""
+    """Open the content of a file, unpacked if it is in gzip format; its name does not matter."""
     with open_regular(path) as file:
         packed = file.read(len(GZIP)) == GZIP
         file.seek(0)
@@ -38,13 +38,13 @@ def open_bytes(path: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def open_text(path: Path) -> Iterator[IO[str]]:
-    """Open the same as UTF-8 text, with or without a byte order mark."""
+    """Open the content of a file as UTF-8 text, with or without a byte order mark."""
     with open_bytes(path) as content, io.TextIOWrapper(content, encoding="utf-8-sig", newline="") as text:
         yield text
 
 
 class _Bounded(io.RawIOBase):
-    """A stream of unpacked bytes that ends with a refusal where a file of ratings would have ended long before."""
+    """A stream of unpacked bytes that raises `BadInput` after `most` bytes, more than any file of ratings has."""
 
     def __init__(self, stream: gzip.GzipFile, path: Path, most: int) -> None:
         self._stream, self._path, self._most, self._read = stream, path, most, 0

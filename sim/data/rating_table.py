@@ -1,4 +1,4 @@
-"""From the rows of a rating file to a table: every row is checked, and what cannot be used is counted and named."""
+"""The table of ratings that is made from the rows of a file. Every row is checked; bad rows are counted and named."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ Row = tuple[int, list[str]]
 
 FIVE_STARS: Range = (1.0, 5.0)
 HALF_STARS: Range = (0.5, 5.0)
-MISSING = frozenset({"", "na", "n/a", "nan", "null", "none"})  # instead of a rating
+MISSING = frozenset({"", "na", "n/a", "nan", "null", "none"})  # texts that stand for a missing rating
 ON_DUPLICATE, ON_MISSING = ("refuse", "last", "mean"), ("refuse", "drop")
-MOST_NAMED = 10  # bad lines
+MOST_NAMED = 10  # bad lines; further ones are only counted
 _RANGE, _DROP = "use --rating-range", "--on-missing drop"
 
 
@@ -37,15 +37,15 @@ class RatingTable:
     user_names: tuple[str, ...]
     item_names: tuple[str, ...]
     rating_range: Range
-    item_titles: tuple[str, ...] | None = None  # "" where an item has none
-    notes: tuple[str, ...] = ()  # sentences for the person: what was left out or put together
+    item_titles: tuple[str, ...] | None = None  # "" for an item without a title
+    notes: tuple[str, ...] = ()  # sentences for the person: what was left out or merged
 
 
 @dataclass(frozen=True)
 class ReadingRules:
-    """How a person wants a file to be read."""
+    """The person's choices of how a file is read."""
 
-    columns: tuple[str, ...] = ()  # names of the user, item and rating columns and, perhaps, that of the time
+    columns: tuple[str, ...] = ()  # names of the user, item, rating and (optional) time columns
     on_duplicate: str = "refuse"  # or the "last" rating of a pair, or their "mean"
     on_missing: str = "refuse"  # or "drop" lines without a user, an item or a rating
 
@@ -55,7 +55,7 @@ AS_IT_IS = ReadingRules()
 
 @dataclass(frozen=True)
 class Columns:
-    """Which field of a row is which."""
+    """The places of the fields in a row."""
 
     width: int
     user: int = 0
@@ -63,7 +63,7 @@ class Columns:
     rating: int = 2
     half_stars: bool = False
     time: int | None = None
-    decimal_comma: bool = False  # where semicolons separate
+    decimal_comma: bool = False  # in files that are separated by semicolons
     title: int | None = None  # of the item
 
 
@@ -80,7 +80,7 @@ class BadLines:
             self.first.append((line, reason))
 
     def refuse(self, path: Path, unit: str, fitting: str) -> None:
-        """`fitting`: the range in which all ratings of the file are."""
+        """Raise `BadInput` if there are bad lines; `fitting` is the range that all ratings of the file fit into."""
         if not self.count:
             return
         words = [f"{path}, {unit} {line}: {reason}" for line, reason in sorted(self.first)]
@@ -109,7 +109,7 @@ def collect(
     item_codes: dict[str, int] = {}
     stars: dict[str, float] = {}
     titles: dict[str, str] = {}
-    reasons: dict[str, str] = {}  # by rating that cannot be one, why
+    reasons: dict[str, str] = {}  # by text that is not a usable rating, the reason
     drops, dropped = reading.on_missing == "drop", 0
     time, times = layout.time if reading.on_duplicate == "last" else None, list[str]()
     users, items, lines, values = array("q"), array("q"), array("q"), array("d")
@@ -153,7 +153,10 @@ def collect(
 
 
 def _ranks(times: list[str]) -> list[npt.NDArray[Any]]:
-    """One key to sort by, or none: numbers as numbers, dates as text, and else the order of the lines decides."""
+    """Return the sort key of `times` in a list, which is empty without times.
+
+    The key is numeric if all times are numbers, else it is text, which fits dates. Equal times stay in line order.
+    """
     if not times:
         return []
     numbers = [known for text in times if (known := number(text)) is not None]
@@ -165,7 +168,7 @@ def _dropped(count: int, unit: str) -> tuple[str, ...]:
 
 
 def _merge_repeats(table: RatingTable, how: str) -> RatingTable:
-    """One rating for each pair: the last of them, or their mean."""
+    """Keep one rating for each pair of user and item: the last one, or the mean, as `how` says."""
     starts = np.flatnonzero(np.append(True, (np.diff(table.users) != 0) | (np.diff(table.items) != 0)))
     counts = np.diff(np.append(starts, len(table.values)))
     if len(starts) == len(table.values):
@@ -179,7 +182,7 @@ def _merge_repeats(table: RatingTable, how: str) -> RatingTable:
 
 
 def number(text: str) -> float | None:
-    """`float` alone would read 1_0 as ten, which no rating file means."""
+    """Parse a number; None if `text` is not a number. `float` alone would read 1_0 as ten."""
     try:
         return None if "_" in text else float(text)
     except ValueError:
@@ -191,7 +194,10 @@ def _value(text: str, layout: Columns) -> float | None:
 
 
 def _judge(text: str, layout: Columns, limits: Range, stars: dict[str, float], reasons: dict[str, str]) -> None:
-    """Take the text of a rating as one, or say why it is none: once for each text, of which there are few."""
+    """Add the rating `text` to `stars` with its value, or to `reasons` with the reason why it is not usable.
+
+    This is done once for each distinct text, and there are few of them.
+    """
     value, (low, high) = _value(text, layout), limits
     if value is None or not math.isfinite(value):
         advice = f", or leave such lines out with {_DROP}" if text.strip().lower() in MISSING else ""
@@ -203,7 +209,10 @@ def _judge(text: str, layout: Columns, limits: Range, stars: dict[str, float], r
 
 
 def _fitting(reasons: dict[str, str], stars: dict[str, float], layout: Columns, limits: Range) -> str:
-    """The range that all numbers of the file fit into, as the flag takes it: with the limits, unless all are beyond."""
+    """Propose a --rating-range that all numbers of the file fit into; "" if no number is outside `limits`.
+
+    It includes `limits`, unless different numbers all lie on the same side of them.
+    """
     outside = [_value(text, layout) or 0.0 for text, reason in reasons.items() if reason.endswith(_RANGE)]
     if not outside:
         return ""
@@ -214,7 +223,10 @@ def _fitting(reasons: dict[str, str], stars: dict[str, float], layout: Columns, 
 
 
 def _dense(codes: dict[str, int], coded: Ints) -> tuple[tuple[str, ...], Ints]:
-    """Names in order, and codes as positions in it. Whole numbers of any size sort by (length, text)."""
+    """Sort the names, and turn each code into the position of its name.
+
+    Whole numbers of any size sort by (length, text).
+    """
     numeric = all(name.isascii() and name.isdigit() and (name[0] != "0" or name == "0") for name in codes)
     names = sorted(codes, key=(lambda name: (len(name), name)) if numeric else None)
     position = np.empty(len(codes), dtype=np.int64)
@@ -223,7 +235,10 @@ def _dense(codes: dict[str, int], coded: Ints) -> tuple[tuple[str, ...], Ints]:
 
 
 def _refuse_repeats(table: RatingTable, lines: Ints, faults: BadLines) -> None:
-    """Sorted rows put a pair beside its repeat, in file order because the sort is stable."""
+    """Count every repeated pair of user and item as a bad line, and name the first ones.
+
+    `table` is sorted, so a pair is next to its repeat; they are in file order because the sort is stable.
+    """
     repeats = np.flatnonzero((np.diff(table.users) == 0) & (np.diff(table.items) == 0))
     named = repeats[np.argsort(lines[repeats + 1])][:MOST_NAMED]
     for place in named.tolist():

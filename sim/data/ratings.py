@@ -1,4 +1,4 @@
-"""Ratings: where they come from, and what each user is given of them.
+"""Ratings: loading them, and dividing them among the users.
 
 `load` takes what the person wrote after `--data`: `demo`, `demo-small`, `synthetic:...`, `netflix-shaped`, a named
 MovieLens set or a path.
@@ -45,8 +45,8 @@ class Ratings:
     user_names: tuple[str, ...]
     item_names: tuple[str, ...]
     rating_range: tuple[float, float]
-    item_titles: tuple[str, ...] | None = None  # to be read by people, if the source has them; not always different
-    notes: tuple[str, ...] = ()  # sentences for the person: what was left out or put together
+    item_titles: tuple[str, ...] | None = None  # for the person, if the source has titles; items may share one
+    notes: tuple[str, ...] = ()  # sentences for the person: what was left out or merged
 
     @property
     def n_users(self) -> int:
@@ -60,7 +60,7 @@ class Ratings:
         return len(self.values)
 
     def first_users(self, count: int) -> Ratings:
-        """Only the users with index below `count`; all items stay, also those that nobody is left to rate."""
+        """Keep only the users with index below `count`. All items stay, also those without a rating then."""
         if not 1 <= count <= self.n_users:
             raise BadInput(f"{self.name} has {self.n_users} users; ask for 1 or more, up to all, not {count}")
         if count == self.n_users:
@@ -77,7 +77,7 @@ class Ratings:
 
 @dataclass(frozen=True, eq=False)
 class UserRatings:
-    """What one user holds: strictly increasing items to train on, and the held-out ones."""
+    """The ratings of one user: those to train on and the held-out ones, each with strictly increasing items."""
 
     items: npt.NDArray[np.uint32]
     values: Floats
@@ -98,18 +98,24 @@ class Column:
         return np.diff(self.starts)
 
     def owners(self) -> Ints:
-        """The user of each rating."""
+        """Return the user of each rating."""
         return np.repeat(np.arange(len(self.starts) - 1), self.counts)
 
     def of(self, user: int) -> tuple[npt.NDArray[np.uint32], Floats]:
-        """Copies: behind a view (`.base`) every user would carry the ratings of all the others."""
+        """Copy the items and values of one user.
+
+        A numpy view would hold the ratings of all other users, too, through its `.base`.
+        """
         part = slice(self.starts[user], self.starts[user + 1])
         return self.items[part].copy(), self.values[part].copy()
 
 
 @dataclass(frozen=True, eq=False)
 class Dealt(Sequence[UserRatings]):
-    """What every user holds. A user's share is cut out when it is asked for: a crowd's would fill the memory."""
+    """The ratings of all users, divided.
+
+    A user's ratings are copied out when they are asked for, because copies for a whole crowd would fill the memory.
+    """
 
     train: Column
     held_out: Column
@@ -124,13 +130,13 @@ class Dealt(Sequence[UserRatings]):
     def __getitem__(self, user: int | slice) -> UserRatings | list[UserRatings]:
         if isinstance(user, slice):
             return [self[place] for place in range(*user.indices(len(self)))]
-        user = range(len(self))[user]  # IndexError beyond the last, and -1 is the last
+        user = range(len(self))[user]  # IndexError beyond the last user; -1 is the last user
         return UserRatings(*self.train.of(user), *self.held_out.of(user))
 
 
 @dataclass(frozen=True)
 class DataSet:
-    """One line of `keyhole datasets`. Sizes that the person chooses are None, and `where` if it is absent."""
+    """One line of `keyhole datasets`. Sizes that the person chooses are None; `where` is None if the set is absent."""
 
     name: str
     title: str
@@ -143,7 +149,7 @@ class DataSet:
 
 @dataclass(frozen=True)
 class NamedData:
-    """A set that is known by name. `items` counts the rated ones, which is what loading gives."""
+    """A set that is known by name. `items` counts only the rated items, as loading does."""
 
     title: str
     file: str
@@ -165,7 +171,7 @@ NAMED = {
 def load(
     source: str, rating_range: tuple[float, float] | None = None, reading: ReadingRules = AS_IT_IS
 ) -> Ratings:
-    """The ratings that `source` names; `rating_range` replaces the range that its format implies."""
+    """Load the ratings that `source` names; `rating_range` replaces the range that its format implies."""
     if rating_range is not None:
         _check_range(rating_range)
     if reading.columns and is_generated(source):
@@ -184,7 +190,7 @@ def load(
 
 
 def is_generated(source: str) -> bool:
-    """Whether Keyhole makes these ratings itself."""
+    """Tell whether Keyhole generates the ratings that `source` names."""
     return source in DEMOS or source == NETFLIX_SHAPED or source.partition(":")[0] == "synthetic"
 
 
@@ -229,13 +235,13 @@ def _file_in(folder: Path) -> Path:
 
 
 def cache_folder() -> Path:
-    """Where `keyhole fetch` puts its downloads. The XDG rules say that a relative path is to be ignored."""
+    """Return the folder for downloads. A relative XDG_CACHE_HOME is ignored, as the XDG rules demand."""
     base = Path(os.environ.get("XDG_CACHE_HOME", ""))
     return (base if base.is_absolute() else Path(os.path.expanduser("~/.cache"))) / "keyhole"
 
 
 def find(name: str) -> Path | None:
-    """The folder of a named set, or None if it is not on this machine."""
+    """Find the folder of the set `name`; None if it is not on this machine."""
     roots = [Path(root)] if (root := os.environ.get("KEYHOLE_DATA")) else []
     for folder in (root / name for root in [*roots, cache_folder()]):
         if (folder / NAMED[name].file).is_file():
@@ -244,7 +250,7 @@ def find(name: str) -> Path | None:
 
 
 def available() -> list[DataSet]:
-    """Everything that `--data` knows by name."""
+    """List all data sets that `--data` knows by name."""
     sets = [
         *(_demo(name, title) for name, title in DEMO_TITLES.items()),
         DataSet(SYNTHETIC, "made to measure", None, None, None, "built in", "--data synthetic:200x100"),
@@ -273,11 +279,11 @@ def _netflix_shaped() -> DataSet:
 
 
 def split(ratings: Ratings, fraction: float, seed: bytes) -> Dealt:
-    """Give each user their ratings, a `fraction` of them held out by chance; one always stays for training.
+    """Divide `ratings` among the users, and hold out a random `fraction` of each user's; one always stays for training.
 
-    Each rating gets one random word, and a user holds out those with the smallest words. Words are dealt in
-    the order of (user, item), so neither the order of rows nor, with `first_users`, the number of later users
-    changes the draw.
+    Each rating gets one random word, and the ratings of a user with the smallest words are held out. Words are
+    drawn in the order of (user, item), so the draw depends neither on the order of rows nor, with `first_users`,
+    on the number of later users.
     """
     if not 0 <= fraction < 1:
         raise BadInput(f"the test fraction must be at least 0 and below 1, not {fraction:g}")
@@ -290,7 +296,7 @@ def split(ratings: Ratings, fraction: float, seed: bytes) -> Dealt:
 
 
 def _sorted(ratings: Ratings) -> tuple[Ints, npt.NDArray[np.uint32], Floats]:
-    """By (user, item), as loaded ratings are already."""
+    """Return users, items and values sorted by (user, item); loaded ratings are sorted already."""
     users, items, values = ratings.users, ratings.items, ratings.values
     steps = np.diff(users)
     if not np.all((steps > 0) | ((steps == 0) & (np.diff(items) > 0))):
@@ -304,7 +310,10 @@ def _starts(counts: Ints) -> Ints:
 
 
 def held_out_counts(counts: Ints, fraction: float) -> Ints:
-    """fraction * n, halves rounded down, in whole numbers: in floats .07 * 150 is a little more than 10.5."""
+    """Compute fraction * n for each count n, with halves rounded down, in whole numbers.
+
+    In floats, .07 * 150 is a little more than 10.5 and would be rounded up.
+    """
     part = Fraction(fraction).limit_denominator(1_000_000)
     # ceil(part * n - 1/2)
     rounded = -((part.denominator - 2 * part.numerator * counts) // (2 * part.denominator))
@@ -312,7 +321,10 @@ def held_out_counts(counts: Ints, fraction: float) -> Ints:
 
 
 def _smallest_words(users: Ints, counts: Ints, wanted: Ints, seed: bytes) -> npt.NDArray[np.bool_]:
-    """True at `wanted[i]` ratings of user i. Raw words, because numpy fixes them for all versions."""
+    """Mark the `wanted[i]` ratings of user i that have the smallest random words.
+
+    The words are raw, because numpy promises that these are the same in all its versions.
+    """
     key = hashlib.sha256(b"keyhole split " + seed).digest()[:16]
     words = np.random.Philox(key=int.from_bytes(key, "little")).random_raw(len(users))
     order = np.lexsort((words, users))

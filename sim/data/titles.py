@@ -1,6 +1,6 @@
-"""What items are called: the files with titles that MovieLens puts beside its ratings.
+"""Titles of items, from the files that MovieLens puts beside its ratings.
 
-They are other people's text: so much is read and no more, and every title becomes one line that can be seen.
+Such a file is not trusted: its size is bounded, and every title becomes one line of visible characters.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from sim.foreign.plain_text import shortened
 from sim.foreign.untrusted import open_regular, read_at_most
 
 BESIDE = {"u.data": "u.item", "ratings.dat": "movies.dat", "ratings.csv": "movies.csv"}
-MOST_BYTES = 1 << 26  # of a file with titles; that of the largest MovieLens set has four million
+MOST_BYTES = 1 << 26  # of a file with titles; the file of the largest MovieLens set has four million
 MOST_TITLE = 200  # characters
 
 
 def clean(text: str) -> str:
-    """One line without characters that cannot be seen, and not too long."""
+    """Put a title into one line of limited length, in which all characters can be seen."""
     return shortened(text, MOST_TITLE)
 
 
 def titles_of(item_names: Sequence[str], known: Mapping[str, str]) -> tuple[str, ...] | None:
-    """In the order of the items, "" where one is not known; None if none is."""
+    """List the titles in the order of the items, "" where a title is not known; None if no title is known."""
     return tuple(known.get(name, "") for name in item_names) if any(known.values()) else None
 
 
 def beside(ratings: Path, item_names: Sequence[str]) -> tuple[str, ...] | None:
-    """Read the file of titles that belongs to a file of ratings; None if there is none."""
+    """Read the file of titles that belongs to a file of ratings; None if there is no such file."""
     if ratings.name not in BESIDE:
         return None
     path, wanted, known = ratings.with_name(BESIDE[ratings.name]), set(item_names), {}
@@ -49,7 +49,10 @@ def beside(ratings: Path, item_names: Sequence[str]) -> tuple[str, ...] | None:
 
 
 def _text(data: bytes) -> str:
-    """Older sets are in Latin-1, newer ones in UTF-8; hardly a text in the one is one in the other, too."""
+    """Decode the file: newer sets are in UTF-8, older ones in Latin-1.
+
+    Titles in Latin-1 are hardly ever valid UTF-8 if they have letters beyond ASCII.
+    """
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -57,7 +60,7 @@ def _text(data: bytes) -> str:
 
 
 def _pairs(name: str, text: str) -> Iterator[tuple[str, str]]:
-    """(item, title) of each line; what has no title is passed over."""
+    """Yield (item, title) of each line; a line that is too short to have a title is skipped."""
     if name == "movies.csv":
         yield from ((row[0], row[1]) for row in csv.reader(io.StringIO(text, newline="")) if len(row) >= 2)
         return

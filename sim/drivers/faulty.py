@@ -1,7 +1,8 @@
-"""Faults on purpose in one process: every frame and step of every party meets the fate that `actors/faults.py` draws.
+"""A run in one process with injected faults: `actors/faults.py` draws the fate of every frame and step of each party.
 
-A crash throws a party away, with part of the frames on their way to and from it. It may come in the middle of a write,
-which then ends at any byte. The party comes back from its view, asks its servers again, and its clients ask it.
+A crash discards a party and some of the frames on their way to and from it. A crash may come in the middle of a write,
+which then ends at any byte. The party is restored from its view. It then asks its servers for missing frames, and its
+clients ask it.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ from sim.drivers.inprocess import Edge, InProcess, servers_of
 
 DEFAULT_RATE, HIGHEST_RATE = 0.05, 0.5
 EARLY_RECORDS = (5, 40)
-MOST_SILENCE = 50  # rounds of asking that bring nothing before a deadline: that changes who contributes
+MOST_SILENCE = 50  # rounds of asking without progress before a deadline expires, which changes who contributes
 BEFORE_JOURNAL, AFTER_JOURNAL, AFTER_SEND = PHASES
 
 
 def parse_faults(text: str) -> Faults:
-    """SEED[:RATE]"""
+    """Parse SEED[:RATE]."""
     seed, colon, rate = text.partition(":")
     try:
         chosen = float(rate) if colon else DEFAULT_RATE
@@ -48,7 +49,7 @@ def parse_faults(text: str) -> Faults:
 
 
 def with_a_full_disk(faults: Faults, parties: Sequence[str]) -> Faults:
-    """With the probability of the rate, one of the parties finds its disk full, once, early in the run."""
+    """Plan, with probability `faults.rate`, one full disk for one of the `parties` early in the run."""
     draw = random.Random(f"{faults.seed} disk")
     if draw.random() >= faults.rate:
         return faults
@@ -57,11 +58,11 @@ def with_a_full_disk(faults: Faults, parties: Sequence[str]) -> Faults:
 
 
 class _Crashed(Exception):
-    """A party ends in the middle of a step."""
+    """Raised when a party crashes in the middle of a step."""
 
 
 class FaultyInProcess(InProcess):
-    """Time is counted in frames that were handed over; a frame that is delayed waits for so many of them."""
+    """A run with faults. Time is counted in frames handed over, and the delay of a frame is a number of them."""
 
     def __init__(self, card: Card, seats: Iterable[Seat], faults: Faults, **options: Any) -> None:
         self._temporary = None
@@ -70,11 +71,11 @@ class FaultyInProcess(InProcess):
             options["run_folder"] = self._temporary.name
         super().__init__(card, seats, **options)
         self._faults = faults
-        first = int(self._resume)  # what was planned for the lives before the break is over
+        first = int(self._resume)  # after a break, faults that were planned for the first life are over
         self._lives = dict.fromkeys(self.parties, first)
         self._mischief: dict[str, Mischief] = {name: faults.of(name, first, card.codec) for name in self.parties}
         self._outside: deque[tuple[str, Event]] = deque()
-        self._news: dict[str, Event] = {}  # by party, what it was told last about who is online
+        self._news: dict[str, Event] = {}  # by party, the last event about presence that it was told
         self._ticks = 0
         self._ticket = itertools.count()  # keeps equal times apart in the heap
         self._delayed: list[tuple[int, int, Edge, bytes]] = []
@@ -102,7 +103,7 @@ class FaultyInProcess(InProcess):
                 raise Aborted(Reason.STALLED, f"nothing came of asking {MOST_SILENCE} times")
 
     def _all_ask_again(self) -> None:
-        """A client that has finished asks as well: it may hold the last frame that its server waits for."""
+        """Let all clients ask their servers; one that has finished may hold the last frame that a server waits for."""
         for name, party in self.parties.items():
             servers = servers_of(self._card.scheme, name)
             self._ask_again(name, [peer for peer in servers if not (party.done and self.parties[peer].done)])
@@ -131,7 +132,7 @@ class FaultyInProcess(InProcess):
             self._put(edge, frame)
 
     def _lose_frames(self, name: str) -> None:
-        """Some of those on their way to or from this party."""
+        """Discard a random part of the frames on their way to or from the party `name`."""
         draw = self._draw(name, "frames")
         rest = draw.random()
 
@@ -153,7 +154,7 @@ class FaultyInProcess(InProcess):
         try:
             super()._settle(party, step)
         except _Crashed:
-            self._at[party.name] = before  # what follows from another iteration is yet to be done
+            self._at[party.name] = before  # so that entering another iteration is noticed again
             self._restart(party.name)
 
     def _write(self, name: str, step: Step) -> None:
@@ -170,11 +171,11 @@ class FaultyInProcess(InProcess):
             raise _Crashed
 
     def _crashes(self, name: str, step: Step, phase: str) -> bool:
-        """Only who keeps a view can come back."""
+        """Tell whether the party crashes in this `phase`. One without a view never does: it could not be restored."""
         return name in self._journals and step.rejected is None and self._mischief[name].crashes(step.kind, phase)
 
     def _tear(self, name: str, step: Step) -> None:
-        """Every other time the write had begun; nothing that it holds was sent."""
+        """Write, in half of the cases, the beginning of the records of `step`; none of its frames was sent."""
         draw, data = self._draw(name, "write"), memoryview(b"".join(step.records))
         if data and draw.random() < 0.5:
             self.torn += 1
@@ -203,13 +204,16 @@ class FaultyInProcess(InProcess):
     # --- what comes from outside -----------------------------------------------------------------------------------
 
     def _tell(self, name: str, event: Event) -> None:
-        """Not in the middle of another party's step, in which either could end."""
+        """Queue `event` for the party `name`.
+
+        It is not told at once: this may be in the middle of another party's step, and either party could crash.
+        """
         if not isinstance(event, Gone):
             self._news[name] = event
         self._outside.append((name, event))
 
     def _tell_again(self, name: str) -> None:
-        """What it was told last may not have reached its view."""
+        """Queue again the last outside events for the restored party `name`; they may not have reached its view."""
         self._outside = deque(entry for entry in self._outside if entry[0] != name)
         if name in self._news:
             self._outside.append((name, self._news[name]))

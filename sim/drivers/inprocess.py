@@ -1,11 +1,11 @@
 """All roles in one process: the same parties, codec and views as the processes, without sockets.
 
-Frames wait in one queue per (sender, receiver). With `order` given, a generator seeded with it decides which
+Frames wait in one queue per (sender, receiver). If `order` is given, a generator seeded with it decides which
 edge delivers next, so that every order of arrival that ZeroMQ could produce can be produced here. When no frame
 is left and a timer runs, its deadline has come.
 
-A run that ended too early goes on from its views: every party becomes what its view says it was, clients ask their
-servers again for what was on its way, and what had come from outside is told again, as roles ignore what they know.
+A run that ended too early goes on from its views. Every party is restored from its view, and clients ask their servers
+again for the frames that were on their way. Events from outside are told again; roles ignore those that they know.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Edge = tuple[str, str]
 
 
 def servers_of(scheme: Scheme, party: str) -> tuple[str, ...]:
-    """Whose client this party is: a user of every server, a server of those behind it."""
+    """List the servers whose client `party` is: all of them for a user, the later ones for a server."""
     return scheme.servers[scheme.servers.index(party) + 1 :] if party in scheme.servers else scheme.servers
 
 
@@ -57,10 +57,11 @@ class InProcess:
         resume: bool = False,
         reported: int = SETUP - 1,
     ) -> None:
-        """`silent`: by iteration, users whose answers come too late; `gone`: by iteration, users that end in it.
+        """Set up all parties.
 
-        With `resume`, each party whose view is in the run folder goes on from it; the figures of the iterations up to
-        `reported` are known.
+        `silent` gives by iteration the users whose answers come too late, `gone` the users that end in it. With
+        `resume`, each party in `with_view` goes on from its view in the run folder, and the figures of the iterations
+        up to `reported` are not reported again.
         """
         if events_for is None and takes_presence(card.scheme):
             events_for = everyone_stays(card.params.n_users)
@@ -80,15 +81,15 @@ class InProcess:
         self._fifo: deque[Edge] = deque()  # edges in the order of sending; one entry per waiting frame
         self._waiting: dict[Edge, deque[bytes]] = {}
         self._timers: deque[tuple[str, int]] = deque()
-        self._told = -1  # the latest iteration for which it was told what comes from outside
+        self._told = -1  # the latest iteration whose outside events were told
         self._journals: dict[str, Journal] = {}
         self.parties: dict[str, Party] = {}
         self._openings: dict[str, bytes] = {}
         for name, seat in self._seats.items():
             self.parties[name], self._openings[name] = seat_party(card, seat, name in with_view)
         self._at = dict.fromkeys(self.parties, SETUP)  # the iteration that each party was in after its last step
-        self._ended: set[str] = set()  # parties whose figures at their end are told
-        self._held_back: list[dict[str, Any]] | None = None  # reports, while parties are read back
+        self._ended: set[str] = set()  # parties whose final figures were reported
+        self._held_back: list[dict[str, Any]] | None = None  # reports to be handled once all parties are restored
         self.outcome = Outcome(processes={"inprocess": 1})
         self._books = Books(card.scheme.servers, self.outcome, on_iteration, reported)
         self._figures = {name: self._new_figures(name) for name in self.parties}
@@ -120,7 +121,7 @@ class InProcess:
         if self._finished():
             return
         states = "; ".join(describe(self.parties[server]) for server in self._card.scheme.servers)
-        if self._resume:  # a view was cut behind what others had heard of it
+        if self._resume:  # a view may lack the records of frames that other parties have
             raise Aborted(Reason.STALLED, f"no frame is on its way: {states}")
         if is_own(self._card.scheme):
             waiting = [party for party in self.parties.values() if not party.done]
@@ -143,7 +144,10 @@ class InProcess:
             self._settle(self.parties[name], step)
 
     def _go_on(self) -> None:
-        """After a break. Who keeps no view begins anew, and is told everything from the first iteration on."""
+        """Go on after a break.
+
+        A party without a view begins anew, and is told all outside events from the first iteration on.
+        """
         fresh = [name for name in self.parties if name not in self._with_view]
         self._held_back = []
         steps = {name: self._revive(name) for name in self.parties if name in self._with_view}
@@ -152,7 +156,7 @@ class InProcess:
         for name in steps:
             attendance.add(name, *self.parties[name].counts())
         reports, self._held_back = self._held_back, None
-        for report in reports:  # now that everyone is there to be looked at
+        for report in reports:  # only now, as a report may lead to a look at any party
             self._report(report)
         recommender = self.parties[RECOMMENDER]
         now = max(recommender.role.iteration, 0)
@@ -160,7 +164,7 @@ class InProcess:
         for iteration in range(now):
             self._happen(iteration, fresh)
         for name, step in steps.items():
-            unfinished = name == RECOMMENDER and step.records  # its last step, so that it may enter an iteration now
+            unfinished = name == RECOMMENDER and step.records  # its last step may enter an iteration now
             self._at[name] = self._figures[name].iteration if unfinished else self.parties[name].role.iteration
             self._settle(self.parties[name], step)
         if self._told < now and not recommender.done:
@@ -169,7 +173,7 @@ class InProcess:
             self._ask_again(name)
 
     def _revive(self, name: str) -> Step:
-        """The party as its view leaves it, and what it owes."""
+        """Restore a party from its view; the step holds what it has not written or sent yet."""
         self._openings.pop(name, None)
         self._figures[name] = self._new_figures(name)
         party, journal, step = resume_party(self._card, self._seats[name], self._path(name), self._follow)
@@ -180,7 +184,7 @@ class InProcess:
         return step
 
     def _follow(self, party: Party, records: Iterable[Record]) -> Iterator[Record]:
-        """Look on while a party does again what its view says: the figures are those of the first time."""
+        """Yield the `records` of a view that `party` replays, and count them as they were counted the first time."""
         figures = self._figures[party.name]
         for record in records:
             if record.type not in (SENT, END, SIGNED):
@@ -194,7 +198,7 @@ class InProcess:
         self._journals[name] = journal
 
     def _ask_again(self, name: str, servers: Iterable[str] | None = None) -> None:
-        """All of its servers, or these."""
+        """Let the party `name` ask the given servers again for missing frames, or all of its servers."""
         asked = servers_of(self._card.scheme, name) if servers is None else servers
         for out in self.parties[name].ask_again(asked):
             self._post(name, out)
@@ -231,11 +235,11 @@ class InProcess:
     def _expire(self) -> None:
         name, iteration = self._timers.popleft()
         party = self.parties[name]
-        if not party.done and party.role.iteration == iteration:  # else it was over in time
+        if not party.done and party.role.iteration == iteration:  # else the iteration ended in time
             self._settle(party, party.tick(Deadline(iteration)))
 
     def _settle(self, party: Party, step: Step) -> None:
-        """Journal first, then the person's figures, then the frames."""
+        """Carry out `step`: write its records first, then let the observer look, then send its frames."""
         before, self._at[party.name] = self._at[party.name], party.role.iteration
         turned = party.role.iteration != before
         self._write(party.name, step)
@@ -278,7 +282,7 @@ class InProcess:
     # --- what comes from outside -----------------------------------------------------------------------------------
 
     def _happen(self, iteration: int, to: Container[str] | None = None) -> None:
-        """What comes from outside before this iteration, to everyone or to these."""
+        """Tell the outside events that come before `iteration`, to all parties or only to those in `to`."""
         self._told = iteration
         for name, event in self._events_for(iteration) if self._events_for else []:
             if user_index(name) in self._left or (to is not None and name not in to):
@@ -306,7 +310,7 @@ class InProcess:
     # --- figures ---------------------------------------------------------------------------------------------------
 
     def _new_figures(self, name: str) -> Figures:
-        """Of the first life of a party, or of one that is read back; what was reported is not reported again."""
+        """Make the figures of a new or restored party; iterations that were reported are not reported again."""
         ahead = servers_of(self._card.scheme, name) if name in self._card.scheme.servers else None
         reported = self._books.reported.get(name, SETUP - 1)
         held_out, n_users = self._held_out.get(name), self._card.params.n_users
@@ -338,7 +342,7 @@ class InProcess:
                 self.outcome.views[name] = (party.view.records, party.view.head)
         for server in self._card.scheme.servers:
             clients = [name for name in self.parties if server in servers_of(self._card.scheme, name)]
-            handshakes = dict.fromkeys(clients, 0)  # none was made: one of each is counted, by formula
+            handshakes = dict.fromkeys(clients, 0)  # no connection was made; one per client is counted by formula
             self._figures[server].closed(handshakes, None, "All parties were in one process, so nothing was sent.")
         self._books.conclude()
         recommender = self.parties[RECOMMENDER]

@@ -1,10 +1,10 @@
-"""Worker processes that start afresh, so that none inherits threads or sockets, and that import what we would.
+"""Worker processes that are spawned, so that they inherit no threads or sockets, and that import the same modules.
 
-Whoever waits for them waits in `Workers.completed`: it ends with a typed reason if a worker has ended, or if none has
-taken any processor time for `PATIENCE` seconds. However long its work takes, a worker that computes is at work.
+`Workers.completed` waits for their work. It raises `Aborted` with a typed reason if a worker has died, or if no worker
+has taken any processor time for `PATIENCE` seconds. A worker that computes may take any time.
 
-A fresh Python looks into the current folder first, before the standard library; PYTHONSAFEPATH tells it not to. What a
-person trusted here is loaded there as well, because work refers to its classes by name.
+A new Python process would search the current folder before the standard library; PYTHONSAFEPATH prevents that. Schemes
+that the person has trusted in this process are loaded in the workers too, because work refers to their classes by name.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from protocol.errors import Aborted, BadInput, Reason
 from protocol.schemes import own_schemes
 
 SAFE_PATH = "PYTHONSAFEPATH"
-PATIENCE = 120.0  # seconds without processor time: a machine may be busy, or asleep for a while
+PATIENCE = 120.0  # seconds without processor time; long, as a machine may be busy or asleep for a while
 _LOOK_SECONDS = 1.0
 
 Result = TypeVar("Result")
 
 
 class Workers:
-    """A pool of processes. Those that were there before it was made are none of its own."""
+    """A pool of processes. Child processes that existed before it was made do not belong to it."""
 
     def __init__(self, pool: ProcessPoolExecutor) -> None:
         self._pool = pool
@@ -72,7 +72,7 @@ class Workers:
                 yield psutil.Process(worker.pid)
 
     def _processor_seconds(self) -> float:
-        """Add up what all workers have taken; it falls when one ends, and only counts when it rises."""
+        """Add up the processor time of all workers. It falls when a worker ends; only a rise counts as progress."""
         total = 0.0
         for process in self._processes():
             with contextlib.suppress(psutil.Error):
@@ -87,7 +87,7 @@ class Workers:
 
 @contextlib.contextmanager
 def worker_pool(workers: int) -> Iterator[Workers]:
-    """Make a pool of so many processes, and end them; at once if something is raised, whatever they compute."""
+    """Make a pool of `workers` processes, and end it; if an exception is raised, the processes are killed at once."""
     before = os.environ.get(SAFE_PATH)
     os.environ[SAFE_PATH] = "1"
     context = multiprocessing.get_context("spawn")
@@ -107,7 +107,10 @@ def worker_pool(workers: int) -> Iterator[Workers]:
 
 
 def _load(schemes: Iterable[str]) -> None:
-    """In a worker: one that cannot be loaded here, because the current folder is another now, may not be needed."""
+    """Load the person's `schemes` in a worker.
+
+    A scheme that cannot be loaded is skipped: the current folder may have changed, and the work may not need it.
+    """
     for name in schemes:
         with contextlib.suppress(BadInput):
             load_scheme(name)

@@ -1,1 +1,1 @@
-"""Many runs in one process each: benchmarks, and what a scheme costs in accuracy."""
+"""Experiments of many runs: benchmarks, grids of parameters, comparisons of schemes, and the paper's figures."""

@@ -1,7 +1,7 @@
-"""`keyhole compare`: every scheme run on the same ratings, split and seed, beside what needs no protocol at all.
+"""`keyhole compare`: run every scheme on the same ratings, split and seed, beside guesses that need no protocol.
 
-A row is made of the run's own summary and of the bytes that its folder counted. Schemes publish an ε for different
-things, so that no ε leaves this file without its unit.
+A row holds figures from the run's own summary, and the bytes that are counted in its folder. Schemes publish an ε for
+different things, so every ε that leaves this module carries its unit.
 """
 
 from __future__ import annotations
@@ -36,28 +36,28 @@ EPSILON_NOTE = (
     "Every ε is the scheme's own published parameter and means what stands beside it: figures with different units are "
     "not comparable."
 )
-FIGURES = (  # a mean over the seeds, and the range; `iterate`: with u_i of the last iteration, where there is one
+FIGURES = (  # each as the mean and the range over the seeds; `iterate`: with u_i of the last iteration, if any
     "test_rmse", "test_mae", "plain_test_rmse", "iterate_test_rmse", "plain_iterate_test_rmse", "seconds",
 )  # fmt: skip
-_PACE = "the number of the iteration"  # known to everyone who takes part
+_PACE = "the number of the iteration"  # known to every party
 _MOST_SEEDS = 1000
 
-OnRun = Callable[[str, int], None]  # scheme and seed, before it begins
+OnRun = Callable[[str, int], None]  # called with scheme and seed before each run
 Row = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """What is asked. None: the scheme or the data decides, as in `keyhole run`."""
+    """The options of a comparison. With None, the scheme or the data decides, as in `keyhole run`."""
 
     data: str = "demo"
-    schemes: tuple[str, ...] = ()  # all that Keyhole knows, if empty
+    schemes: tuple[str, ...] = ()  # if empty, all of `SCHEMES`
     epsilon: float | None = None  # for every scheme that takes one
-    iterations: int | None = None  # and `dim`: for every scheme that factorizes
+    iterations: int | None = None  # this and `dim`: for every scheme that factorizes
     dim: int | None = None
     users: int | None = None
     rating_range: tuple[float, float] | None = None
-    columns: str | None = None  # and the next two: how a file is read, as in `keyhole run`
+    columns: str | None = None  # this and the next two: how a file is read, as in `keyhole run`
     on_duplicate: str = "refuse"
     on_missing: str = "refuse"
     seed: int = 1
@@ -68,7 +68,7 @@ class Comparison:
         return list(range(self.seed, self.seed + self.seeds))
 
     def command(self) -> str:
-        """That asks for the same again."""
+        """Write the command line that asks for the same comparison."""
         low_high = None if self.rating_range is None else "{:g}:{:g}".format(*self.rating_range)
         given: list[tuple[str, Any]] = [
             ("--data", self.data),
@@ -108,7 +108,7 @@ class Comparison:
         )
 
     def check(self) -> dict[str, Scheme]:
-        """The schemes by the name that was asked for; what can be refused before anything runs is."""
+        """Refuse bad options before anything runs, and return the schemes by the names that were asked for."""
         epsilon = self.epsilon
         require(epsilon is None or epsilon > 0, f"--epsilon must be above 0 (or inf for no noise), not {epsilon}.")
         require(1 <= self.seeds <= _MOST_SEEDS, f"--seeds must be between 1 and {_MOST_SEEDS}, not {self.seeds}.")
@@ -124,7 +124,7 @@ class Comparison:
 
 
 def parse_settings(assignments: Iterable[str]) -> dict[str, dict[str, str]]:
-    """SCHEME:OPTION=VALUE of `--set`, by scheme, which may itself be module:Class."""
+    """Group the `assignments` of `--set`, SCHEME:OPTION=VALUE, by scheme. The scheme may be module:Class."""
     options: dict[str, dict[str, str]] = {}
     for assignment in assignments:
         whole, equals, value = assignment.partition("=")
@@ -135,7 +135,10 @@ def parse_settings(assignments: Iterable[str]) -> dict[str, dict[str, str]]:
 
 
 def compare(asked: Comparison, on_run: OnRun | None = None) -> dict[str, Any]:
-    """Every scheme with every seed, one after the other: side by side they would spoil each other's seconds."""
+    """Run every scheme with every seed, and return the document of the comparison.
+
+    Runs follow one another: in parallel they would distort each other's seconds.
+    """
     chosen = asked.check()
     any_config = asked.config(*next(iter(chosen.items())), asked.seed)
     ratings = load(asked.data, asked.rating_range, any_config.reading())
@@ -172,7 +175,7 @@ def compare(asked: Comparison, on_run: OnRun | None = None) -> dict[str, Any]:
 
 
 def deal(ratings: Ratings, seed: int) -> Dealt:
-    """As a run with this seed deals them."""
+    """Split the `ratings` as a run with this `seed` splits them."""
     return split(ratings, RunConfig().test_fraction, derive(run_seed_of(seed), "split"))
 
 
@@ -195,7 +198,7 @@ def _floors(ratings: Ratings, asked: Comparison) -> list[Row]:
 
 
 def _run(config: RunConfig, scheme: Scheme) -> Row:
-    """The figures of one run; `reason` says why there are none."""
+    """Make one run and return its figures; if there are none, `reason` says why."""
     with tempfile.TemporaryDirectory(prefix="keyhole-compare-") as folder:
         path = Path(folder) / "run"
         try:
@@ -228,7 +231,10 @@ def _run(config: RunConfig, scheme: Scheme) -> Row:
 
 
 def _bytes_per_user(folder: Path, summary: Row, scheme: Scheme) -> dict[str, float]:
-    """Wire bytes from and to a user over the whole run, with the set-up; the mean of all users, also of absent ones."""
+    """Compute the wire bytes from and to a user over the whole run, with the set-up.
+
+    The figures are means over all users, also absent ones.
+    """
     ledger = read_ledger(folder, summary, all_parties(scheme, summary["users"]))
     flows = [(sender, receiver, counts[2]) for (_, sender, receiver, _), counts in ledger.rows.items()]
     for row in ledger.apart:
@@ -239,7 +245,7 @@ def _bytes_per_user(folder: Path, summary: Row, scheme: Scheme) -> dict[str, flo
 
 
 def with_unit(accounted: Row, unit: str) -> Row:
-    """An accounted ε covers the whole run, of whatever one claimed ε refers to, unless the scheme says otherwise."""
+    """Add the unit of the accounted ε: that of the claimed ε, for the whole run. `accounted` may name another."""
     return {"unit": f"{unit.partition(',')[0]}, whole run", **accounted}
 
 
@@ -247,7 +253,10 @@ def with_unit(accounted: Row, unit: str) -> Row:
 
 
 def sees(scheme: Scheme, receiver: str = RECOMMENDER) -> list[str]:
-    """What a role is told, in the scheme's own words; without its pace, digests and what is uniform to it alone."""
+    """List what `receiver` is told, in the scheme's own words.
+
+    The list leaves out the number of the iteration, digests, and values that are uniform to this receiver alone.
+    """
     kinds = {(kind.__name__, name): how for kind in scheme.messages for name, how in field_kinds(kind)}
     words = [
         leak.words
@@ -269,7 +278,10 @@ _TRUST = {
 
 
 def trust(scheme: Scheme) -> str:
-    """Who must be trusted with what, from what the scheme permits; no server may collude where there are two."""
+    """Say what users must trust the recommender with, from what the scheme permits.
+
+    If there is a third party, users must also trust that the two servers do not collude.
+    """
     words = _TRUST[scheme.permits.get(RECOMMENDER, LEVELS[0])]
     return f"{words}; that it and the third party do not collude" if THIRD_PARTY in scheme.servers else words
 
@@ -306,7 +318,7 @@ def _row(name: str, scheme: Scheme, asked: Comparison, runs: Sequence[Row], belo
 
 
 def _note(runs: Sequence[Row], first: Row | None) -> str | None:
-    """Why there are no figures, or fewer than were asked for; and what the first run said of itself."""
+    """Say why there are no figures, or fewer than were asked for, and repeat the notes of the first completed run."""
     failed = {each["seed"]: each["reason"] for each in runs if each["reason"] is not None}
     if first is None:
         return " ".join(dict.fromkeys(failed.values()))
@@ -315,14 +327,14 @@ def _note(runs: Sequence[Row], first: Row | None) -> str | None:
 
 
 def _beaten(rmse: float | None, below: Sequence[Row]) -> list[str] | None:
-    """The floors that this mean error is below."""
+    """Return the names of the floors that have a larger mean error than `rmse`; None without an `rmse`."""
     if rmse is None:
         return None
     return [row["floor"] for row in below if row["test_rmse"] is not None and rmse < row["test_rmse"]]
 
 
 def _over_seeds(rows: Sequence[Row], names: Sequence[str]) -> tuple[Row, Row]:
-    """({name: mean}, {name: [least, most]}); None where no run has that figure."""
+    """Compute ({name: mean}, {name: [least, most]}) over `rows`; None where no run has that figure."""
     known = {name: [row[name] for row in rows if row[name] is not None] for name in names}
     means = {name: statistics.fmean(values) if values else None for name, values in known.items()}
     return means, {name: _range(values) for name, values in known.items()}
@@ -333,5 +345,5 @@ def _range(values: Sequence[Any]) -> list[Any] | None:
 
 
 def _size(epsilon: Any) -> float:
-    """To compare by: a summary writes infinity as a text; what has no bound is beyond that."""
+    """Return the number to sort `epsilon` by: a summary writes infinity as text; None, no bound, sorts as infinity."""
     return math.inf if epsilon is None else float(epsilon)

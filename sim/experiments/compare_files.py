@@ -24,7 +24,7 @@ COLUMNS = (
 
 
 def check_file(path: Path) -> None:
-    """Before hours of runs."""
+    """Check the ending and the folder of `path`, before hours of runs."""
     ending = path.suffix.lower()
     require(ending in ENDINGS, f"--out must end with {' or '.join(ENDINGS)}, not {path.name!r}.")
     require(path.parent.is_dir(), f"There is no folder {path.parent}: make it, or name another --out.")
@@ -40,7 +40,7 @@ def write(document: Document, path: Path) -> None:
 
 def _as_text(document: Document, ending: str) -> str:
     if ending == ".html":
-        from sim.experiments.comparison_page import compared_page  # draws charts, so that it is slow to import
+        from sim.experiments.comparison_page import compared_page  # draws charts, so it is slow to import
 
         return compared_page(document)
     return as_csv(document) if ending == ".csv" else as_json(document) + "\n"
@@ -51,7 +51,7 @@ def as_json(document: Document) -> str:
 
 
 def as_csv(document: Document) -> str:
-    """One line for each scheme and floor; no ε without the column of its unit."""
+    """Write the comparison as CSV: a line for each scheme and floor, and a column for the unit of each ε."""
     text = io.StringIO()
     writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
     writer.writeheader()

@@ -1,4 +1,4 @@
-"""A comparison of schemes for people, and as a file."""
+"""A comparison of schemes for people: as tables and sentences."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Row = dict[str, Any]
 
 
 class Running:
-    """Which run goes on, on a terminal only."""
+    """A status line that names the current run, on a terminal only."""
 
     def __init__(self, enabled: bool) -> None:
         self._status = console.err.status("loading the ratings") if enabled and sys.stderr.isatty() else None
@@ -51,7 +51,7 @@ READINGS_NOTE = (
 
 
 def show_comparison(document: Document) -> None:
-    """Print five narrow tables: in fewer, words would be broken at 80 columns."""
+    """Print five narrow tables: fewer, wider ones would break words at 80 columns."""
     console.out.print(f"{document['data']}: {setting(document)}", markup=False)
     _show_errors(document, several=len(document["seeds"]) > 1)
     console.out.print(READINGS_NOTE)
@@ -66,7 +66,7 @@ def show_comparison(document: Document) -> None:
 
 
 def setting(document: Document) -> str:
-    """On what, and with which seeds."""
+    """Describe the data and the seeds in one line."""
     seeds = document["seeds"]
     words = f"seed {seeds[0]}"
     if len(seeds) > 1:
@@ -76,7 +76,7 @@ def setting(document: Document) -> str:
 
 
 def _table(title: str, columns: tuple[str, ...], narrow: int) -> Table:
-    """The first columns, which are names and numbers, are never folded."""
+    """Make a table whose first `narrow` columns, names and numbers, are never folded."""
     made = console.plain_table(title, *columns)
     for column in made.columns[:narrow]:
         column.no_wrap = True
@@ -135,7 +135,7 @@ def _spread(row: Row, name: str, several: bool) -> str:
 
 
 def iterate(row: Row) -> tuple[str, str]:
-    """Print the other reading, with noise and without; nothing where a scheme has no u_i."""
+    """Write the test RMSE of the iterate, with noise and without; empty if the scheme has no u_i."""
     noisy, plain = row["iterate_test_rmse"], row["plain_iterate_test_rmse"]
     return ("", "") if noisy is None else (console.number(noisy), console.number(plain))
 
@@ -146,7 +146,7 @@ def claimed(row: Row) -> str:
 
 
 def accounted(row: Row) -> str:
-    """With its unit and δ; what has no bound says so."""
+    """Write the accounted ε with its unit and δ, or say that no ε is claimed or that no bound is known."""
     if row["claimed_epsilon"] is None:
         return "none"
     found = row["accounted"]
@@ -168,8 +168,11 @@ def _show_trust(rows: list[Row]) -> None:
 
 
 def sentences(document: Document) -> list[str]:
-    """What a reader of the figures must know: who loses to a floor, whom an ε is no protection from, whose ε has no
-    bound, and what the runs said of themselves."""
+    """List what a reader of the figures must know.
+
+    These are the schemes that are no better than a floor, those whose ε does not protect from the recommender, those
+    whose accounted ε has no bound, and the notes of the runs.
+    """
     told, done = [], [row for row in document["rows"] if row["completed"]]
     for floor in document["floors"]:
         losers = [row["scheme"] for row in done if row["beats"] is not None and floor["floor"] not in row["beats"]]

@@ -1,6 +1,6 @@
 """`keyhole compare --out x.html`: the comparison as a page, from the document that `--json` prints and nothing else.
 
-Schemes publish an ε for different things. Each unit has a chart of its own, so that no two share an axis.
+Schemes publish an ε for different things. Each unit has its own chart, so that no two units share an axis.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def _table(document: Document) -> Section:
 
 
 def accounted_point(row: Row) -> ScatterPoint | None:
-    """At the worst ε of the seeds; None where there is none that a logarithmic axis has."""
+    """Place `row` at the worst ε of its seeds; return None if a logarithmic axis cannot show that ε."""
     epsilon = row["accounted"]["epsilon"] if row["claimed_epsilon"] is not None else None
     if not isinstance(epsilon, (int, float)) or epsilon <= 0:
         return None
@@ -55,7 +55,7 @@ def accounted_point(row: Row) -> ScatterPoint | None:
 
 
 def why_no_figure(row: Row) -> str:
-    """In place of an ε on the axis; a few words, they stand under the axis."""
+    """Say in a few words, for the place under the axis, why `row` has no ε on it."""
     if row["claimed_epsilon"] is None:
         return "no ε\nis claimed"
     epsilon = row["accounted"]["epsilon"]
@@ -104,7 +104,7 @@ def _unit_chart(document: Document, number: int, unit: str, rows: Sequence[Row])
 
 
 def _apart_chart(document: Document, rows: Sequence[Row]) -> Markup:
-    """Set apart in words: there is nothing to put on an axis."""
+    """Draw the rows that have no place on an axis of ε, grouped by the reason."""
     reasons = list(dict.fromkeys(why_no_figure(row) for row in rows))
     points = [_point(row, float(reasons.index(why_no_figure(row))), None) for row in rows]
     figure = scatter.draw_apart(points, reasons, document["floors"], _names(document, "why there is no ε on an axis"))
@@ -119,7 +119,7 @@ def _apart_chart(document: Document, rows: Sequence[Row]) -> Markup:
 
 
 def bytes_point(row: Row) -> ScatterPoint | None:
-    """What a user sends and gets, together; None where that is nothing."""
+    """Place `row` at the bytes that a user sends and receives together; return None if there are none."""
     both = [sum(run["bytes_per_user"].values()) for run in row["runs"] if run["reason"] is None]
     mean = sum(row["bytes_per_user"].values())
     return _point(row, float(mean), (min(both), max(both)) if both else None) if mean > 0 else None
@@ -173,7 +173,7 @@ def _charts(words: str, charts: Iterable[Markup]) -> Markup:
 
 
 def _words(document: Document, points: Sequence[ScatterPoint], least: str, of: Callable[[ScatterPoint], str]) -> str:
-    """What the chart shows, for somebody who does not see it."""
+    """Describe the chart in words, for readers who cannot see it."""
     best, first = min(points, key=lambda point: point.y), min(points, key=lambda point: point.x)
     ends = f"Least error: {best.name}, {best.y:.3f} at {of(best)}."
     other = "" if first.x == best.x else f" The one {least}: {first.name}, {first.y:.3f} at {of(first)}."
@@ -185,7 +185,7 @@ def _names(document: Document, x: str) -> tuple[str, str]:
 
 
 def _round_epsilon(value: float) -> str:
-    """Of a tick, which is a round number."""
+    """Write the ε of a tick, which is a round number."""
     return f"{value:,.0f}" if value >= 1 else f"{value:g}"
 
 

@@ -1,7 +1,7 @@
-"""What a run folder says of its bytes: `iterations.jsonl` and `bandwidth.json`, read whole and held against each other.
+"""The bytes that a run folder states: `iterations.jsonl` and `bandwidth.json`, read as a whole and compared.
 
-The rows of all lines and of the end, the same by party, and the summary tell of one run; where they contradict each
-other something was changed, and `Broken` says what.
+The rows of all lines and of the end, the rows by party, and the summary describe the same run. If they contradict each
+other, one of them was changed, and `Broken` says where.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from sim.foreign import untrusted
 from sim.foreign.bounds import FIGURE, MOST_WHOLE, check_form
 
 LINES, TOTALS, SUMMARY = "iterations.jsonl", "bandwidth.json", "summary.json"
-UNDELIVERED = "undelivered"  # frames of the course for which there was no way: they never were on the wire
+UNDELIVERED = "undelivered"  # frames of the course whose receiver was not connected: they were never on the wire
 
 Key = tuple[int, str, str, str]  # iteration, sender, receiver, kind
 Facts = dict[str, Any]
@@ -31,7 +31,7 @@ Facts = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Apart:
-    """Bytes that are not part of the protocol's own course."""
+    """Traffic outside the protocol's own course, or frames of the course that were not delivered."""
 
     what: str
     sender: str
@@ -44,19 +44,19 @@ class Apart:
 @dataclass(slots=True)
 class Ledger:
     rows: dict[Key, list[int]] = field(default_factory=lambda: defaultdict(lambda: [0, 0, 0]))
-    parties: dict[Key, list[int]] = field(default_factory=lambda: defaultdict(lambda: [0, 0, 0]))  # phase −1 or 0
+    parties: dict[Key, list[int]] = field(default_factory=lambda: defaultdict(lambda: [0, 0, 0]))  # phase −1 or 0 first
     apart: list[Apart] = field(default_factory=list)
     setup: Facts = field(default_factory=dict)
     turns: list[Facts] = field(default_factory=list)
     end: Facts = field(default_factory=dict)
-    down: Counter[int] = field(default_factory=Counter)  # wire bytes -> how many users and iterations
+    down: Counter[int] = field(default_factory=Counter)  # wire bytes of a user in an iteration -> how often they occur
     up: Counter[int] = field(default_factory=Counter)
-    document: dict[str, Any] = field(default_factory=dict)  # bandwidth.json as it is
-    known: frozenset[str] = frozenset()  # the parties that there are
+    document: dict[str, Any] = field(default_factory=dict)  # bandwidth.json as it was read
+    known: frozenset[str] = frozenset()  # all parties of the run
 
     @property
     def parties_note(self) -> Any:
-        """Why users are not told apart in `parties` and `apart`; None if they are."""
+        """Return the sentence why `parties` and `apart` do not list users singly; None if they do."""
         return self.document.get("parties_note")
 
     @property
@@ -73,12 +73,12 @@ class Ledger:
 
     @property
     def undelivered_bytes(self) -> int:
-        """They are among the rows all the same."""
+        """Add up the bytes that were not delivered; `rows` contain them too."""
         return sum(row.wire_bytes for row in self.apart if row.what == UNDELIVERED)
 
 
 def read_ledger(folder: Path, summary: dict[str, Any], parties: Iterable[str]) -> Ledger:
-    """Of a completed run of these parties."""
+    """Read and check the bytes of a completed run of these `parties`; `Broken` says what is wrong."""
     ledger = Ledger(known=frozenset(parties))
     most = untrusted.most_bytes(len(ledger.known))
     try:
@@ -108,7 +108,7 @@ def _read_line(ledger: Ledger, text: bytes, number: int) -> None:
 
 
 def read_iterations(folder: Path, n_users: int) -> list[dict[str, Any]]:
-    """The lines of `iterations.jsonl`, checked for what people are shown of them; `Broken` if one is not so."""
+    """Read the lines of `iterations.jsonl` and check the entries that are shown; `Broken` if one is damaged."""
     form: dict[str, Any] = {"iteration": (int,), "bytes": (int,), "rows": (list,), "course": (dict,)}
     form |= dict.fromkeys(("seconds", "online", "contributors", "dropouts", "train_mae"), FIGURE)
     lines: list[dict[str, Any]] = []
@@ -174,7 +174,7 @@ def _add_totals(ledger: Ledger) -> None:
     if document["format"] != FORMAT:
         raise ValueError(f"it has format {document['format']}, and this Keyhole reads format {FORMAT}")
     _add(ledger.rows, [_traffic(row, set(map(role_of, ledger.known))) for row in document["rows"]])
-    if ledger.parties_note is not None:  # users of a crowd are added up
+    if ledger.parties_note is not None:  # the users of a crowd have one sum
         _text(ledger.parties_note)
     ends = ledger.known if ledger.parties_note is None else frozenset(map(role_of, ledger.known))
     _add(ledger.parties, [_traffic(row, ends) for row in document["parties"]])
@@ -188,7 +188,7 @@ def _add_totals(ledger: Ledger) -> None:
 
 
 def _check_kernel(known: AbstractSet[str], kernel: Any, note: Any) -> None:
-    """Counts, one for each server and party, or a sentence why there are none."""
+    """Check the `kernel` counts: one for each server and party, or a `note` why there are no counts."""
     if (kernel is None) != (type(note) is str):
         raise ValueError("it must have either counts of the kernel or a sentence why there are none")
     pairs = []
@@ -242,7 +242,7 @@ def _facts(value: Any) -> Facts:
     return value
 
 
-# --- holding against each other --------------------------------------------------------------------------------------
+# --- comparing -------------------------------------------------------------------------------------------------------
 
 
 def _check(ledger: Ledger, summary: dict[str, Any]) -> None:

@@ -36,13 +36,13 @@ FORMAT = 1
 
 
 def open_private(path: Path) -> TextIO:
-    """To write at its end, and through no link; only the owner can read it."""
+    """Open a file for appending, which only its owner can read; a link is refused."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
     return os.fdopen(os.open(path, flags, 0o600), "a", encoding="utf-8")
 
 
 def new_folder(out: Path | None, scheme: str, force: bool) -> Path:
-    """A fresh private folder; `--force` replaces an earlier run, and nothing that is not one."""
+    """Make an empty private folder; `force` replaces the folder of an earlier run, but no other folder with files."""
     folder = out or Path("runs") / f"{time.strftime('%Y%m%d-%H%M%S')}-{scheme.replace(':', '-')}"
     if folder.exists():
         empty = folder.is_dir() and not any(folder.iterdir())
@@ -52,7 +52,7 @@ def new_folder(out: Path | None, scheme: str, force: bool) -> Path:
             raise BadInput(f"{folder} is not a run, so --force will not replace it: choose another --out.")
         if not empty:
             with locked(folder):
-                pass  # nobody works in it
+                pass  # no process works in it
         shutil.rmtree(folder)
     try:
         folder.mkdir(mode=0o700, parents=True)
@@ -63,11 +63,12 @@ def new_folder(out: Path | None, scheme: str, force: bool) -> Path:
 
 @contextlib.contextmanager
 def locked(folder: Path, patience: float = 0.0, shared: bool = False) -> Iterator[int]:
-    """Alone in this run: the descriptor is handed on to every actor, so that the lock holds as long as one lives.
+    """Lock the folder of a run and yield the descriptor of the lock.
 
-    `patience`: seconds to wait for the last actors of a launcher that was killed; they end by themselves.
-    `shared`: with other actors that were started by hand.
-    Whoever locks a folder writes into it, so one that has links in it is refused.
+    The descriptor is handed on to every actor, so the lock holds as long as one of them lives. `patience` is the time
+    in seconds to wait for the last actors of a launcher that was killed; they end by themselves. `shared` locks the
+    folder together with other actors that were started by hand. A process locks a folder to write into it, so a folder
+    with links in it is refused.
     """
     untrusted.refuse_links(folder)
     lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -91,7 +92,7 @@ def take_lock(file: int, folder: Path, kind: int, patience: float = 0.0) -> None
 
 
 def describe_platform() -> dict[str, str]:
-    """What decides the last bits of floating-point results."""
+    """Describe the parts of the platform that decide the last bits of floating-point results."""
     features = np.__config__.show(mode="dicts") or {}
     return {
         "python": platform.python_version(),
@@ -121,13 +122,13 @@ def write_run(folder: Path, config: RunConfig, card: Card, nonce: bytes) -> None
 def write_names(
     folder: Path, users: tuple[str, ...], items: tuple[str, ...], titles: tuple[str, ...] | None = None
 ) -> None:
-    """Which identifier of the data is user:17, which is row 3 of the item factors, and what that item is called."""
+    """Write the data's identifiers of users and items, in the order of their numbers, and the titles of items."""
     document = {"users": users, "items": items} | ({} if titles is None else {"titles": titles})
     write_private(folder / "names.json", json.dumps(document, ensure_ascii=False) + "\n")
 
 
 def read_document(folder: Path) -> dict[str, Any]:
-    """Read `run.toml`: tables and values as they stand there, of this format, with the name of a scheme."""
+    """Read `run.toml` and check its format, its tables and that it names a scheme; other values are not checked."""
     try:
         document = untrusted.parse_toml(untrusted.read_bytes(folder, "run.toml", untrusted.MOST_TOML_BYTES))
         named = document["run"]["scheme"]
@@ -144,10 +145,11 @@ def read_document(folder: Path) -> dict[str, Any]:
 
 
 def read_run(folder: Path, unloaded: bool = False) -> tuple[dict[str, Any], Card]:
-    """(the document, the card) of a run folder.
+    """Read (the document, the card) of a run folder.
 
-    `UntrustedScheme` if its scheme is not one of Keyhole's and was not allowed; with `unloaded` the card is then one
-    that answers for names and sizes and for nothing that only the scheme's own code knows (`sim/folder/unloaded.py`).
+    `UntrustedScheme` if its scheme is not one of Keyhole's and was not allowed. With `unloaded` the card then has a
+    stand-in for the scheme, which knows names and sizes, but nothing that needs the scheme's own code
+    (`sim/folder/unloaded.py`).
     """
     document = read_document(folder)
     try:
@@ -180,7 +182,7 @@ def nonce_of(document: dict[str, Any], folder: Path) -> bytes:
 
 
 def trust_scheme(folder: Path, scheme: str | None, trusted: bool) -> None:
-    """Load the scheme that a run names, if the person named it too (`scheme`) or said to trust it (`trusted`)."""
+    """Load the scheme that a run names, if the person also named it (`scheme`) or allowed it (`trusted`)."""
     if scheme is None and not trusted:
         return
     named = read_document(folder)["run"]["scheme"]
@@ -190,12 +192,12 @@ def trust_scheme(folder: Path, scheme: str | None, trusted: bool) -> None:
 
 
 def has_view(folder: Path, party: str) -> bool:
-    """Whether this party kept a view that is in the folder."""
+    """Tell whether `folder` holds a view of `party`."""
     return untrusted.is_there(folder, view_path(".", party).removeprefix("./"))
 
 
 def view_name(folder: Path, party: str) -> str:
-    """Name the file of a party's view in the folder; `BadInput` if there is none."""
+    """Name the file of a party's view in the folder; `BadInput` if there is no such file."""
     name = view_path(".", party).removeprefix("./")
     if "/" in party or "\0" in party or not has_view(folder, party):
         number = "".join(filter(str.isdigit, party))[:18]
@@ -210,7 +212,7 @@ def open_view(folder: Path, party: str) -> BinaryIO:
 
 
 def read_summary(folder: Path) -> dict[str, Any] | None:
-    """None if the run has not come to one."""
+    """Read and check the summary of a run; None if it has not been written."""
     try:
         summary = untrusted.read_json(folder, "summary.json")
         check_summary(summary)
@@ -226,7 +228,7 @@ def write_summary(folder: Path, summary: dict[str, Any]) -> None:
 
 
 def write_bandwidth(folder: Path, document: dict[str, Any]) -> None:
-    """One line for each row: there may be many."""
+    """Write `bandwidth.json` with one line for each row, as there may be many rows."""
     parts = [f"{json.dumps(key)}: {_by_line(value)}" for key, value in document.items()]
     replace_private(folder / "bandwidth.json", "{" + ",\n".join(parts) + "}\n")
 
@@ -238,13 +240,13 @@ def _by_line(value: Any) -> str:
 
 
 def replace_private(path: Path, text: str) -> None:
-    """In one step, so that a reader never sees half of it; only its owner can read it."""
+    """Replace a file in one step, so that a reader never sees half of it; only its owner can read it."""
     part = path.with_name(f"{path.name}.part")
     part.unlink(missing_ok=True)
     try:
         write_private(part, text)
         os.replace(part, path)
     except OSError:
-        with contextlib.suppress(OSError):  # a file system that cannot be written has no part either
+        with contextlib.suppress(OSError):  # on a file system that cannot be written, this fails as well
             part.unlink()
         raise

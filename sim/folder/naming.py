@@ -1,7 +1,7 @@
-"""Parties and items by the identifiers of the data: `user-a` as well as `user:17`.
+"""Names of parties and items: by the identifiers of the data, such as `user-a`, as well as `user:17`.
 
-`names.json` of a run folder says which identifier is which number. The name of a party comes first: a user whom the
-data call `recommender` is only reached by its number.
+`names.json` of a run folder lists the identifier of each number. Names of parties have priority: a user that is called
+`recommender` in the data can only be named by its number.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from sim.folder.folder import read_run
 from sim.foreign import untrusted
 
 NAMES = "names.json"
-MOST_COMPARED = 20_000  # names among which those that look alike are searched for
-MOST_SHOWN = 100  # characters of a name that nobody has
+MOST_COMPARED = 20_000  # names that are searched for similar ones
+MOST_SHOWN = 100  # characters of an unknown name in an error message
 NEAREST = 3
 
 
 class Names:
-    """The identifiers of one run; its numbers where the folder has none."""
+    """The identifiers of one run. Without an identifier, a user or an item is named by its number."""
 
     def __init__(self, users: Sequence[str] = (), items: Sequence[str] = (), titles: Sequence[str] = ()) -> None:
         self._users, self._items, self._titles = users, items, titles  # a title may be empty
 
     def user(self, party: str) -> str:
-        """The data's name of `user:17`; of any other party its own."""
+        """Return the data's name of a user such as `user:17`; the name of any other party is returned unchanged."""
         place = user_index(party)
         return self._users[place] if 0 <= place < len(self._users) else party
 
@@ -41,11 +41,11 @@ class Names:
         return self._items[item] if 0 <= item < len(self._items) else str(item)
 
     def identifier(self, user: int) -> str | None:
-        """The data's name of a user, by number; None where the folder does not say."""
+        """Return the data's name of the user with this number; None if the folder does not have it."""
         return self._users[user] if user < len(self._users) else None
 
     def describe(self, item: int) -> dict[str, Any]:
-        """Number, identifier in the data and title of an item, as JSON has them."""
+        """Describe an item for JSON: its number, its identifier in the data and its title."""
         title = clean(self._titles[item]) if item < len(self._titles) else ""
         return {"item": item, "name": self._items[item] if item < len(self._items) else None, "title": title or None}
 
@@ -57,7 +57,7 @@ class Names:
         return found
 
     def party(self, text: str, parties: Collection[str], folder: Path) -> str:
-        """The party that is meant; `BadInput` with the nearest names if there is none, or more than one."""
+        """Find the party that `text` names; `BadInput`, with the nearest names, unless there is exactly one."""
         if text in parties:
             return text
         places = [place for place in self._places.get(text, ()) if user_name(place) in parties]
@@ -70,7 +70,7 @@ class Names:
         raise BadInput(f"{folder} has no {what} {text[:MOST_SHOWN]!r}: {self._nearest(text, parties)}.")
 
     def find_user(self, text: str, n_users: int, folder: Path) -> str:
-        """The user that is meant; a server is none."""
+        """Find the user that `text` names; servers are left out."""
         return self.party(text, frozenset(map(user_name, range(n_users))), folder)
 
     def _nearest(self, text: str, parties: Collection[str]) -> str:
@@ -84,7 +84,7 @@ class Names:
 
 
 def read_names(folder: Path) -> Names:
-    """Read them; a run without them, or one whose file is no such thing, is known by its numbers alone."""
+    """Read the names of a run; if the file is missing or damaged, users and items are named by their numbers."""
     try:
         return read_sound_names(folder)
     except BadInput:
@@ -92,7 +92,10 @@ def read_names(folder: Path) -> Names:
 
 
 def read_sound_names(folder: Path, params: Params | None = None) -> Names:
-    """Read them; `BadInput` if the file is damaged or does not fit. Parties that were started by hand leave none."""
+    """Read the names of a run; `BadInput` if the file is damaged or does not fit `params`.
+
+    The names are empty if there is no file, as after a run whose parties were started by hand.
+    """
     try:
         document = untrusted.read_json(folder, NAMES)
         if type(document) is not dict or not {"users", "items"} <= set(document):
@@ -112,9 +115,9 @@ def read_sound_names(folder: Path, params: Params | None = None) -> Names:
 
 
 def resolve(folder: Path, text: str) -> str:
-    """The party of this run that a person means."""
+    """Find the party of this run that the person named by `text`."""
     _, card = read_run(folder, unloaded=True)
     parties = all_parties(card.scheme, card.params.n_users)
-    if user_index(text) >= 0 and text in parties:  # most often, and then no names are read
+    if user_index(text) >= 0 and text in parties:  # the usual case, in which no names need to be read
         return text
     return read_names(folder).party(text, frozenset(parties), folder)

@@ -1,7 +1,7 @@
-"""Answers that this account has worked out itself, kept for the next time: whoever else wrote them is not believed.
+"""A cache of answers that this account has computed; answers from other accounts are not believed.
 
-A file is JSON with a message authentication code under a random key, which lies in the account's cache folder and is
-readable by its owner alone. A folder may come from somebody else, so a file whose code is another is as good as none.
+A file is JSON with a message authentication code under a random key. The key lies in the account's cache folder and is
+readable by its owner alone. A run folder may come from another account, so a file with a wrong code is ignored.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MOST_BYTES = 1 << 26
 
 
 def read(folder: Path, name: str, purpose: str) -> dict[str, Any] | None:
-    """What this account once wrote for this purpose; None if there is nothing, or if another wrote or changed it."""
+    """Read the document that this account wrote for `purpose`; None if it is missing, or not from this account."""
     secret = _secret()
     if secret is None:
         return None
@@ -48,7 +48,7 @@ def read(folder: Path, name: str, purpose: str) -> dict[str, Any] | None:
 
 
 def _numbers(value: Any) -> Any:
-    """Infinity as a number again."""
+    """Turn the texts "inf" and "-inf" back into numbers."""
     if isinstance(value, dict):
         return {name: _numbers(entry) for name, entry in value.items()}
     if isinstance(value, list):
@@ -57,13 +57,13 @@ def _numbers(value: Any) -> Any:
 
 
 def write(path: Path, purpose: str, document: dict[str, Any]) -> bool:
-    """Keep it, readable by its owner alone; False where that cannot be, which is no fault of anybody's."""
+    """Write `document`, readable by its owner alone; return False if that is not possible, which is no error."""
     secret = _secret()
     if secret is None:
         return False
     plain = jsonable(document)
     try:
-        if not path.parent.is_dir():  # of a run folder it is there
+        if not path.parent.is_dir():  # a run folder exists, a cache folder may not
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         replace_private(path, json.dumps({**plain, CODE: _code(secret, purpose, plain)}, allow_nan=False) + "\n")
     except OSError:
@@ -77,7 +77,7 @@ def _code(secret: bytes, purpose: str, document: dict[str, Any]) -> str:
 
 
 def _secret() -> bytes | None:
-    """The key of this account, made when it is first asked for; None where there is no private place for it."""
+    """Return the key of this account, and make it on first use; None if there is no private place for it."""
     path = cache_folder() / KEY
     with contextlib.suppress(OSError):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -86,7 +86,7 @@ def _secret() -> bytes | None:
             with os.fdopen(os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "wb") as file:
                 file.write(os.urandom(KEY_BYTES))
             try:
-                os.link(made, path)  # in one step, and only if there is none
+                os.link(made, path)  # in one step, and only if there is no key yet
             finally:
                 os.unlink(made)
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
@@ -99,7 +99,7 @@ def _secret() -> bytes | None:
 
 @functools.cache
 def code_version() -> str:
-    """A digest over Keyhole's version, its own source and numpy's version: other code may answer otherwise."""
+    """Digest Keyhole's version, its source and numpy's version, because other code may give other answers."""
     digest = hashlib.sha256(f"{metadata.version('keyhole')} {np.__version__}\n".encode())
     root = Path(__file__).parent.parent
     for package in ("protocol", "sim"):

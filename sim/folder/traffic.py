@@ -1,4 +1,4 @@
-"""Rows of traffic: by formula, beside what was counted, added up by iteration, edge, kind or party."""
+"""Rows of traffic: predicted by formula, joined with the counts, added up by iteration, edge, kind or party."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def describe(scheme: Scheme, params: Params, data: str) -> dict[str, Any]:
     return {
         "scheme": scheme.name,
         "data": data,
-        "factorizes": scheme.factorizes,  # else it has neither iterations nor a dimension
+        "factorizes": scheme.factorizes,  # False: there are no iterations and no dimension
         "users": params.n_users,
         "items": params.n_items,
         "dim": params.dim,
@@ -49,9 +49,9 @@ def describe(scheme: Scheme, params: Params, data: str) -> dict[str, Any]:
 
 @dataclass
 class Forecast:
-    """Sums of flows by (iteration, sender, receiver, kind), and for each user if there are groups of one."""
+    """Sums of flows by (iteration, sender, receiver, kind), and for each user if every group is a single user."""
 
-    n_users: int = 0  # 0: not by party
+    n_users: int = 0  # 0: sums by party are not kept
     rows: dict[Key, list[float]] = field(default_factory=lambda: defaultdict(lambda: [0.0, 0.0, 0.0]))
     parties: dict[Key, tuple[Any, Any]] = field(default_factory=dict)  # messages and wire bytes
 
@@ -74,11 +74,11 @@ class Forecast:
         self.parties[key] = (before[0] + messages, before[1] + wire)
 
     def by_party(self) -> dict[Key, int]:
-        """Wire bytes, one row for every user that exchanges something."""
+        """Return the wire bytes by party, with one entry for every user that sends or receives frames."""
         return {key: wire for key, _, wire in self._each_party()}
 
     def party_rows(self) -> list[Row]:
-        """Give the same as rows of which nothing was counted; payload bytes are not known by party."""
+        """Make rows by party, without counted bytes; payload bytes are not known by party."""
         rows = ((*key, messages, None, None, wire) for key, messages, wire in sorted(self._each_party()))
         return [dict(zip(COLUMNS, row, strict=True)) for row in rows]
 
@@ -93,7 +93,7 @@ class Forecast:
                 yield (phase, one, other, kind), round(float(often[user])), round(float(each[user]))
 
     def whole_rows(self) -> list[Row]:
-        """Give the rows of a course that was taken: its numbers are whole, and nothing of it was counted."""
+        """Make rows for the course of a run that was made: the numbers are whole. There are no counted bytes."""
         rows = []
         for key in sorted(self.rows):
             messages, payload, wire = map(round, self.rows[key])
@@ -105,7 +105,10 @@ class Forecast:
 
 
 def joined_rows(measured: dict[Key, list[int]], predicted: dict[Key, Any] | None) -> list[Row]:
-    """One row for every key of either side; what only one side has is 0 on the other. None: nothing is predicted."""
+    """Join counted and predicted bytes into one row per key.
+
+    A key that is missing on one side counts as 0 there. With None for `predicted`, the rows have no prediction.
+    """
     rows = []
     for key in sorted({*measured, *(predicted or ())}):
         amounts = measured.get(key, [0, 0, 0])
@@ -115,9 +118,10 @@ def joined_rows(measured: dict[Key, list[int]], predicted: dict[Key, Any] | None
 
 
 def grouped(rows: Iterable[Row], by: str | None, iterations: int) -> list[Row]:
-    """`iteration`: the sum of each; else the set-up (−1), all iterations together (null), and the end.
+    """Add up rows `by` iteration, edge, kind or party; with None, return all rows.
 
-    By party the end is known apart only where `mark_end` could tell it by its kinds.
+    By iteration there is a sum for each. Else there are sums of the set-up (−1), of all iterations (null), and of the
+    end. By party, the end has its own sum only for the kinds that `mark_end` recognizes.
     """
     if by is None:
         return list(rows)
@@ -134,9 +138,9 @@ def grouped(rows: Iterable[Row], by: str | None, iterations: int) -> list[Row]:
 
 
 def mark_end(rows: Iterable[Row], by_role: Iterable[Row], iterations: int) -> list[Row]:
-    """Give `rows` by party the number of the end where their kind is sent at the end and at no other time.
+    """Give `rows` by party the number of the end if their kind is sent at the end and, after the set-up, only then.
 
-    By party the set-up alone is counted apart; `by_role` are rows of the same run that know every iteration.
+    By party, only the set-up is counted separately; `by_role` are rows of the same run that have every iteration.
     """
     times: dict[tuple[str, str, str], set[bool]] = defaultdict(set)
     for row in by_role:
@@ -151,7 +155,7 @@ def mark_end(rows: Iterable[Row], by_role: Iterable[Row], iterations: int) -> li
 
 
 def _order(row: Row) -> tuple[Any, ...]:
-    """Set-up, iterations, end; users by their numbers."""
+    """Return a sort key: set-up, iterations, end; users by their numbers."""
     iteration = 0 if row["iteration"] is None else row["iteration"]
     ends = [(role_of(party), user_index(party)) for party in (row["sender"] or "", row["receiver"] or "")]
     return (iteration, *ends, row["kind"] or "")
@@ -160,7 +164,7 @@ def _order(row: Row) -> tuple[Any, ...]:
 def matrix(
     rows: Iterable[Row], parties: tuple[str, ...], figure: str, iterations: range
 ) -> dict[str, dict[str, float]] | None:
-    """Sender × receiver, the mean over these iterations; None if there are none."""
+    """Compute the mean of `figure` over these `iterations` by sender and receiver; None without iterations."""
     if not len(iterations):
         return None
     cells = {sender: dict.fromkeys(parties, 0.0) for sender in parties}
@@ -171,7 +175,7 @@ def matrix(
 
 
 def spread(counts: Counter[int]) -> dict[str, float | None]:
-    """Mean, median and largest of sizes that occur so often."""
+    """Compute mean, median and maximum of sizes; `counts` gives how often each size occurs."""
     if not counts:
         return dict.fromkeys(("mean", "median", "max"))
     sizes = np.array(sorted(counts))
@@ -186,7 +190,7 @@ def when_of(iteration: int | None) -> str:
 
 
 def by_kind(rows: Iterable[Row], iterations: int) -> list[Row]:
-    """One row for sender, receiver, kind and when: sums of the set-up and of the end, means of the iterations."""
+    """Add up rows by sender, receiver, kind and `WHEN`: sums over set-up and end, means over the iterations."""
     sums: dict[tuple[Any, ...], Row] = {}
     for row in rows:
         t = row["iteration"]
@@ -201,7 +205,7 @@ def by_kind(rows: Iterable[Row], iterations: int) -> list[Row]:
 
 
 def by_edge(rows: Iterable[Row], iterations: int, figure: str) -> dict[tuple[str, str, str], float]:
-    """Add up bytes by (when, sender, receiver), as `by_kind` has them."""
+    """Add up the bytes of `by_kind` by (when, sender, receiver)."""
     sums: dict[tuple[str, str, str], float] = defaultdict(float)
     for row in by_kind(rows, iterations):
         sums[row["when"], row["sender"], row["receiver"]] += row[figure]
@@ -209,9 +213,9 @@ def by_edge(rows: Iterable[Row], iterations: int, figure: str) -> dict[tuple[str
 
 
 def chosen_rows(rows: list[Row], party: str | None, top: int | None) -> dict[str, Any]:
-    """Choose the rows of one party, and of these the largest: `rows`, and in `chosen` how many and what they add up to.
+    """Choose the rows of one `party` (or of all) and, of these, the `top` largest.
 
-    The sums are of all rows of that party, or of everybody.
+    `rows` are the chosen rows; `chosen` gives their number, and the sums over all rows of that party (or of all).
     """
     own = [row for row in rows if party is None or party in (row["sender"], row["receiver"])]
     sums = {name: _sum(row[name] for row in own) for name in COLUMNS[4:]}
@@ -225,6 +229,6 @@ def _weight(row: Row) -> float:
 
 
 def _sum(amounts: Iterable[Any]) -> Any:
-    """None if one of them is not known."""
+    """Add up `amounts`; None if one of them is None, which means not known."""
     listed = list(amounts)
     return None if None in listed else sum(listed)

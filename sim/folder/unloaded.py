@@ -1,7 +1,7 @@
-"""A stand-in for a scheme whose code nobody has allowed to load: it has a name and parties, and does nothing.
+"""A stand-in for a scheme whose code the person has not allowed to load: it has a name and parties, and does nothing.
 
-What a folder says by itself can still be asked: chain, signatures, heads, bytes, how many frames of which kind. What
-only the scheme's code knows (roles, messages, formula, claims) is refused with the sentence that says how to allow it.
+Questions that the folder alone answers are still answered: chain, signatures, heads, bytes, number of frames by kind.
+Those that need the scheme's code (roles, messages, formula, claims) are refused, and the message says how to allow it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _MOST_KINDS = 16  # fields of a frame
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatedParams(Params):
-    stated: dict[str, Any]  # [params] of run.toml as it is, with what the scheme adds
+    stated: dict[str, Any]  # [params] of run.toml, including entries that only the scheme knows
 
     def digest(self) -> bytes:
         return hashlib.sha256(msgpack.packb(self.stated)).digest()
@@ -71,7 +71,7 @@ def is_loaded(card: Card) -> bool:
 
 
 def unloaded_card(folder: Path, stated: dict[str, Any], run_id: bytes, simulation: bool) -> Card:
-    """`KeyError` or `ValueError` where the parameters are not even those that every scheme has."""
+    """Make a card with a stand-in; `KeyError` or `ValueError` if parameters that every scheme has are not sound."""
     known = {entry.name: stated[entry.name] for entry in dataclasses.fields(Params)}
     params = StatedParams(**known, stated=stated)
     check_params(params)
@@ -80,7 +80,7 @@ def unloaded_card(folder: Path, stated: dict[str, Any], run_id: bytes, simulatio
 
 
 def _servers(folder: Path) -> tuple[str, ...]:
-    """Whoever keeps a view or sent anything and is no user; the usual two where nobody did."""
+    """List the parties other than users that keep a view or that the summary names; the usual two without any."""
     usual, found = (RECOMMENDER, THIRD_PARTY), set()
     with contextlib.suppress(OSError):
         found = {match[1] for file in (folder / "views").iterdir() if (match := _SERVER_FILE.fullmatch(file.name))}
@@ -92,7 +92,7 @@ def _servers(folder: Path) -> tuple[str, ...]:
 
 
 def kind_of_frame(frame: bytes) -> str:
-    """Name the kind of a frame by its number on the wire: what that number means only the scheme knows."""
+    """Name the kind of a frame by its number on the wire, because only the scheme's code knows what it means."""
     try:
         body = msgpack.unpackb(frame[:-HEAD_BYTES], max_array_len=_MOST_KINDS, max_map_len=0, max_str_len=0)
     except (ValueError, msgpack.UnpackException):

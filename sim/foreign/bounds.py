@@ -1,4 +1,4 @@
-"""What numbers in a run folder may be, before one of them decides how much memory is taken."""
+"""Bounds of what a run folder may say, checked before a number in it decides how much memory is taken."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _TYPES: dict[str, tuple[type, ...]] = {"int": (int,), "float": (int, float), "st
 
 
 def check_params(params: Params) -> None:
-    """`ValueError` says which parameter is of another type, or beyond what a run can have."""
+    """Check the type and the range of every parameter; `ValueError` says which one is wrong."""
     for entry in dataclasses.fields(params):
         value, wanted = getattr(params, entry.name), _TYPES.get(getattr(entry.type, "__name__", str(entry.type)))
         if wanted and type(value) not in wanted:
@@ -60,18 +60,18 @@ def check_params(params: Params) -> None:
     for name, fit in fits.items():
         if not fit:
             raise ValueError(f"{name} is out of range")
-    for entry in dataclasses.fields(params):  # what a scheme adds: counts, which never are below 0
+    for entry in dataclasses.fields(params):  # integers that a scheme adds are counts, which are never below 0
         if type(value := getattr(params, entry.name)) is int and entry.name not in fits and value < 0:
             raise ValueError(f"{entry.name} is out of range")
 
 
 _NONE = type(None)
 _COUNT, FIGURE, _TEXT = (int,), (int, float, _NONE), (str,)
-_EPSILON = (int, float, str, _NONE)  # infinity is a text
-_COUNTS = {"": _COUNT}  # by any name
+_EPSILON = (int, float, str, _NONE)  # infinity is written as a text
+_COUNTS = {"": _COUNT}  # counts under any names
 _ACCOUNTED = {"epsilon": _EPSILON, "delta": (int, float), "method": _TEXT}
 _READING = dict.fromkeys(("train_mae", "train_rmse", "test_mae", "test_rmse"), FIGURE)
-_SOMETIMES = {  # in some summaries, or null
+_SOMETIMES = {  # null or missing in some summaries
     "abort": {"reason": _TEXT, "sentence": _TEXT},
     "accuracy.factor_bits": {
         "bits": _COUNT, "train_mae_cost": FIGURE, "test_rmse_cost": FIGURE, "measured_on": _TEXT,
@@ -133,7 +133,10 @@ _SUMMARY: dict[str, Any] = {
 
 
 def check_summary(document: Any) -> None:
-    """`ValueError` says where a summary is not of the form that every run writes; extra keys may be anything."""
+    """Check that a summary has the form that every run writes; `ValueError` says where it does not.
+
+    Keys beyond that form may have any value.
+    """
     check_form(document, _SUMMARY, "it")
     for path, form in _SOMETIMES.items():
         value = document
@@ -148,7 +151,10 @@ def check_summary(document: Any) -> None:
 
 
 def check_form(value: Any, form: Any, where: str) -> None:
-    """`form`: types, or a list of one form, or a table of forms; "" stands for any name."""
+    """Check that `value` has this `form`; `ValueError` says `where` it does not.
+
+    A form is a tuple of types, a list with the form of its entries, or a table of forms; there "" stands for any name.
+    """
     if isinstance(form, tuple):
         if type(value) not in form:
             raise ValueError(f"{where} is of the wrong type")

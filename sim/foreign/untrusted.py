@@ -1,8 +1,8 @@
-"""Reading what somebody else hands over: a run folder is data, whoever made it.
+"""Readers for files from others: a run folder is treated as data that is not trusted.
 
-Every file of a folder is opened here. Only regular files are (a FIFO or a device would hang a reader), and no link that
-leads out of the folder is followed. What a file claims of its own size is held against what there is before memory is
-taken for it. Whatever is wrong is an `Unreadable`, or a `ValueError` that says what.
+Every file of a folder is opened here. Only regular files are opened, because a FIFO or a device would hang a reader,
+and no link that leads out of the folder is followed. The size that a file claims for its content is compared with the
+real size before memory is taken for it. A file that is refused raises `Unreadable`, or a `ValueError` that says why.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ import numpy.typing as npt
 
 from protocol.errors import BadInput
 
-BUFFER = 1 << 20  # of a file that is read through
-MOST_TOML_BYTES = 1 << 16  # a run.toml has two thousand or so
+BUFFER = 1 << 20  # bytes of a read buffer
+MOST_TOML_BYTES = 1 << 16  # a run.toml has about two thousand
 MOST_JSON_BYTES = 1 << 26
-MOST_BYTES_PER_USER = 1 << 11  # in files that list all users, beyond a megabyte
-MOST_NUMBERS = 5 * 10**7  # of an array
+MOST_BYTES_PER_USER = 1 << 11  # in files that list all users, in addition to a megabyte
+MOST_NUMBERS = 5 * 10**7  # in an array
 MOST_DEPTH = 32
 _FOLDER = re.compile(r"views|model|keys|users-[0-9]+")
 _FILE = re.compile(r"^lock$|\.(view|cut|json|jsonl|toml|npy|log|part|key|html|txt)$")
@@ -36,7 +36,7 @@ _READING = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 
 
 class Unreadable(BadInput, OSError):
-    """A file that must not be opened: an `OSError` to whoever reports it with others, else one sentence."""
+    """A file that must not be opened. It can be handled as an `OSError`, and is reported as a `BadInput` otherwise."""
 
     def __init__(self, path: Path, why: str) -> None:
         super().__init__(errno.EINVAL, why, str(path))
@@ -46,7 +46,7 @@ class Unreadable(BadInput, OSError):
 
 
 def open_inside(folder: Path, name: str, buffer: int = BUFFER) -> BinaryIO:
-    """Open a file of a folder to read it; `name` is its path in the folder."""
+    """Open a file in `folder` for reading; `name` is its path in the folder."""
     path = folder / name
     if leads_out(folder, name):
         raise Unreadable(path, "is a link that leads out of its folder")
@@ -54,12 +54,12 @@ def open_inside(folder: Path, name: str, buffer: int = BUFFER) -> BinaryIO:
 
 
 def open_regular(path: Path, buffer: int = BUFFER) -> BinaryIO:
-    """Open a regular file to read it, and nothing else: opening a FIFO would wait for somebody who writes."""
+    """Open a regular file for reading, and refuse any other: opening a FIFO would wait for a writer."""
     try:
         file = os.open(path, _READING)
     except FileNotFoundError:
         raise
-    except OSError as error:  # a socket, or somebody else's
+    except OSError as error:  # a socket, or a file that this account may not read
         raise Unreadable(path, f"cannot be opened ({error.strerror})") from None
     if not stat.S_ISREG(os.fstat(file).st_mode):
         os.close(file)
@@ -68,24 +68,24 @@ def open_regular(path: Path, buffer: int = BUFFER) -> BinaryIO:
 
 
 def leads_out(folder: Path, name: str) -> bool:
-    """Whether a link on the way from the folder to the file ends elsewhere."""
+    """Tell whether a link on the path from `folder` to the file `name` leads out of the folder."""
     path, links = str(folder), False
     for part in name.split("/"):
         path = f"{path}/{part}"
         links = links or os.path.islink(path)
     try:
         return links and not Path(path).resolve().is_relative_to(folder.resolve())
-    except (OSError, RuntimeError):  # a link to itself
+    except (OSError, RuntimeError):  # a link that leads to itself
         return True
 
 
 def is_there(folder: Path, name: str) -> bool:
-    """Whether there is a regular file, in the folder or where a link in it leads."""
+    """Tell whether `name` in `folder` is a regular file, or a link to one."""
     return (folder / name).is_file()
 
 
 def view_files(folder: Path) -> Iterator[str]:
-    """Name all views in a folder, as paths in it; links are none."""
+    """Yield the paths of all views in `folder`, relative to it; links do not count as views."""
     if os.path.islink(folder / "views"):
         return
     for place, _, files in os.walk(folder / "views"):
@@ -96,7 +96,10 @@ def view_files(folder: Path) -> Iterator[str]:
 
 
 def refuse_links(folder: Path) -> None:
-    """Before a process writes into a folder: all in it must be files and folders, each where it belongs."""
+    """Refuse a folder with links, FIFOs or devices in it, before a process writes into it.
+
+    A name that Keyhole gives to folders must be a folder, and a name that it gives to files a regular file.
+    """
     for place, folders, files in os.walk(folder):
         for name in (*folders, *files):
             mode = os.lstat(f"{place}/{name}").st_mode
@@ -113,7 +116,7 @@ def read_bytes(folder: Path, name: str, most: int = MOST_JSON_BYTES) -> bytes:
 
 
 def read_at_most(stream: BinaryIO, most: int) -> bytes:
-    """All of it; `ValueError` if that is more."""
+    """Read all of `stream`; `ValueError` if it has more than `most` bytes."""
     data = stream.read(most + 1)
     if len(data) > most:
         raise ValueError(f"it has more than {most} bytes")
@@ -146,7 +149,10 @@ def parse_json(data: bytes) -> Any:
 
 
 def read_lines(folder: Path, name: str, most_bytes: int, most_lines: int) -> Iterator[bytes]:
-    """Go through a file line by line; every line ends with a newline, or `ValueError` says which does not."""
+    """Yield the lines of a file. `ValueError` names a line that does not end with a newline.
+
+    It also names a line with more than `most_bytes`, and one after the first `most_lines` lines.
+    """
     with open_inside(folder, name) as stream:
         number = 0
         while line := stream.readline(most_bytes + 1):
@@ -158,7 +164,7 @@ def read_lines(folder: Path, name: str, most_bytes: int, most_lines: int) -> Ite
 
 
 def check_depth(value: Any, most: int = MOST_DEPTH) -> None:
-    """Refuse what is nested so deeply that walking through it would exhaust the stack."""
+    """Refuse a document that is nested so deeply that a recursive walk through it would exhaust the stack."""
     level = [value]
     for _ in range(most):
         level = [child for node in level if isinstance(node, (dict, list)) for child in _children(node)]
@@ -176,7 +182,7 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 def most_bytes(n_users: int) -> int:
-    """Of a file that lists all users."""
+    """Compute the most bytes that a file may have that lists `n_users` users."""
     return (1 << 20) + MOST_BYTES_PER_USER * n_users
 
 
@@ -184,12 +190,12 @@ def most_bytes(n_users: int) -> int:
 
 
 def map_array(folder: Path, name: str) -> npt.NDArray[np.float64]:
-    """Map a file of numpy's with two-dimensional float64 numbers; it must be exactly as long as its header says."""
+    """Map a .npy file of two-dimensional float64 numbers; it must be exactly as long as its header says."""
     with open_inside(folder, name) as stream:
         size = os.fstat(stream.fileno()).st_size
         try:
             shape, by_columns, dtype = _read_header(stream)
-        except Exception as error:  # numpy's reader of headers raises what its tokenizer raises
+        except Exception as error:  # numpy's header reader lets any exception of its tokenizer through
             raise ValueError(f"its header cannot be read ({type(error).__name__})") from None
         if dtype != np.dtype("<f8") or by_columns or len(shape) != 2 or min(shape) < 1:
             raise ValueError(f"{dtype} of shape {shape}")

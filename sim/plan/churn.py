@@ -1,7 +1,7 @@
-"""Who is online when: drawn by the emulator from the run's seed, and told to the users as events from outside.
+"""The presence of users: drawn by the emulator from the run's seed, and told to the users as events from outside.
 
-A user starts online with probability join / (join + leave) (1 if both are 0); after each iteration it comes online with
-probability `join` and leaves with probability `leave`.
+A user starts online with probability join / (join + leave) (1 if both are 0). After each iteration, a user that is
+offline comes online with probability `join`, and a user that is online leaves with probability `leave`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Presence = npt.NDArray[np.bool_]
 
 
 class ChurnPlan:
-    """Presence by iteration, in order; each iteration's draw depends on the seed and the previous one only."""
+    """Presence by iteration, in order. It depends only on the seed and the presence in the previous iteration."""
 
     def __init__(self, n_users: int, join: float, leave: float, run_seed: bytes) -> None:
         self._join, self._leave = join, leave
@@ -33,7 +33,7 @@ class ChurnPlan:
         return uniform
 
     def online(self, iteration: int) -> Presence:
-        """Who is online in this iteration; ask in increasing order."""
+        """Tell for each user whether it is online in `iteration`; call it with iterations in increasing order."""
         while self._iteration < iteration:
             self._iteration += 1
             draw = self._uniform(self._iteration)
@@ -41,7 +41,7 @@ class ChurnPlan:
         return self._online.copy()
 
     def events(self, iteration: int) -> list[tuple[str, Event]]:
-        """(party, event) before this iteration: to every user whose state changes, and to the recommender."""
+        """List the (party, event) pairs before `iteration`: for every user whose state changes, and the recommender."""
         before = self.online(iteration - 1) if iteration else np.zeros(self._n_users, np.bool_)
         after = self.online(iteration)
         changed = [int(user) for user in np.flatnonzero(before != after)]

@@ -1,4 +1,4 @@
-"""What a run is asked to be: flags and configuration file, checked and resolved against a scheme and its data."""
+"""The configuration of a run: flags and configuration file, checked and resolved against a scheme and its data."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ON_DEATH = ("restart", "drop")
 FLAG_DEFAULTS: dict[str, Any] = {  # flags that only some schemes take; online: all users
     "epsilon": 8.0,
     "wire": "compact",
-    "ring_bits": None,  # as few as hold every sum, 32 or 64
+    "ring_bits": None,  # 32 if that holds every sum, else 64
     "factor_bits": 32,
     "publish": "all",
     "online": None,
@@ -29,32 +29,32 @@ FLAG_DEFAULTS: dict[str, Any] = {  # flags that only some schemes take; online: 
     "no_rho": False,
 }
 DIM, ITERATIONS = 10, 100
-# What differs on a data set. `demo` is to show something within seconds, so that most of its users are online.
+# Defaults that differ by data set. A run on `demo` should take seconds, with most of its users online.
 DATA_DEFAULTS: dict[str, dict[str, Any]] = {
     "demo": {"iterations": 60, "join": 0.2, "leave": 0.02},
     "demo-small": {"iterations": 20},
 }
 AUTO = "auto"
-MOST_NUMBER, MOST_TEXT = 2**53, 4096  # in a file of settings
-SEED_BITS = 128  # of a fresh seed: the strength of every mask of the run
+MOST_NUMBER, MOST_TEXT = 2**53, 4096  # in a configuration file
+SEED_BITS = 128  # of a fresh seed; no mask of the run is stronger than that
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig:
-    """The flags of `keyhole run`. None means: not given, so the scheme or the data decides."""
+    """The flags of `keyhole run`. None means that a flag was not given, so the scheme or the data decides."""
 
     scheme: str = "dynamic"
     trust: str | None = None
     data: str = "demo"
     rating_range: tuple[float, float] | None = None
-    columns: str | None = None  # user,item,rating[,time] by the names of a file's header
+    columns: str | None = None  # user,item,rating[,time], as named in the header of the file
     on_duplicate: str = "refuse"
     on_missing: str = "refuse"
     epsilon: float | None = None
     dim: int | None = None
     iterations: int | None = None
     users: int | None = None
-    users_per_process: int | None = None  # one, or as many as it takes to fit on this machine
+    users_per_process: int | None = None  # None: one, or more if that is needed to fit on this machine
     transport: str = "tcp"
     wire: str | None = None
     ring_bits: int | None = None
@@ -93,7 +93,7 @@ class RunConfig:
         chosen_views(self.views, [])
 
     def reading(self) -> ReadingRules:
-        """How the file of ratings is to be read."""
+        """Return the rules by which the file of ratings is read."""
         names = tuple(name.strip() for name in self.columns.split(",")) if self.columns is not None else ()
         distinct = len(set(names)) == len(names) and all(names)
         fits = not names or (len(names) in (3, 4) and distinct)
@@ -102,7 +102,7 @@ class RunConfig:
 
 
 def resolve(config: RunConfig) -> tuple[RunConfig, Scheme, bool]:
-    """(with every default filled in, the scheme, whether the person gave the seed)."""
+    """Return (`config` with the defaults filled in, the scheme, whether the person gave the seed)."""
     config.check()
     config, scheme = _trusting(config)
     simulation = config.seed is not None
@@ -117,14 +117,14 @@ def resolve(config: RunConfig) -> tuple[RunConfig, Scheme, bool]:
     filled = {flag: given[flag] if given[flag] is not None else defaults[flag] for flag in taken}
     seed = config.seed if config.seed is not None else secrets.randbits(SEED_BITS)
     options = check_options(scheme, config.options)
-    if "ring_bits" in taken and "ring_bits" in options:  # the same by another name
+    if "ring_bits" in taken and "ring_bits" in options:  # the same setting by another name
         filled["ring_bits"] = _same("--ring-bits", filled["ring_bits"], "--set ring_bits", options.pop("ring_bits"))
     filled |= {"dim": _size(config, scheme, "dim"), "iterations": _size(config, scheme, "iterations")}
     return dataclasses.replace(config, **filled, seed=seed, options=options), scheme, simulation
 
 
 def _trusting(config: RunConfig) -> tuple[RunConfig, Scheme]:
-    """The scheme that `--trust` chooses, under its own name."""
+    """Return the scheme that `--trust` chooses, and `config` with the name of that scheme."""
     scheme = find_scheme(config.scheme)
     if config.trust is None:
         return config, scheme
@@ -136,7 +136,7 @@ def _trusting(config: RunConfig) -> tuple[RunConfig, Scheme]:
 
 
 def _size(config: RunConfig, scheme: Scheme, flag: str) -> int:
-    """`dim` or `iterations`, which belong to factorizations."""
+    """Return `dim` or `iterations`: given or by default for a factorization, fixed for every other scheme."""
     given: int | None = getattr(config, flag)
     if scheme.factorizes:
         defaults = {"dim": DIM, "iterations": ITERATIONS} | DATA_DEFAULTS.get(config.data, {})
@@ -152,7 +152,7 @@ def _same(flag: str, given: Any, option: str, other: Any) -> Any:
 
 
 def check_options(scheme: Scheme, options: dict[str, Any]) -> dict[str, Any]:
-    """Values of `--set`, as the type of the scheme's default; an option without a default is a number."""
+    """Convert values of `--set` to the type of the scheme's default; an option without a default is a number."""
     checked = {}
     for name, value in options.items():
         if name not in scheme.options:
@@ -195,7 +195,7 @@ def parse_range(text: str | None) -> tuple[float, float] | None:
 
 
 def parse_packing(value: Any) -> int | None:
-    """`auto`, or how many users share a process."""
+    """Parse the number of users that share a process; None for `auto`."""
     if value == AUTO or type(value) is int:
         return None if value == AUTO else value
     if type(value) is str and value.isdecimal():
@@ -204,7 +204,7 @@ def parse_packing(value: Any) -> int | None:
 
 
 def chosen_views(policy: str, parties: list[str]) -> frozenset[str]:
-    """Which of the parties keep a view; `sample:K` are the servers and K users in even steps."""
+    """Return the `parties` that keep a view; `sample:K` means the servers and K users at even distances."""
     servers = [party for party in parties if not party.startswith("user:")]
     users = [party for party in parties if party.startswith("user:")]
     kind, _, number = policy.partition(":")
@@ -221,7 +221,7 @@ def chosen_views(policy: str, parties: list[str]) -> frozenset[str]:
 
 
 def read_config(path: Path) -> RunConfig:
-    """A TOML file with the flags of `run` (dashes or underscores) at its top level or in a table [run]."""
+    """Read a TOML file with the flags of `run` (dashes or underscores) at its top level or in a table [run]."""
     try:
         with untrusted.open_regular(path) as file:
             document = untrusted.parse_toml(untrusted.read_at_most(file, untrusted.MOST_TOML_BYTES))
@@ -233,7 +233,7 @@ def read_config(path: Path) -> RunConfig:
 
 
 def config_of(document: dict[str, Any], path: Path) -> RunConfig:
-    """The same of a document that was read from this file."""
+    """Make the configuration from the TOML `document` that was read from the file `path`."""
     table = document.get("run", document)
     require(type(table) is dict, f"{path}: run must be a table of settings.")
     known = {field.name for field in dataclasses.fields(RunConfig)}
@@ -246,7 +246,7 @@ def config_of(document: dict[str, Any], path: Path) -> RunConfig:
 def _from_values(values: dict[str, Any], path: Path) -> RunConfig:
     converters: dict[str, Any] = {
         "epsilon": float,
-        "seed": int,  # written as text because TOML's integers end at 64 bits
+        "seed": int,  # written as text, because integers in TOML have at most 64 bits
         "deadline": float,
         "test_fraction": float,
         "join": float,

@@ -1,11 +1,12 @@
-"""The course of a run that is not made: exact for users who stay, an expectation for users who come and go.
+"""The course of a run, predicted without the run: exact if users stay, an expectation if users come and go.
 
-Presence is a chain of two states for each user, from the beginning in its stationary law p = join / (join + leave). Of
-X ~ Bin(N, p) users who are there, M = min(X, K) are invited, every user equally likely. An item with k raters has
+The presence of each user is a chain of two states, stationary from the start with p = join / (join + leave). X ~
+Bin(N, p) users are online; M = min(X, K) of them are invited, all with the same probability. An item with k raters has
 
     Bin(k, p) of them invited if K ≥ N, else Hypergeometric(N, k, M), mixed over M.
 
-Users are never listed: a group has as many as rated equally many items, split by how much they commit to.
+Users are not listed one by one. A group is all users that rated the same number of items; it is split by the number of
+items that they commit to.
 """
 
 from __future__ import annotations
@@ -23,15 +24,15 @@ from protocol.schemes import Scheme, Shape
 
 Ints = npt.NDArray[np.int64]
 
-_MOST_TURNOUTS = 200  # values of M in a mixture; more of them are put together
-_FAR = 8.0  # standard deviations beyond which nothing is expected
-MANY = 60  # raters of an item from which on it matters little which of them are held out
-CERTAIN = 1e-9  # a probability below which nobody needs to be told
+_MOST_TURNOUTS = 200  # values of M in a mixture; with more values, neighbours are merged
+_FAR = 8.0  # standard deviations from the mean, beyond which probabilities count as 0
+MANY = 60  # for an item with more raters, it matters little which of them are held out
+CERTAIN = 1e-9  # doubts and probabilities below this count as 0
 
 
 @dataclass(frozen=True, eq=False)
 class Turnout:
-    """How many users are invited to an iteration: the law of M, and what it follows from."""
+    """The law of M, the number of users that are invited to an iteration, and its parameters."""
 
     n_users: int
     presence: float  # p
@@ -43,14 +44,14 @@ class Turnout:
 
     @property
     def mean(self) -> float:
-        """E min(X, K) = N p P(X' ≤ K − 2) + K P(X ≥ K), with X' ~ Bin(N − 1, p)."""
+        """Compute E min(X, K) = N p P(X' ≤ K − 2) + K P(X ≥ K), with X' ~ Bin(N − 1, p)."""
         n, p, most = self.n_users, self.presence, self.limit
         if p == 1 or most >= n:
             return min(n * p, float(most))
         return float(n * p * (1 - at_least(most - 1, n - 1, p)) + most * at_least(most, n, p))
 
     def law(self) -> tuple[Numbers, Numbers]:
-        """(values of M, their probabilities)."""
+        """Compute (values of M, their probabilities)."""
         n, p, most = self.n_users, self.presence, self.limit
         if p == 1:
             return np.array([float(min(n, most))]), np.ones(1)
@@ -65,21 +66,22 @@ class Turnout:
 
 
 class Items(Protocol):
-    """How often items are rated."""
+    """The items of a run, by how often they are rated."""
 
     def reaching(self, least: int, turnout: Turnout | None) -> tuple[float, float]:
-        """(how many items are expected to have at least so many raters among the invited, the doubt in that).
+        """Compute (the expected number of items with at least `least` raters among the invited users, the doubt in it).
 
-        None: among all users. The doubt is the variance of that number if items were independent.
+        With None for `turnout`, raters among all users count. The doubt is the variance that the number would have if
+        items were independent.
         """
 
 
 @dataclass(frozen=True, eq=False)
 class CountedItems:
-    """By their raters: `census[k]` items have k of them, an expectation itself if it is not known who is held out."""
+    """Items by their raters: `census[k]` items have k, which is an expectation if it is not known what is held out."""
 
     census: Numbers
-    doubts: Numbers | None = None  # in the number of items with at least 0, 1, … `MANY` raters; None: no doubt
+    doubts: Numbers | None = None  # in the number of items with at least 0, 1, 2, … raters; None: no doubt
 
     def reaching(self, least: int, turnout: Turnout | None) -> tuple[float, float]:
         raters = np.flatnonzero(self.census)
@@ -99,7 +101,7 @@ class CountedItems:
 
 @dataclass(frozen=True, eq=False)
 class LikelyItems:
-    """By the probability with which a user rated them: `items[g]` items for each of `chances[g]`."""
+    """Items by the probability that a user rated them: `items[g]` items have the probability `chances[g]`."""
 
     n_users: int
     chances: Numbers
@@ -114,12 +116,15 @@ class LikelyItems:
 
 
 def _settled(mean: float, doubt: float) -> tuple[float, float]:
-    """A number that is not in doubt is whole: a field of 255.999 bytes would have another header than one of 256."""
+    """Round `mean` if it is not in doubt, because it is then a whole number.
+
+    Without that, a field of 255.999 bytes would be given another header than one of 256.
+    """
     return (float(round(mean)), 0.0) if doubt <= CERTAIN else (mean, doubt)
 
 
 def at_least(least: Any, trials: Any, chance: Any) -> Numbers:
-    """P(Bin(n, p) ≥ m), the incomplete beta function I_p(m, n − m + 1)."""
+    """Compute P(Bin(n, p) ≥ m), the incomplete beta function I_p(m, n − m + 1)."""
     least, trials, chance = np.broadcast_arrays(least, trials, chance)
     possible = (least > 0) & (least <= trials)
     from scipy.special import betainc  # slow to import
@@ -134,7 +139,7 @@ def _added(items: Numbers, chance: Numbers) -> tuple[float, float]:
 
 
 def _among_the_drawn(raters: Ints, least: int, turnout: Turnout) -> Numbers:
-    """P(at least so many of k raters are among M drawn of N), mixed over M."""
+    """Compute for each k of `raters` P(at least `least` of them are among M users drawn from N), mixed over M."""
     values, weights = turnout.law()
     n, k, m = float(turnout.n_users), raters[:, None].astype(np.float64), values[None, :]
     fewer = np.zeros((len(raters), len(values)))
@@ -147,7 +152,7 @@ def _among_the_drawn(raters: Ints, least: int, turnout: Turnout) -> Numbers:
 
 
 def _choose(n: npt.ArrayLike, k: npt.ArrayLike) -> Numbers:
-    """log C(n, k); what is not possible is cut to what is, and must not be used."""
+    """Compute log C(n, k). Impossible arguments are clipped to possible ones; such results must not be used."""
     whole = np.maximum(np.asarray(n, np.float64), 0)
     part = np.clip(np.asarray(k, np.float64), 0, whole)
     from scipy.special import gammaln  # slow to import
@@ -158,10 +163,10 @@ def _choose(n: npt.ArrayLike, k: npt.ArrayLike) -> Numbers:
 
 @dataclass(frozen=True, eq=False)
 class ExpectedUsers:
-    """The users of a run and what they rated, as far as bytes depend on it."""
+    """The users of a run and what they rated, in the respects that bytes depend on."""
 
-    supports: Ints  # n_i
-    users: Numbers  # how many users have so many
+    supports: Ints  # the numbers of ratings n_i that occur
+    users: Numbers  # how many users have each of them
     items: Items
 
     @property
@@ -177,14 +182,14 @@ def crowd_of(shape: Shape) -> ExpectedUsers:
 @dataclass(frozen=True, eq=False)
 class Expected:
     course: Course
-    stays: bool  # everyone, all the time
-    doubt: float  # about items; it matters only where bytes depend on them
-    online: float  # users that are there on average
+    stays: bool  # every user is invited to every iteration
+    doubt: float  # in the numbers of items; it matters only where bytes depend on them
+    online: float  # users that are online on average
     invited: float
 
 
 def presence_of(join: float | None, leave: float | None) -> float:
-    """The stationary probability to be online."""
+    """Compute the stationary probability that a user is online."""
     join, leave = join or 0.0, leave or 0.0
     return join / (join + leave) if join + leave > 0 else 1.0
 
@@ -192,7 +197,7 @@ def presence_of(join: float | None, leave: float | None) -> float:
 def expect(
     scheme: Scheme, params: Params, crowd: ExpectedUsers, join: float | None = None, leave: float | None = None
 ) -> Expected:
-    """The course that a run of this scheme with these users is expected to take."""
+    """Compute the course that a run of `scheme` with the users of `crowd` is expected to take."""
     comes = takes_presence(scheme)
     p = presence_of(join, leave) if comes else 1.0
     turnout = Turnout(crowd.n_users, p, getattr(params, "online", crowd.n_users))
@@ -213,7 +218,7 @@ def expect(
 
 
 def _items(scheme: Scheme, params: Params, items: Items, turnout: Turnout) -> tuple[float, float, float]:
-    """(opened, released, doubt): the scheme says how many raters an item needs for either."""
+    """Compute (opened, released, doubt); the scheme tells how many raters an item needs to be opened or released."""
     probes = np.unique(np.maximum([0, 1, 2, params.min_contributors - 1, params.min_contributors], 0)).astype(np.int64)
     raters = probes if turnout.everyone else np.full(len(probes), probes[-1])
     means, doubts = [], []
@@ -222,7 +227,7 @@ def _items(scheme: Scheme, params: Params, items: Items, turnout: Turnout) -> tu
             means.append(0.0)
             continue
         least = int(probes[mask.argmax()])
-        # an item that needs no invited rater needs a rater all the same
+        # an item that needs no invited rater still needs a rater
         mean, doubt = _settled(*(items.reaching(least, turnout) if least else items.reaching(1, None)))
         means.append(mean)
         doubts.append(doubt)
@@ -231,13 +236,13 @@ def _items(scheme: Scheme, params: Params, items: Items, turnout: Turnout) -> tu
 
 @dataclass(frozen=True, eq=False)
 class _Commitment:
-    """The circle of `commitment.choose_committers`: each place gets ⌊turns/places⌋ items or one more."""
+    """The circle of users in `commitment.choose_committers`: each place gets ⌊turns/places⌋ items or one more."""
 
     turns: float
     places: float
 
     def split(self, crowd: ExpectedUsers) -> tuple[Ints, Numbers, Numbers]:
-        """(n_i, users, items to commit to) of every group: those with one item more, and the others."""
+        """Split every group into users with one item more and the others; return (n_i, users, items to commit to)."""
         share, more = divmod(self.turns, self.places) if self.turns else (0.0, 0.0)
         parts = [(share, 1 - more / self.places), (share + 1, more / self.places)] if self.turns else [(0.0, 1.0)]
         parts = [(items, part) for items, part in parts if part > 0]
@@ -250,11 +255,12 @@ class _Commitment:
 def _ever_invited(
     iterations: int, p: float, join: float, leave: float, invited: float, asked: npt.NDArray[np.bool_]
 ) -> Numbers:
-    """P(a user writes to the third party at least once): as a committer at the start, or when it is first invited.
+    """Compute P(a user writes to the third party at least once), for each group of users.
 
-    `invited` is the probability to be, for a user who is there; `asked`: do those who are there at the start commit?
+    A user writes as a committer at the start, or when it is first invited. `invited` is the probability that a user who
+    is online is invited. `asked` marks the groups of which the users that are online at the start commit.
     """
-    off, on = np.full(len(asked), 1 - p), np.where(asked, 0.0, p)  # who has not written yet
+    off, on = np.full(len(asked), 1 - p), np.where(asked, 0.0, p)  # P(offline or online, and has not written yet)
     for _ in range(iterations):
         on = on * max(0.0, 1 - invited)
         off, on = off * (1 - join) + on * leave, off * join + on * (1 - leave)

@@ -1,4 +1,4 @@
-"""How the users of a run are laid out on this machine: a process each or packed, connected all at once or in turns."""
+"""The layout of the users of a run on this machine: a process each or packed, connected at once or in turns."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Placement:
     notes: tuple[str, ...] = ()  # sentences for the person
 
     def turns(self, users: int) -> int | None:
-        """How many of the users are connected at a time, if that is not all of them."""
+        """Return how many of the `users` are connected at a time; None if that is all of them."""
         return self.connected if self.connected < users else None
 
     def processes(self, users: int) -> int:
@@ -26,19 +26,23 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What a run asks for."""
+    """The size of a run, as the layout depends on it."""
 
     users: int
     servers: int
-    numbers: int  # of a user's message: items × dim
-    takes_turns: bool  # a user may be without a connection for a while: the scheme lets users come and go
+    numbers: int  # in a user's message: items × dim
+    takes_turns: bool  # a user may be without a connection for a while, as the scheme lets users come and go
 
     def need(self, per_process: int, connected: int = 0) -> capacity.Need:
         return capacity.need_of(self.users, per_process, self.servers, self.numbers, connected)
 
 
 def lay_out(demand: Demand, asked: int | None) -> Placement:
-    """`asked`: users per process, as given; None: one if that fits, else as few hosts as cores can use."""
+    """Place `asked` users in each process; `BadInput` if that does not fit on this machine.
+
+    With None, each user has a process of its own if that fits. Else the users are packed into few processes: one per
+    core or, if that does not fit, more, in all `FEWEST_HOSTS` to `MOST_HOSTS`.
+    """
     if asked is None and (lack := capacity.shortage(demand.need(1))):
         return _packed(demand, lack)
     per_process = asked or 1
@@ -67,7 +71,11 @@ def _packed(demand: Demand, lack: capacity.Lack) -> Placement:
 
 
 def _connected(demand: Demand, per_process: int) -> int:
-    """A user with a process of its own is always connected. Where too few could be at a time, all would have to be."""
+    """Compute how many users are connected at a time.
+
+    These are all users if each has a process of its own, if users cannot take turns, or if fewer than
+    `FEWEST_CONNECTED` could be connected at a time.
+    """
     if not demand.takes_turns or per_process == 1:
         return demand.users
     most = capacity.most_connected(demand.users, -(-demand.users // per_process), demand.servers, demand.numbers)

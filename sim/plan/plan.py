@@ -1,4 +1,4 @@
-"""From a configuration to everything that a driver needs: data, parameters, run id, one seat per party."""
+"""The plan of a run: everything that a driver needs, made from a configuration."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from sim.plan.placement import Demand, Placement, lay_out
 
 NONCE_BYTES = 32
 STEPS = (1.0, 0.5, 0.25)
-_SETTINGS = {"epsilon", "wire", "ring_bits", "factor_bits", "publish", "online"}  # flags that parameters are made of
+_SETTINGS = {"epsilon", "wire", "ring_bits", "factor_bits", "publish", "online"}  # flags that become parameters
 _COUNTED = 100  # iterations; further ones cost about the same
-_RECEIVED, _SENT = 90, 140  # bytes that a view adds to a received frame, and that it keeps of a sent one
+_RECEIVED, _SENT = 90, 140  # bytes in a view beyond a received frame, and for a sent frame
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,8 +46,8 @@ class Plan:
     notes: list[str]  # sentences for the person
     user_names: tuple[str, ...]  # identifiers in the data, by number
     item_names: tuple[str, ...]
-    layout: Placement | None = None  # on this machine, of a run that is to be started
-    item_titles: tuple[str, ...] | None = None  # what the data calls its items, "" where it does not say
+    layout: Placement | None = None  # on this machine, set by `laid_out`
+    item_titles: tuple[str, ...] | None = None  # titles in the data, "" for an item without a title
 
     @property
     def parties(self) -> list[str]:
@@ -71,14 +71,20 @@ class Plan:
         return {user_name(user): HeldOut(*kept.of(user)) for user in range(self.shape.n_users)}
 
     def churn(self) -> ChurnPlan | None:
-        """Fresh each time: it is asked iteration by iteration."""
+        """Make a new `ChurnPlan`, which is good for one pass over the iterations.
+
+        None if the users of the scheme do not come and go.
+        """
         if not takes_presence(self.card.scheme):
             return None
         assert self.config.join is not None and self.config.leave is not None
         return ChurnPlan(self.shape.n_users, self.config.join, self.config.leave, self.run_seed)
 
     def laid_out(self) -> Plan:
-        """With its users in processes of this machine, or `BadInput` if they do not fit; in-process all in one."""
+        """Return this plan with its users placed in processes of this machine; `BadInput` if they do not fit.
+
+        With the transport `inprocess` all parties share one process, so there is no layout.
+        """
         if self.config.transport == "inprocess":
             config = dataclasses.replace(self.config, users_per_process=self.config.users_per_process or 1)
             return dataclasses.replace(self, config=config)
@@ -90,7 +96,7 @@ class Plan:
         return dataclasses.replace(self, config=config, layout=layout, notes=[*self.notes, *layout.notes])
 
     def view_bytes(self) -> int:
-        """About what the views will take, from the scheme's own byte formula and the users that are expected."""
+        """Estimate the size of all views from the scheme's byte formula and the expected presence of users."""
         keepers = Counter(role_of(party) for party in self.views)
         kept = {role: number / (self.shape.n_users if role == "user" else 1) for role, number in keepers.items()}
         counted = min(self.card.params.iterations, _COUNTED)
@@ -110,10 +116,13 @@ def run_seed_of(seed: int) -> bytes:
 
 
 def make_plan(config: RunConfig, nonce: bytes | None = None, simulation: bool | None = None) -> Plan:
-    """`nonce` is given to go on with a run that had a fresh one, and `simulation` to say whether its seed was given."""
+    """Make the plan of a run: load and divide its data, and derive its parameters and run id.
+
+    The plan of an earlier run is made again with its `nonce`, and with `simulation` to say whether its seed was given.
+    """
     config, scheme, seeded = resolve(config)
     simulation = seeded if simulation is None else simulation
-    if os.path.exists(config.data):  # a path is recorded so that it is found from anywhere
+    if os.path.exists(config.data):  # an absolute path is recorded, which is valid in every folder
         config = dataclasses.replace(config, data=os.path.abspath(config.data))
     assert config.seed is not None
     run_seed = run_seed_of(config.seed)
@@ -134,7 +143,7 @@ def make_plan(config: RunConfig, nonce: bytes | None = None, simulation: bool | 
 
 
 def settings_of(config: RunConfig, scheme: Scheme) -> dict[str, Any]:
-    """What the parameters of a run are made of, besides the shape of its data."""
+    """Collect the settings that the parameters of a run are made of, besides the shape of its data."""
     settings = {"dim": config.dim, "iterations": config.iterations, **config.options}
     given = {flag: getattr(config, flag) for flag in _SETTINGS & scheme.flags}
     settings |= {flag: value for flag, value in given.items() if value is not None}
@@ -144,7 +153,7 @@ def settings_of(config: RunConfig, scheme: Scheme) -> dict[str, Any]:
 
 
 def _check_committers(plan: Plan) -> None:
-    """Before anything starts: are enough users online at the beginning?"""
+    """Refuse a run in which fewer users are online at the start than the pre-commitment needs."""
     churn, wanted = plan.churn(), getattr(plan.card.params, "committers", 0)
     if churn is not None and (there := int(churn.online(0).sum())) < wanted:
         raise BadInput(
@@ -161,6 +170,9 @@ def shape_of(ratings: Ratings, data: Dealt) -> Shape:
 
 
 def step_of(values: npt.NDArray[np.float64], rating_range: tuple[float, float]) -> float | None:
-    """Of the ratings' grid: stars, halves or quarters of them, on which the largest rating must be as well."""
+    """Find the step of the grid that all ratings lie on: whole, half or quarter stars; None if there is no such grid.
+
+    The grid begins at the lowest rating of the range, and must also contain the highest.
+    """
     all_values = np.append(np.unique(values), rating_range[1]) - rating_range[0]
     return next((step for step in STEPS if not np.any(all_values % step)), None)

@@ -1,4 +1,4 @@
-"""`keyhole bench algebra`: the exact answer for all default coalitions of a run, beside a replay of its views."""
+"""`keyhole bench algebra`: solve the algebra for all default coalitions of a run, beside a replay of its views."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def bench_algebra(data: str | None = None, iterations: int = ITERATIONS) -> dict
 
 
 def _alone(work: Any, out: Path) -> tuple[float, int]:
-    """In a process of its own, so that its memory is its own."""
+    """Run `work` in a fresh process, so that only its own memory is counted; return (seconds, bytes)."""
     with worker_pool(1) as pool:
         seconds, memory = next(pool.completed([pool.submit(work, out)]))
     return float(seconds), int(memory)

@@ -1,4 +1,4 @@
-"""The two loops over all users that an iteration cannot do without: `sum` and `masks`, on arrays, in one process."""
+"""The two loops over all users that every iteration needs, `sum` and `masks`, on arrays in one process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from protocol.errors import Bug
 from protocol.schemes.factorization.masked_sum import mask_rows
 from sim.experiments.bench.processes import CATALOGUE, DIM, ITEMS, USERS
 
-ROUNDS, WARM = 31, 3  # turns of each side; as many before them are not counted
+ROUNDS, WARM = 31, 3  # turns of each side that count, and turns before them that do not
 SEED, RUN_ID = 1, bytes(32)
 
 Work = Callable[[], Any]
@@ -68,7 +68,7 @@ def bench_masks(users: int = USERS, dim: int = DIM, items: int = ITEMS, rounds: 
 
 
 def _parts(users: int, dim: int, items: int) -> tuple[list[tuple[Ids, RingArray]], Ids]:
-    """What each user sent: increasing items and uniform rows; and the items that anybody named."""
+    """Make what each user sent (increasing items, uniform rows), and collect the items that any user named."""
     random = np.random.default_rng(SEED)
     catalogue = max(items, CATALOGUE * users)
     parts = []
@@ -79,7 +79,7 @@ def _parts(users: int, dim: int, items: int) -> tuple[list[tuple[Ids, RingArray]
 
 
 def _in_turn(works: list[Work], rounds: int) -> list[list[float]]:
-    """CPU seconds of each, in turn: none of them waits for anything."""
+    """Measure the CPU seconds of each of `works` in turn. None of them waits, so CPU time is all of their time."""
     seconds: list[list[float]] = [[] for _ in works]
     for turn in range(WARM + rounds):
         for work, kept in zip(works, seconds, strict=True):

@@ -1,4 +1,4 @@
-"""`keyhole bench audit`: how fast a canary is played, beside the same run through frames; what an audit costs."""
+"""`keyhole bench audit`: how fast a canary is played, beside the same runs through frames, and what an audit costs."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def bench_audit(
 
 
 def play_framed(problem: CanaryProblem, seed: bytes) -> np.ndarray | None:
-    """The run that `keyhole run --transport inprocess` would make of it, without views."""
+    """Play `problem` once as `keyhole run --transport inprocess` would run it, without views."""
     names = all_parties(problem.scheme, problem.params.n_users)
     card = Card(problem.scheme, problem.params, make_run_id(problem.params, names, seed), simulation=True)
     stage = Stage(problem, card.run_id)

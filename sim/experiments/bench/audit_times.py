@@ -1,4 +1,4 @@
-"""How much processor time a person's first audit of a run takes, the second one, and the page after it."""
+"""Processor time of the first audit of a run, of the second, and of the page after them."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ COMMANDS = {"first audit": ("audit",), "second audit": ("audit",), "page": ("rep
 
 
 def audit_times(data: str = DATA, iterations: int | None = None, scheme: str = "dynamic") -> dict[str, float]:
-    """Measure processor seconds of each command, workers included, in an account that has never audited anything.
+    """Measure processor seconds of each command, workers included, beginning with an empty cache.
 
-    `data`, `iterations` and `scheme` are those of a bare `keyhole run`, if they are not given.
+    By default, `data`, `iterations` and `scheme` are those of a bare `keyhole run`.
     """
     with tempfile.TemporaryDirectory() as place:
         folder, made = Path(place) / "run", {}
@@ -38,6 +38,6 @@ def audit_times(data: str = DATA, iterations: int | None = None, scheme: str = "
 
 
 def _processor_seconds() -> float:
-    """Of all processes that were waited for."""
+    """Read the processor seconds of all child processes that were waited for."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime

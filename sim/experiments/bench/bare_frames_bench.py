@@ -28,14 +28,14 @@ _SECONDS = 300.0
 class BareRun:
     seconds: list[float]  # of every iteration, as its recommender measures them
     received: Received
-    startup: float  # until the last user is heard, with the start of an interpreter
-    loading: float  # of that, until the first fork
+    startup: float  # until the last user is heard, including the start of an interpreter
+    loading: float  # the part of `startup` until the first fork
 
 
 def run_floor(users: int, users_per_process: int, frames: Frames) -> BareRun:
-    """Fresh processes move these frames, once."""
+    """Move these `frames` once with fresh processes, and measure that."""
     layout = _layout(users, users_per_process, frames)
-    environment = os.environ | {"OPENBLAS_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1"}  # as the actors have it
+    environment = os.environ | {"OPENBLAS_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1"}  # as for the actors
     packed = msgpack.packb(dataclasses.asdict(layout))
     command, patience = python_running("actors.bare_frames"), _SECONDS + len(frames)
     began = time.monotonic()
@@ -48,7 +48,7 @@ def run_floor(users: int, users_per_process: int, frames: Frames) -> BareRun:
             words = f"the processes of the floor have not moved their {len(frames)} iterations in {patience:.0f} s"
             raise Aborted(Reason.STALLED, words) from None
         finally:
-            process.kill()  # the others end with it
+            process.kill()  # its children end with it
     if not output:
         raise Bug("The processes of the floor did not come to their end.")
     told = json.loads(output)
@@ -62,7 +62,7 @@ def _layout(users: int, users_per_process: int, frames: Frames) -> BareSizes:
 
 
 def compare(moved: Received, wanted: Received) -> None:
-    """Both sides have moved the same frames, or it is no floor."""
+    """Check that both sides moved the same frames: otherwise one is not a floor for the other."""
     for kind in KINDS:
         if moved.get(kind, [0, 0]) != wanted.get(kind, [0, 0]):
             raise Bug(f"The floor moved {moved.get(kind)} frames and bytes of {kind}, and a run {wanted.get(kind)}.")
@@ -72,7 +72,7 @@ def compare(moved: Received, wanted: Received) -> None:
 
 
 def moved_by(lines: Iterable[dict[str, Any]]) -> Received:
-    """Frames and payload bytes of the iterations, as the servers of a run metered them (lines of iterations.jsonl)."""
+    """Count frames and payload bytes of the iterations, as the servers metered them (lines of iterations.jsonl)."""
     frames, size = Counter[str](), Counter[str]()
     for line in lines:
         for iteration, _, _, kind, messages, payload, _ in line["rows"]:
@@ -83,7 +83,7 @@ def moved_by(lines: Iterable[dict[str, Any]]) -> Received:
 
 
 def frames_of(lines: Iterable[dict[str, Any]]) -> Frames:
-    """The size of a frame of each kind, for every iteration; all users must have rated equally many items."""
+    """Return the size of a frame of each kind, for every iteration; all users must have rated equally many items."""
     found = []
     for line in (line for line in lines if line["iteration"] >= 0):
         rows = {row[3]: row[4:6] for row in line["rows"] if row[0] == line["iteration"]}

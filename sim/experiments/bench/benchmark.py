@@ -34,7 +34,7 @@ FLOORS_EACH = 2  # unprotected iterations after each protected one
 
 
 def run_bench(name: str, options: Mapping[str, int] | None = None) -> dict[str, Any]:
-    """`options` are the flags that a person gave; a benchmark takes those that its function has arguments for."""
+    """Run the benchmark `name` with the flags in `options`; refuse a flag that its function has no argument for."""
     if name not in BENCHES:
         raise BadInput(f"There is no benchmark {name!r}: use {', '.join(BENCHES)}.")
     given, takes = (
@@ -48,7 +48,7 @@ def run_bench(name: str, options: Mapping[str, int] | None = None) -> dict[str, 
         require(value >= 1, f"--{option} must be 1 or more, not {value}.")
     busy = os.getloadavg()[0]
     result = BENCHES[name](**given)
-    result["config"]["load_average"] = busy  # of the minute before: others slow the busier side down more
+    result["config"]["load_average"] = busy  # of the minute before: other processes slow the busier side down more
     return {"name": name, **result}
 
 
@@ -81,7 +81,7 @@ def bench_inprocess(data: str | None = None, iterations: int = ITERATIONS) -> di
 
 
 def _plan(data: str | None, iterations: int) -> tuple[Plan, str | None]:
-    """(the run, a sentence if it is not on the real ratings)."""
+    """Make the plan of the run, and a note if it is not on the real ratings."""
     config = RunConfig(
         scheme="masked",
         data=data or DATA,
@@ -101,9 +101,9 @@ def _plan(data: str | None, iterations: int) -> tuple[Plan, str | None]:
 
 
 def _interleaved(plan: Plan) -> tuple[list[float], list[float]]:
-    """CPU seconds of every protected iteration, and of unprotected ones in between.
+    """Measure CPU seconds of every protected iteration but the first, and of unprotected ones in between.
 
-    CPU time, because both use one thread and never wait: a busy machine would stretch the longer one more often.
+    Both use one thread and never wait, so CPU time is fair. On a busy machine, wall time would favour the shorter one.
     """
     baseline = start_baseline(plan.card.params, plan.data, plan.run_seed)
     samples: list[float] = []

@@ -1,7 +1,8 @@
-"""`keyhole bench crowd`: what users who are not online cost. All of `netflix-shaped`, against few of its users.
+"""`keyhole bench crowd`: what offline users cost. All users of `netflix-shaped`, against a few of them.
 
-Both are `dynamic`, packed into two hosts, with as many users online on average (the probability to come online follows
-from that), and as many of them in an iteration at most. The small one runs before and after the large one.
+Both runs are `dynamic`, packed into two hosts, with equally many users online on average (the probability to come
+online follows from that) and the same limit of users in an iteration. The small run is made before and after the large
+one.
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
 """How bytes and seconds of an iteration grow with users, items and dimension: real processes at a few sizes, and fits.
 
-Every size is a run of `masked` over tcp, views and encryption on, every user with exactly 20 items. Users are packed
-into two processes at every size of the axis `users`, so that one thing grows and not two; those who do not fit that way
-are packed as `--users-per-process auto` says, and stay out of the fit. The axis `processes` has one process per user.
-Where time is fitted over users, the sizes are run upwards and then downwards, so that a drift of the machine cancels.
+Every size is a run of `masked` over tcp with views and encryption, and every user has exactly 20 items. On the axis
+`users`, the users are packed into two processes, so that only one thing grows; sizes above those that are fitted are
+packed as `--users-per-process auto` says. The axis `processes` has one process per user. On the axis `users`, the
+fitted sizes are run upwards and then downwards, so that a drift of the machine cancels.
 
-Two fits for each: a power law y = c x^b with the 95 % interval of b (of a straight line through the logarithms, by
-Student's t), and a line y = a + b x; each with its largest relative residual. `bytes` are all of an iteration; what the
-servers exchange grows with items, not with users, so `user bytes`, to and from users alone, are fitted beside them.
+There are two fits for each: a power law y = c x^b with the 95 % interval of b (of a straight line through the
+logarithms, by Student's t), and a line y = a + b x; each with its largest relative residual. `bytes` are all bytes of
+an iteration. What the servers exchange grows with items, not with users, so `user_bytes`, to and from users alone, are
+fitted beside them.
 """
 
 from __future__ import annotations
@@ -33,12 +34,12 @@ SIZES: Sizes = {
     "items": (500, 1000, 2000, 4000),
     "dim": (10, 20, 50, 100),
 }
-FITTED = {"users": (100, 4000), "processes": (100, 1000)}  # elsewhere all sizes
+FITTED = {"users": (100, 4000), "processes": (100, 1000)}  # on the other axes, all sizes
 HOSTS = 2
 BASE = {"users": 50, "items": 1000, "dim": 20}
 RATED, HELD_OUT = 25, 0.2  # ratings of a user, and the part of them that is held out
 SEED = 1
-FEWEST, MOST, ANSWERS = 6, 40, 15_000  # iterations of a run: as many as make so many answers of users
+FEWEST, MOST, ANSWERS = 6, 40, 15_000  # iterations of a run: from FEWEST to MOST, for about ANSWERS answers of users
 WARM = 1  # first iterations, which are left out
 FIGURES = ("bytes", "user_bytes", "seconds")
 
@@ -77,7 +78,7 @@ def bench_growth(sizes: Sizes | None = None, iterations: int | None = None) -> d
 def _run_all(
     axis: str, values: tuple[int, ...], iterations: int | None
 ) -> tuple[dict[int, list[dict[str, Any]]], dict[int, str]]:
-    """By size: its runs, and why this machine refused one."""
+    """Run every size; return its runs by size, and the reason by size if this machine refused one."""
     runs: dict[int, list[dict[str, Any]]] = {value: [] for value in values}
     refused: dict[int, str] = {}
     downwards = [value for value in reversed(values) if axis == "users" and _is_fitted(axis, value)]
@@ -105,14 +106,14 @@ def _is_fitted(axis: str, value: int) -> bool:
 
 
 def _pack(axis: str, value: int) -> int | None:
-    """Users per process: one layout for everything that is fitted together; None: whatever fits."""
+    """Return the users per process: one layout for all sizes that are fitted together; None: whatever fits."""
     if axis != "users":
         return 1
     return -(-value // HOSTS) if value <= FITTED["users"][1] else None
 
 
 def measure(users: int, items: int, dim: int, iterations: int, per_process: int | None) -> dict[str, Any]:
-    """What each iteration of one run took."""
+    """Make one run, and return the bytes and seconds of each iteration that counts."""
     lines: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
         config = RunConfig(
@@ -140,7 +141,7 @@ def measure(users: int, items: int, dim: int, iterations: int, per_process: int 
 
 
 def _together(runs: list[dict[str, Any]]) -> dict[str, Any]:
-    """Medians over the iterations of all runs of one size."""
+    """Compute the medians over the iterations of all `runs` of one size."""
     medians = {what: statistics.median(amount for one in runs for amount in one[what]) for what in FIGURES}
     iterations = sum(len(one["seconds"]) for one in runs)
     kept = {name: runs[0][name] for name in ("processes", "user_down", "user_up")}
@@ -148,20 +149,23 @@ def _together(runs: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _user_bytes(line: dict[str, Any]) -> int:
-    """On the wire in this iteration, to users and from them."""
+    """Add up the wire bytes to and from users in the iteration of `line`."""
     own = (row for row in line["rows"] if row[0] == line["iteration"])
     return sum(wire for _, sender, receiver, *_, wire in own if "user" in (sender, receiver))
 
 
 def fits_of(samples: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """None where one size alone is left."""
+    """Fit every figure over the sizes; return None if fewer than two sizes are left."""
     if len(samples) < 2:
         return None
     return {what: fit([row["size"] for row in samples], [row[what] for row in samples]) for what in FIGURES}
 
 
 def fit(sizes: Iterable[float], values: Iterable[float]) -> dict[str, Any]:
-    """Least squares of the logarithms, and of relative errors for the line, so that small sizes count as much."""
+    """Fit a power law, by least squares of the logarithms, and a line, by least squares of relative errors.
+
+    With relative errors, small sizes count as much as large ones.
+    """
     x, y = np.array(list(sizes), np.float64), np.array(list(values), np.float64)
     from scipy import stats  # slow to import
     power = stats.linregress(np.log(x), np.log(y))

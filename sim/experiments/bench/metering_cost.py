@@ -16,7 +16,7 @@ from sim.plan.config import RunConfig
 from sim.plan.plan import make_plan
 from sim.run.run import make_roster
 
-USERS, ITEMS, DIM, RATED, HELD_OUT = 25, 1000, 10, 25, 0.2  # small messages: the less else there is to do for each
+USERS, ITEMS, DIM, RATED, HELD_OUT = 25, 1000, 10, 25, 0.2  # small messages: little other work for each
 ITERATIONS, SEED = 6000, 1
 WARM = 12  # first iterations, which are left out: a multiple of 4
 RESAMPLES = 2000
@@ -71,7 +71,7 @@ def bench_metering(users: int = USERS, iterations: int = ITERATIONS) -> dict[str
 
 
 def interval(metered: np.ndarray, bare: np.ndarray) -> tuple[float, float]:
-    """95 % of the median ratio of neighbours, by resampling the pairs."""
+    """Compute the 95 % interval of the median ratio of neighbours, by resampling the pairs."""
     ratios = metered / bare
     random = np.random.default_rng(1)
     medians = [np.median(random.choice(ratios, len(ratios))) for _ in range(RESAMPLES)]

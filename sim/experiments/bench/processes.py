@@ -1,7 +1,8 @@
 """Runs of real processes against the least that moving their frames costs: `iteration`, `packed`, `startup`, `views`.
 
-A round is a whole run of `masked` over tcp with CURVE, and then the other side with fresh processes, so that both meet
-the same machine. Every user has rated equally many items of twelve times as many as there are users.
+A round is a whole run of `masked` over tcp with CURVE and, directly after or before it, the other side with fresh
+processes, so that other load on the machine affects both. All users have rated equally many items. There are twelve
+times as many items as users.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from sim.plan.config import RunConfig
 from sim.run import run as running
 
 USERS, DIM, ITEMS, ITERATIONS, ROUNDS, HOSTS = 1000, 50, 20, 25, 3, 2
-CATALOGUE = 12  # items for each user: 12,000 for a thousand
-WARM = 3  # first iterations, which are left out, as is the last one, in which users end
+CATALOGUE = 12  # items of the data per user: 12,000 for 1000 users
+WARM = 3  # first iterations that are left out; so is the last one, in which users end
 SEED = 1
 MOST_HOSTS = 8
 
@@ -62,7 +63,7 @@ class Real:
 
 @dataclass(frozen=True, slots=True)
 class BenchRound:
-    """One of each side, with what counts of them."""
+    """A run of each side: the seconds that count, and the whole real run."""
 
     samples: list[float]
     floors: list[float]
@@ -87,7 +88,7 @@ def config_of(load: Load) -> RunConfig:
 
 
 def run_real(load: Load) -> Real:
-    """As `keyhole run` does it, in a folder that is thrown away."""
+    """Run `load` as `keyhole run` does, in a temporary folder."""
     lines: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
         summary = running.run(config_of(load), out=Path(folder) / "run", on_line=lines.append)
@@ -97,7 +98,7 @@ def run_real(load: Load) -> Real:
 
 
 def warm(seconds: Sequence[float]) -> list[float]:
-    """Without the first iterations and the last one; of very few, the last that may count."""
+    """Leave out the first iterations and the last one; of very few, keep the last but one, and of one that one."""
     return list(seconds[WARM:-1] or seconds[-2:-1] or seconds)
 
 
@@ -155,7 +156,7 @@ def bench_views(
     def once() -> BenchRound:
         nonlocal swap
         pair = {load.views: run_real(load) for load in ((without, kept) if swap else (kept, without))}
-        swap = not swap  # so that a machine that grows slower does not count against one of them
+        swap = not swap  # so that a machine that slows down does not count against one side only
         compare(moved_by(pair["none"].lines), moved_by(pair["full"].lines))
         return BenchRound(warm(pair["full"].seconds), warm(pair["none"].seconds), pair["full"])
 
@@ -222,7 +223,7 @@ def result_of(load: Load, made: list[BenchRound], floor: str, unit: str) -> dict
         **together.medians(),
         "by_round": [each.medians() for each in made],
         "startup": statistics.median(summary["seconds"]["startup"] for summary in summaries),
-        "memory": {  # of all rounds the largest
+        "memory": {  # the largest of all rounds
             name: max(summary["memory"][name] or 0 for summary in summaries) or None
             for name in ("user_process_uss_mean", "user_process_uss_max")
         },

@@ -1,11 +1,11 @@
 """`keyhole bench iteration-secagg`: the same vectors through Flower's SecAgg+, as an optional extra.
 
-Flower's own workflow and its own mod for clients, unchanged, sum as many vectors of as many numbers as the users of an
-iteration send. Its messages are encoded as ever and handed straight to the clients, in one process: its simulation
-would add the time of its engine, and of looking for replies every tenth of a second. What stands against it is a whole
-iteration of `masked`, with a process for every user, encryption on the way, and views. So the comparison is made in
-Flower's favour; and it says what two ways to a sum cost, not which of them protects more: SecAgg+ needs no second
-server and bears users who drop out.
+Flower's own workflow and its own mod for clients, unchanged, sum as many vectors of the same length as the users of an
+iteration send. Messages are encoded as usual and handed directly to the clients, in one process: Flower's simulation
+would add the time of its engine, and of polling for replies every tenth of a second. The other side is a whole
+iteration of `masked`, with a process for every user, encrypted connections, and views. So the comparison favours
+Flower. It says what two ways to compute a sum cost, not which of them protects more: SecAgg+ needs no second server and
+tolerates users that drop out.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from protocol.errors import Bug
 from sim.experiments.bench.processes import DIM, ITEMS, BenchRound, Load, result_of, rounds_of, run_real, warm
 
 USERS, ITERATIONS, ROUNDS = 30, 25, 3
-FLOWER_TURNS = 6  # sums of Flower in a round, of which the first is left out
-SHARES, THRESHOLD = 3, 2  # the fewest that it allows, and so its fastest
-LIMIT, LEVELS, RANGE = 8.0, 1 << 22, 1 << 32  # clipping and quantization, as it has them by default
-FIRST = 2  # node of the first client: the server is 1
+FLOWER_TURNS = 6  # sums by Flower in a round; the first is left out
+SHARES, THRESHOLD = 3, 2  # the fewest that SecAgg+ allows, and so the fastest
+LIMIT, LEVELS, RANGE = 8.0, 1 << 22, 1 << 32  # clipping and quantization: Flower's defaults
+FIRST = 2  # node of the first client; the server is node 1
 MISSING = "Flower is not installed, so there is nothing to compare with: pip install 'keyhole[secagg]', then try again."
 FLOOR = f"Flower's SecAgg+ in one process, its messages handed over without a network, {SHARES} shares of each key"
 
@@ -55,7 +55,7 @@ def bench_secagg(
 
 
 def sum_by_flower(users: int, length: int, turns: int) -> list[float]:
-    """Seconds of each sum; raises `Bug` if it is not the sum of the vectors."""
+    """Measure the seconds of each sum; raise `Bug` if the result is not the mean of the vectors."""
     from flwr.app import Context, RecordDict
     from flwr.common import ndarrays_to_parameters
     from flwr.server import LegacyContext, ServerConfig
@@ -63,7 +63,7 @@ def sum_by_flower(users: int, length: int, turns: int) -> list[float]:
     from flwr.server.workflow import DefaultWorkflow, SecAggPlusWorkflow
     from flwr.supercore.task_identity import TaskIdentity
 
-    TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, 1, FIRST - 1  # of its server
+    TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, 1, FIRST - 1  # of Flower's server
     logging.getLogger("flwr").setLevel(logging.ERROR)
     vectors = np.random.default_rng(1).uniform(-1, 1, (users, length)).astype(np.float32)
     start = ndarrays_to_parameters([np.zeros(length, np.float32)])
@@ -90,14 +90,17 @@ def sum_by_flower(users: int, length: int, turns: int) -> list[float]:
 
 
 def check_mean(found: npt.NDArray[Any], vectors: Vectors) -> None:
-    """Each value is rounded to one of LEVELS between ±LIMIT, so a mean is off by at most that step."""
+    """Check `found` against the mean of `vectors`.
+
+    Each value is rounded to one of LEVELS values between ±LIMIT, so the mean is off by at most one step.
+    """
     wanted = vectors.astype(np.float64).mean(axis=0)
     if found.shape != wanted.shape or float(np.abs(found - wanted).max()) > 2 * LIMIT / (LEVELS - 1) + 1e-6:
         raise Bug("What Flower's SecAgg+ gave is not the mean of the vectors.")
 
 
 class DirectGrid:
-    """What a workflow of Flower needs of a grid: clients that are called, each with the state that it keeps."""
+    """The part of a Flower grid that a workflow needs: it calls each client directly, with the state of that client."""
 
     def __init__(self, vectors: Vectors) -> None:
         from flwr.app import Context, RecordDict
@@ -125,7 +128,7 @@ class DirectGrid:
 
 
 def _client_app(vectors: Vectors) -> Any:
-    """Clients that train nothing: each has its vector."""
+    """Make clients that train nothing: each returns its vector."""
     from flwr.client import NumPyClient
     from flwr.client.mod import secaggplus_mod
     from flwr.clientapp import ClientApp

@@ -1,5 +1,8 @@
-"""What a sibling scheme takes from its flags to its summary, in one process with all views, beside what its recommender
-alone computes: sums and eigenvectors, or a matrix completion. Everything else is parties, frames, views and figures."""
+"""The time of a whole run of a sibling scheme, beside the time in which its recommender computes.
+
+The run goes from flags to summary, in one process with all views. The recommender computes sums and eigenvectors, or a
+matrix completion. The rest of the time goes into parties, frames, views and figures.
+"""
 
 from __future__ import annotations
 
@@ -79,7 +82,7 @@ def _data(users: int | None, items: int | None) -> tuple[str, str | None]:
 
 
 def _apart(measure: Callable[[], float]) -> tuple[float, int]:
-    """(what it measures, the most memory that it took), in a fresh process: a peak never falls."""
+    """Run `measure` in a fresh process, as a peak never falls; return (its result, the peak of its memory)."""
     with worker_pool(1) as pool:
         return next(pool.completed([pool.submit(_with_peak, measure)]))
 
@@ -98,7 +101,7 @@ def _whole(config: RunConfig) -> float:
 
 
 def _recommender(config: RunConfig) -> float:
-    """Seconds that the recommender's role is busy, in the same course without views."""
+    """Measure the seconds that the recommender's role is busy, in the same run without views."""
     plan = make_plan(config)
     driver, busy = InProcess(plan.card, plan.seats()), 0.0
     role = driver.parties[RECOMMENDER].role

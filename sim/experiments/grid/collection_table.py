@@ -1,7 +1,7 @@
 """The two rating collections on MovieLens-100k beside independent reference figures, cell by cell.
 
-Ratings are split at random, 80/20, over all of them, as the reference does (`keyhole run` splits every user's). Each
-seed draws a split and the users' tapes; figures are means over the seeds. Nothing is exchanged here: mechanisms,
+All ratings together are split at random, 80/20, as in the reference (`keyhole run` splits each user's ratings). Each
+seed draws a split and the users' tapes; figures are means over the seeds. No messages are exchanged here: mechanisms,
 recoveries and means are the functions that the roles call.
 """
 
@@ -51,7 +51,7 @@ EXPLANATION = (
     "means are shrunk the reference does not say: the σ used here (`protocol/schemes/collection/means.py`) was chosen "
     "among several because it gives the reference's figures."
 )
-_DOWN = 0.85  # from one λ to the next where the best is looked for
+_DOWN = 0.85  # factor from one λ to the next in the search for the best
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,13 +120,13 @@ def response_collected(split: Split, epsilon: float) -> npt.NDArray[np.uint8]:
 
 
 def centred(answers: npt.NDArray[np.uint8]) -> csr_matrix:
-    """Z around the middle, the zeros of Ω among it."""
+    """Compute Z, the answers minus the middle of the scale. Answers at the middle stay in Ω, as stored zeros."""
     rows, columns = np.nonzero(answers)
     return csr_matrix((answers[rows, columns] - STARS.middle, (rows, columns)), shape=answers.shape)
 
 
 def known_of(split: Split, kind: str, epsilon: float) -> tuple[csr_matrix, float, float]:
-    """(Z, ρ from the default assumptions, stars per unit of Z)."""
+    """Collect (Z, ρ from the default assumptions, stars per unit of Z)."""
     cells = split.shape[0] * split.shape[1]
     if kind == "laplace":
         known, laplace = laplace_collected(split, epsilon), ModifiedLaplace(epsilon)
@@ -142,7 +142,7 @@ def completed_rmse(split: Split, kind: str, epsilon: float) -> float:
 
 
 def best_rmse(split: Split, kind: str, epsilon: float) -> float:
-    """At the λ that is best for the held-out ratings: nobody can choose it, it is a limit of the method."""
+    """Find the error at the λ that is best for the held-out ratings. No run can choose this λ: the error is a limit."""
     known, _, unit = known_of(split, kind, epsilon)
     path, best, multiplier = Path(known), np.inf, 0.0
     multiplier, places = 0.3 * path.highest, (split.users.astype(np.int32), split.items.astype(np.int32))
@@ -155,7 +155,7 @@ def best_rmse(split: Split, kind: str, epsilon: float) -> float:
 
 
 def mean_rmse(split: Split, kind: str, epsilon: float) -> tuple[float, float]:
-    """(by item means, with the user's own mean added)."""
+    """Compute the test RMSE (by item means, with the user's own mean added)."""
     users, items = split.shape
     if kind == "laplace":
         known, laplace = laplace_collected(split, epsilon), ModifiedLaplace(epsilon)
@@ -174,7 +174,7 @@ def mean_rmse(split: Split, kind: str, epsilon: float) -> tuple[float, float]:
 
 
 def count_rows(ratings: int = 100_000, users: int = 943, items: int = 1682) -> Iterator[CollectionLine]:
-    """By formula, so that the tolerance is rounding; of bytes one, because a vector has whole bytes."""
+    """Compute the counts by formula, so the tolerances allow for rounding only (a vector has whole bytes)."""
     for epsilon, (kept, created, size, exact, altered, invented) in COUNTS.items():
         one = laplace_counts(ModifiedLaplace(epsilon), ratings, users * items)
         other = response_counts(RandomizedResponse(epsilon, STARS.levels), ratings, users * items)

@@ -1,6 +1,7 @@
 """What the noise of `covariance` and `hybrid` costs on MovieLens-100k, cell by cell beside independent figures.
 
-The same functions as the roles use, with the data, tapes and noise that `keyhole run --seed S` has, without messages.
+The figures come from the functions of the roles, with the data, tapes and noise of `keyhole run --seed S`, but without
+messages.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ Floats = npt.NDArray[np.float64]
 
 DATA, SEEDS = "ml-100k", (1, 2, 3)
 TABLES = ("covariance", "hybrid")
-NEAR, FAR, FAR_BELOW = 0.015, 0.03, 0.5  # below this θ the draw decides
+NEAR, FAR, FAR_BELOW = 0.015, 0.03, 0.5  # tolerances; FAR below this θ, where one draw decides
 HYBRID_TOLERANCE = 0.03  # the reference is one split and one draw
 INF = math.inf
 
@@ -42,7 +43,7 @@ class ReferenceFigure:
     table: str
     options: tuple[tuple[str, Any], ...]  # of the scheme
     epsilon: float  # θ, or ε
-    column: str  # MAvg, base, kNN, SVD: what is predicted with
+    column: str  # the predictor: MAvg, base, kNN or SVD
     reference: float
     tolerance: float
 
@@ -145,7 +146,7 @@ class Draw:
         return hybrid_params(base, **options) if cell.table == "hybrid" else covariance_params(base, **options)
 
     def book(self, params: CovarianceParams) -> Book:
-        """What reaches the recommender."""
+        """Collect the ratings that reach the recommender; with `hybrid`, they are perturbed."""
         train = self.data.train
         values = train.values
         if isinstance(params, HybridParams):
@@ -155,9 +156,9 @@ class Draw:
 
 
 def rmse_by_column(draw: Draw, cell: ReferenceFigure, columns: Iterable[str]) -> dict[str, float]:
-    """Test RMSE of clipped predictions, for the columns that are asked for, from one release."""
+    """Compute the test RMSE of clipped predictions for each of `columns`, from one release."""
     wanted, params = set(columns), draw.params(cell)
-    # with one release: the factors are made where SVD is asked for, and kNN needs none
+    # one release for all columns: factors are computed only if SVD is asked for, and kNN needs none
     params = dataclasses.replace(params, predictor="svd" if "SVD" in wanted else "knn")
     book = draw.book(params)
     model = measured(params, book, draw.tape(RECOMMENDER))
@@ -187,7 +188,7 @@ def _predict(draw: Draw, params: CovarianceParams, book: Book, column: str, mode
 def table(
     name: str, seeds: Sequence[int] = SEEDS, cells: Sequence[ReferenceFigure] | None = None, data: str = DATA
 ) -> list[dict[str, Any]]:
-    """A row for each cell: `reference`, `measured` (the mean over the seeds), `tolerance`, `within`, `by_seed`."""
+    """Make a row for each cell: `reference`, `measured` (the mean over the seeds), `tolerance`, `within`, `by_seed`."""
     chosen = CELLS[name] if cells is None else cells
     ratings = load(data)
     groups: dict[tuple[Any, ...], list[ReferenceFigure]] = {}
@@ -219,7 +220,7 @@ def _row(cell: ReferenceFigure, seeds: Sequence[int], figures: list[float]) -> d
 
 
 def markdown(rows: Sequence[dict[str, Any]], data: str = DATA) -> str:
-    """The references are of MovieLens-100k, whatever `data` is."""
+    """Write `rows` as a Markdown table; the references are those of MovieLens-100k, whatever `data` is."""
     lines = ["| options | ε or θ | with | reference | measured | seeds | tolerance | within |", "|" + "---|" * 8]
     for row in rows:
         options = ", ".join(f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}"

@@ -1,4 +1,4 @@
-"""A grid of runs, several at a time, with one line of JSON per finished cell: a second call goes on where it ended."""
+"""A grid of runs, several at a time. Every finished cell has a line of JSON, so a second call runs only the others."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from sim.experiments.grid.grid_cells import BESIDE, Cell, key_of, run_cell, take
 Line = dict[str, Any]
 AnyCell = TypeVar("AnyCell", bound="Keyed")
 
-_OPENING = '{"cell": '  # of every line
+_OPENING = '{"cell": '  # how every line begins
 AVERAGED = ("train_mae", "train_rmse", "test_mae", "test_rmse", "mae_increase", "plain_train_mae", "plain_test_rmse")
 
 
@@ -38,7 +38,7 @@ def grid(
     test_fraction: float,
     **how: Any,
 ) -> list[Cell]:
-    """Every combination, seeds 1, 2, …; a scheme without ε has one cell where the others have one per ε.
+    """Make a cell for every combination, with seeds 1, 2, …; a scheme without ε has one cell instead of one per ε.
 
     `how`: the fields of a cell that say how a file is read.
     """
@@ -63,7 +63,7 @@ def grid(
 
 
 def evaluate(cells: Sequence[Cell], out: Path, jobs: int | None = None, quiet: bool = False) -> list[dict[str, Any]]:
-    """The lines of these cells, in their order; those that `out` does not hold yet are run and appended to it."""
+    """Return the lines of `cells`, in their order; run those that `out` does not hold yet, and append them to it."""
     for scheme in {cell.scheme for cell in cells}:
         takes_epsilon(scheme)  # refused here, once, rather than by every worker
     lines = complete(cells, out, run_cell, jobs, quiet)
@@ -80,7 +80,7 @@ class Keyed(Protocol):
 def complete(
     cells: Sequence[AnyCell], out: Path, work: Callable[[AnyCell], Line], jobs: int | None = None, quiet: bool = False
 ) -> list[Line]:
-    """The lines of these cells, in their order; `work` is done for those that `out` does not hold yet."""
+    """Return the lines of `cells`, in their order; do `work` for those that `out` does not hold yet."""
     known = read_lines(out)
     missing = [cell for cell in cells if cell.key() not in known]
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -97,7 +97,7 @@ def complete(
 
 @contextlib.contextmanager
 def _appending(path: Path) -> Iterator[TextIO]:
-    """Open a file to write at its end, before anything is computed for it; one without a line is not left behind."""
+    """Open `path` to append to it, before anything is computed for it; in the end, remove it if it is empty."""
     try:
         file = path.open("a", encoding="utf-8")
     except OSError as error:
@@ -111,7 +111,7 @@ def _appending(path: Path) -> Iterator[TextIO]:
 
 
 def read_lines(path: Path) -> dict[str, dict[str, Any]]:
-    """Finished cells by their key. A last line that was cut off is dropped: its cell is run again."""
+    """Read the lines of finished cells, by key. Remove a last line that was cut off: its cell is run again."""
     if not path.exists():
         return {}
     try:
@@ -133,7 +133,7 @@ def read_lines(path: Path) -> dict[str, dict[str, Any]]:
 
 
 def _run_all(cells: Sequence[AnyCell], work: Callable[[AnyCell], Line], jobs: int) -> Iterator[Line]:
-    """As they finish."""
+    """Yield the lines of `cells` as they finish."""
     if jobs <= 1 or len(cells) <= 1:
         yield from map(work, cells)
         return
@@ -142,7 +142,7 @@ def _run_all(cells: Sequence[AnyCell], work: Callable[[AnyCell], Line], jobs: in
 
 
 class _Progress:
-    """A bar on stderr, on a terminal only; entering gives the function that advances it."""
+    """A progress bar on stderr, on a terminal only; entering it returns the function that advances it."""
 
     def __init__(self, total: int, quiet: bool) -> None:
         columns = (TextColumn("cells"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
@@ -164,7 +164,7 @@ class _Progress:
 
 
 def means(lines: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Over the seeds of each configuration and reading; None where a figure is missing, and how many were aborted."""
+    """Average each configuration and reading over the seeds, and count aborted runs; None where a figure is missing."""
     groups: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for line in lines:
         groups[key_of({name: value for name, value in line["cell"].items() if name != "seed"})].append(line)
@@ -194,7 +194,7 @@ def _mean(values: list[float | None]) -> float | None:
 
 
 def write_parquet(lines: Sequence[dict[str, Any]], path: Path) -> bool:
-    """The same results as one table, where pyarrow is installed; the JSON lines stay the record."""
+    """Write the same results as one table, if pyarrow is installed; the JSON lines stay the record."""
     try:
         import pyarrow
         import pyarrow.parquet

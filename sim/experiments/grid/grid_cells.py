@@ -1,7 +1,7 @@
 """One cell of a grid: a whole run in this process, and its errors. Predictions are clipped to the rating range.
 
-As in a summary, figures are those of the profile that each user fitted at home to the published factors. Beside them
-stand the same figures with the printed λ (`as_published`) and with u_i of the last iteration (`iterate`).
+As in a summary, the figures are for the profile that each user fitted on its device to the published factors. Beside
+them are the same figures with the printed λ (`as_published`) and with u_i of the last iteration (`iterate`).
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from sim.run.baseline import plain_accuracy
 THRESHOLDS = (0.5, 1.0, 2.0)
 GRID = tuple(step / 10 for step in range(41))  # 0 … 4: no clipped error is larger on a five-star scale
 
-AS_PUBLISHED, ITERATE = BESIDE = ("as_published", "iterate")  # readings that stand beside the device's own
-LINE_FORMAT = 2  # in the first one, whose lines do not say so, the figures were those of the iterate
+AS_PUBLISHED, ITERATE = BESIDE = ("as_published", "iterate")  # readings beside the device's own
+LINE_FORMAT = 2  # lines without a format have the first one, with the figures of the iterate
 
 Floats = npt.NDArray[np.float64]
 
@@ -46,7 +46,7 @@ class Cell:
     iterations: int
     seed: int
     test_fraction: float
-    rating_range: tuple[float, float] | None = None  # and the others: how a file is read, as in `keyhole run`
+    rating_range: tuple[float, float] | None = None  # this and the next three: how a file is read, as in `keyhole run`
     columns: str | None = None
     on_duplicate: str = "refuse"
     on_missing: str = "refuse"
@@ -147,5 +147,5 @@ def _rmse(errors: Floats) -> float | None:
 
 
 def _share(errors: Floats, threshold: float) -> float:
-    """P(|r − u·v| ≤ threshold); the small term keeps an error of exactly .1 + .2 within .3."""
+    """Compute P(|r − u·v| ≤ threshold); the small term keeps an error of exactly .1 + .2 within .3."""
     return float(np.mean(errors <= threshold + 1e-12))

@@ -32,11 +32,11 @@ class NoiseCostLine:
     scheme: str
     dim: int
     test_fraction: float
-    figure: str  # of the iterate, in the reference
+    figure: str  # the figure that is compared; the reference has it for the iterate
     reference: tuple[float, ...]  # one per ε; one seed each, expect about ±10 %
 
 
-# the quick rows first: what is finished early is useful early
+# the quick rows first, so that some results are there early
 ROWS = (
     NoiseCostLine(
         "masked, d=10, 80/20: MAE increase", "masked", 10, 0.2, "mae_increase",
@@ -62,7 +62,7 @@ ROWS = (
 
 
 def cells(schemes: Sequence[str], data: str = DATA, iterations: int = ITERATIONS, seeds: int = SEEDS) -> list[Cell]:
-    """What the rows of these schemes need; rows share cells."""
+    """List the cells that the rows of `schemes` need; rows share cells."""
     wanted = [
         cell
         for row in ROWS
@@ -73,7 +73,7 @@ def cells(schemes: Sequence[str], data: str = DATA, iterations: int = ITERATIONS
 
 
 def markdown(lines: Sequence[dict[str, Any]]) -> str:
-    """Ours, the reference and the claim, one below the other; – for what has not been run."""
+    """Write the measured figures, the reference and the claim below each other; – for what has not been run."""
     averages = means(lines)
     header = ["", "", *(f"ε = {epsilon:g}" for epsilon in EPSILONS)]
     table = [_line(header), _line(["---"] * len(header))]
@@ -102,7 +102,7 @@ def _find(averages: Sequence[dict[str, Any]], row: NoiseCostLine, epsilon: float
 
 
 def _figures(found: Sequence[dict[str, Any] | None], row: NoiseCostLine, reading: str = "") -> list[str]:
-    """Print the figure of each ε; without a reading that of the device's own profile."""
+    """Write the figure of each ε; without a `reading`, that of the device's own profile."""
     read = [mean[reading] if mean and reading else mean for mean in found]
     return [_figure(mean[row.figure] if mean else None) for mean in read]
 

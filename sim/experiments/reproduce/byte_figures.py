@@ -36,7 +36,7 @@ class BytesCell:
         return key_of(self.describe())
 
     def config(self) -> RunConfig:
-        """Nobody comes or goes; the users share two processes, which changes no byte on the wire."""
+        """Make a configuration without churn; the users share two processes, which changes no byte on the wire."""
         return RunConfig(
             scheme="dynamic",
             data=self.data,
@@ -68,7 +68,7 @@ def run_bytes_cell(cell: BytesCell) -> dict[str, Any]:
 
 
 def formula() -> dict[str, Any]:
-    """What `keyhole bandwidth` prints beside a run: the paper's figures and both forms, for exactly its size."""
+    """Compute what `keyhole bandwidth` prints beside a run: the paper's figures and both forms, at the paper's size."""
     plan = make_plan(BytesCell(wire="compact").config())
     found = paper_bytes.comparison(plan.card.scheme, plan.card.params)
     assert found is not None

@@ -1,4 +1,4 @@
-"""From the lines of finished cells to the rows of a figure: what is drawn, and what its CSV holds."""
+"""Turn the lines of finished cells into the rows of a figure, which are drawn and written to its CSV."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class CurvePoint:
     source: str = MEASURED
     relation: str = "="
     note: str = ""
-    reading: str = ""  # none of a claim: the paper does not say
+    reading: str = ""  # empty for a claim: the paper does not say which
 
 
 def shown(epsilon: float) -> str:
@@ -47,7 +47,7 @@ def shown(epsilon: float) -> str:
 
 
 class Results:
-    """Points by what decides them; of each one per seed."""
+    """The measured points, by everything that decides them; one point for each seed."""
 
     def __init__(self, lines: Iterable[dict[str, Any]]) -> None:
         self._points: dict[tuple[Any, ...], dict[int, dict[str, Any]]] = defaultdict(dict)
@@ -70,7 +70,10 @@ class Results:
         self, baseline: int, scenario: str, epsilon: float, step: int, reading: str = ITERATE, over: str = "",
         **where: Any,
     ) -> list[float]:  # fmt: skip
-        """Over the unprotected baseline of the same seed, at its last iteration; read alike unless `over` says how."""
+        """Compute, for each seed, the increase of the error over the unprotected baseline at iteration `baseline`.
+
+        The baseline is read like the scenario, unless `over` names another reading.
+        """
         name = "test_mae" if where.get("test_fraction") else "train_mae"
         plain = self.points(PLAIN, math.inf, baseline, test_fraction=where.get("test_fraction", 0.0))
         found = self.points(scenario, epsilon, step, **where)
@@ -82,7 +85,7 @@ def _read(point: dict[str, Any], reading: str) -> dict[str, Any]:
 
 
 def panel_of(panel: str, reading: str) -> str:
-    """Name the panel of a reading; that of the iterate has no addition."""
+    """Name the panel of a `reading`; the panel of the iterate keeps the plain name."""
     return panel if reading == ITERATE else f"{panel}, {reading}"
 
 
@@ -100,18 +103,18 @@ def rows_of(figure: Figure, size: Size, results: Results) -> list[CurvePoint]:
 
 @dataclass(frozen=True, slots=True)
 class ComparedClaim:
-    """A claim, and ours for the same scenario and ε at the end of the run; None where no such cell is in this size."""
+    """A claim, and our figures for its scenario and ε at the end of the run; None if this size has no such cell."""
 
     claim: PaperClaim
     iterate: float | None
     solved: float | None  # over a baseline that is solved as well
     solved_over_iterate: float | None
-    unlearned: float | None = None  # as `solved`, of the V before the first iteration
+    unlearned: float | None = None  # like `solved`, for the V before the first iteration
     unlearned_over_iterate: float | None = None
 
     @property
     def tells(self) -> bool:
-        """Whether the claim could fail for `solved`: it could not if it holds for a V that has learned nothing."""
+        """Tell whether the claim could fail for `solved`: not if it holds even for a V that has learned nothing."""
         return self.unlearned is None or not self.claim.holds(self.unlearned)
 
     @property
@@ -129,7 +132,7 @@ class ComparedClaim:
 
 
 def without_noise(size: Size, results: Results, reading: str = ITERATE) -> dict[str, float]:
-    """The increase of S1 and S3 at ε = ∞: what the scenario costs by itself, after so many iterations."""
+    """Compute the increase of S1 and S3 at ε = ∞: the cost of the scenario itself, after its last iteration."""
     made = {}
     for scenario in (TRUSTED, DYNAMIC):
         found = results.increases(size.checkpoints[-1], scenario, math.inf, size.steps(scenario)[-1], reading)
@@ -138,7 +141,7 @@ def without_noise(size: Size, results: Results, reading: str = ITERATE) -> dict[
 
 
 def _row(values: Sequence[float], **what: Any) -> list[CurvePoint]:
-    """None where nothing was run."""
+    """Make the point of `values`, one value for each seed; return no point if nothing was run."""
     if not values:
         return []
     mean = statistics.fmean(values)

@@ -1,4 +1,4 @@
-"""One sentence for each figure on how ours differs from the paper's, and why: every number in it was measured."""
+"""One sentence for each figure: how our result differs from the paper's, and why, in measured numbers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sim.experiments.reproduce.figure_plan import CHURN, DIM, JOIN, LEAVE, SCENA
 from sim.experiments.reproduce.scenario_cells import DYNAMIC, ITERATE, READINGS, SOLVED, ratings_of
 
 FEW = 30  # raters
-FLAT, SMALL = 0.02, 0.005  # stars: a smaller change is no change with one seed, and with several
+FLAT, SMALL = 0.02, 0.005  # stars: the least change that counts, with one seed and with several
 Alone = dict[str, dict[str, float]]
 ENGINE_WORDS = (
     "Made by whole-matrix steps with the rule and the law of noise of the roles and without messages: masks cancel "
@@ -43,7 +43,7 @@ def caption(figure: Figure, quick: bool) -> str:
 
 
 def sentence(figure: Figure, size: Size, claims: list[ComparedClaim], rows: list[CurvePoint], alone: Alone) -> str:
-    """`alone`: the increase without any noise, by reading and scenario."""
+    """Write the sentence of a figure; `alone` is the increase without any noise, by reading and scenario."""
     if figure.kind == CHURN:
         return _of_churn(figure, size, rows)
     compared = "; ".join(_compared(found, size, alone) for found in claims)
@@ -81,7 +81,7 @@ def _compared(found: ComparedClaim, size: Size, alone: Alone) -> str:
 
 
 def _noise(figure: Figure, size: Size, epsilon: float, churns: bool) -> str:
-    """What b is to an item of the median number of raters."""
+    """Say how large the noise scale b is for an item with the median number of raters."""
     ratings = ratings_of(figure.data, size.users)
     raters = np.bincount(ratings.items, minlength=ratings.n_items)
     low, high = ratings.rating_range
@@ -122,7 +122,10 @@ def _of_churn(figure: Figure, size: Size, rows: list[CurvePoint]) -> str:
 
 
 def _trend(rows: list[CurvePoint], epsilon: float, x_name: str) -> str:
-    """The seeds must not overlap for a change to count; where there is one seed, it must be larger than `FLAT`."""
+    """Say whether the increase rises, falls or hardly moves along `x_name`.
+
+    With one seed, a change counts from `FLAT` on. With several, it counts from `SMALL` on if their ranges are apart.
+    """
     series = f"ε = {shown(epsilon)}"
     found = [row for row in rows if row.series == series and row.x_name == x_name and row.y is not None]
     first, last = found[0], found[-1]

@@ -1,4 +1,4 @@
-"""The charts: ours as lines, a panel for each reading of u_i; what the paper's text claims as marks of its own."""
+"""The charts: our results as lines, with a panel for each reading of u_i, and the paper's claims as marks."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def draw(figure: Figure, rows: Sequence[CurvePoint], sizes: str) -> Drawing:
 
 
 def _laid_out(made: Drawing) -> Drawing:
-    """Once, and not again for each of the formats."""
+    """Compute the layout once, and not again for each file format."""
     made.draw_without_rendering()
     made.set_layout_engine("none")
     return made
@@ -50,7 +50,7 @@ def _panel(rows: Sequence[CurvePoint], panel: str) -> dict[str, list[CurvePoint]
 
 
 def _panels(rows: Sequence[CurvePoint]) -> dict[str, str]:
-    """Which reading each panel shows."""
+    """Map each panel to the reading that it shows."""
     return {row.panel: row.reading for row in rows if row.source != CLAIMED}
 
 
@@ -59,7 +59,7 @@ def _titled(title: str, reading: str) -> str:
 
 
 def _claim(axes: Axes, words: str) -> None:
-    """Between the title of a panel and the panel, so that it covers no curve."""
+    """Write `words` between a panel and its title, so that they cover no curve."""
     lines = textwrap.wrap(words.replace(" = .", "\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}."), 66)
     text, style = "\n".join(lines), {"va": "bottom", "fontsize": 9, "color": CLAIM_COLOUR}
     axes.annotate(text, (0, 1.02), xycoords="axes fraction", **style)  # type: ignore[arg-type]
@@ -67,7 +67,7 @@ def _claim(axes: Axes, words: str) -> None:
 
 
 def _below(axes: Axes) -> None:
-    """The legend, where it covers no curve."""
+    """Put the legend below the panel, where it covers no curve."""
     chart.add_legend(axes, loc="upper left", bbox_to_anchor=(-0.02, -0.16), ncols=2)
 
 
@@ -98,13 +98,13 @@ def _distribution(figure: Figure, rows: Sequence[CurvePoint]) -> Drawing:
 
 
 def _legible(names: list[str], marked: str) -> list[str]:
-    """The baseline, which comes first, and few enough others; the CSV has all of them."""
+    """Choose the baseline, which comes first, the `marked` curve and a few others; the CSV has all of them."""
     chosen = {names[0], marked, *_some(names[1:], 6)}
     return [name for name in names if name in chosen]
 
 
 def _line(axes: Axes, points: Sequence[CurvePoint], name: str, number: int, style: str = "-") -> None:
-    """The mean over the seeds, and from the least to the most where there are several."""
+    """Draw the mean over the seeds, and a band from the least to the most if there are several."""
     x, y = [float(row.x or 0) for row in points], [float(row.y or 0) for row in points]
     colour, marker = chart.colour(number), MARKERS[number % len(MARKERS)]
     axes.plot(x, y, label=name, color=colour, linestyle=style, marker=marker, markersize=5)
@@ -114,7 +114,7 @@ def _line(axes: Axes, points: Sequence[CurvePoint], name: str, number: int, styl
 
 
 def _ticks(axes: Axes, values: Iterable[float]) -> None:
-    """At the values that were run, as plain numbers, on a logarithmic axis; no label touches another."""
+    """Put ticks on a logarithmic axis at the values that were run; leave out labels that would touch another."""
     shown, labels, last = sorted(set(values)), [], 0.0
     for value in shown:
         labels.append(f"{value:,g}" if value >= 1.4 * last else "")
@@ -165,7 +165,7 @@ def _by_epsilon(axes: Axes, rows: Sequence[CurvePoint], side: str, reading: str)
 
 
 def _mark(axes: Axes, x: float, y: float, relation: str, scenario: str) -> None:
-    """A claim of the paper: a triangle points down where the text gives a bound."""
+    """Mark a claim of the paper: with a triangle that points down if the text gives a bound, else with a diamond."""
     name = f"paper, {scenario}: {relation} {y:g} at ε = {x:g}"
     fill = "none" if scenario == "S2" else CLAIM_COLOUR
     marker = "v" if relation == "<" else "D"
@@ -173,7 +173,7 @@ def _mark(axes: Axes, x: float, y: float, relation: str, scenario: str) -> None:
 
 
 def _by_iterations(axes: Axes, rows: Sequence[CurvePoint], side: str, reading: str) -> None:
-    """A few ε of all, or no curve could be told from another; the CSV has all of them."""
+    """Draw the curves of a few ε only, so that they can be told apart; the CSV has all of them."""
     found = _panel(rows, panel_of(f"{side} by iterations", reading))
     names: dict[str, list[str]] = {}
     for name in found:
@@ -185,7 +185,7 @@ def _by_iterations(axes: Axes, rows: Sequence[CurvePoint], side: str, reading: s
 
 
 def _some(names: list[str], most: int) -> list[str]:
-    """The first, the last and some between."""
+    """Choose at most `most` names: the first, the last and some between."""
     if len(names) <= most:
         return names
     return [names[round(place * (len(names) - 1) / (most - 1))] for place in range(most)]
@@ -203,7 +203,7 @@ def _churn(rows: Sequence[CurvePoint]) -> Drawing:
     for one, (panel, reading) in zip(axes, places, strict=True):
         for number, (name, points) in enumerate(_panel(rows, panel_of(panel, reading)).items()):
             _line(one, points, name, number)
-        one.axhline(0, color=chart.MUTED, linewidth=1)  # a small change is to look small
+        one.axhline(0, color=chart.MUTED, linewidth=1)  # so that a small change looks small
         one.margins(y=0.15)
         if reading == ITERATE:
             _claim(one, "The paper: " + next(row.note for row in rows if row.source == CLAIMED and row.panel == panel))
@@ -212,7 +212,7 @@ def _churn(rows: Sequence[CurvePoint]) -> Drawing:
 
 
 def draw_bytes(formula: dict[str, Any], lines: Sequence[dict[str, Any]], title: str) -> Drawing:
-    """One panel for what a user moves, one for the third party: they differ by three orders of magnitude."""
+    """Draw one panel for a user and one for the third party: their bytes differ by three orders of magnitude."""
     labels = [("one user, one iteration", "", "kilobytes (1000 bytes)"),
               ("third party to recommender, one iteration", "", "megabytes (1,000,000 bytes)")]  # fmt: skip
     made, axes = chart.new_panels(labels)

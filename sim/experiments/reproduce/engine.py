@@ -1,13 +1,14 @@
 """The paper's three scenarios on whole matrices: the same rule and the same law of noise as the roles, no messages.
 
 Masks cancel exactly, and the shares of a noise add up to one Laplace(0, b) value per coordinate. So a figure needs
-neither, and what would take the roles days takes minutes: `sim/run/baseline.py` makes the steps, this adds the noise.
+neither, and takes minutes instead of the days that the roles would need. `sim/run/baseline.py` makes the steps, this
+module adds the noise.
 
     S1  trusted   U after T plain steps, then T item steps from a fresh V(0), the same η_j in each
-    S2  masked    everybody in every iteration, η_j + ρ_j(t) on the sum of item j
-    S3  dynamic   those who are drawn of those who are online; the whole η_j, and ρ_j(t), on every sum
+    S2  masked    all users in every iteration, η_j + ρ_j(t) on the sum of item j
+    S3  dynamic   users drawn from those that are online; the whole η_j, and ρ_j(t), on every sum
 
-Noise of every ε is the same draw of Laplace(0, 1) times b, so that curves differ by ε and not by luck.
+The noise of every ε is the same draw of Laplace(0, 1) times b, so that curves differ by ε and not by chance.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from protocol.params import Params, make_params
 from sim.data.ratings import Column, Dealt, Ratings
 from sim.run.baseline import Baseline
 
-# a change that changes a result, or what is measured, makes this another number, and every finished cell is run again
+# increase this number if a result changes, or what is measured: every finished cell is then run again
 ENGINE = 2
 
 Ints = npt.NDArray[np.int64]
@@ -33,13 +34,13 @@ Matrix = npt.NDArray[np.float64]
 
 
 def stream(seed: int, what: str) -> np.random.Generator:
-    """One stream of chance per purpose."""
+    """Make the random stream of one purpose, `what`."""
     key = hashlib.sha256(f"keyhole figures {seed} {what}".encode()).digest()[:16]
     return np.random.Generator(np.random.Philox(key=int.from_bytes(key, "little")))
 
 
 def unit_rows(chance: np.random.Generator, rows: int, dim: int) -> Matrix:
-    """Uniformly random on the unit sphere."""
+    """Draw rows that are uniformly random on the unit sphere."""
     normal = chance.standard_normal((rows, dim))
     lengths: Matrix = np.sqrt(np.einsum("nd,nd->n", normal, normal))
     return normal / lengths[:, None]
@@ -47,7 +48,7 @@ def unit_rows(chance: np.random.Generator, rows: int, dim: int) -> Matrix:
 
 @dataclass(frozen=True, eq=False)
 class LearningProblem:
-    """Ratings to learn from, and what all scenarios share."""
+    """The ratings to learn from, and the settings that all scenarios share."""
 
     ratings: Ratings
     data: Dealt
@@ -73,7 +74,7 @@ class LearningProblem:
         return noise_scale(epsilon, high - low, self.dim)
 
     def start(self, epsilon: float = math.inf, clip: float | None = None) -> Baseline:
-        """The first factors depend on the seed alone."""
+        """Make the model before its first step; its factors depend on the seed alone, not on ε."""
         params = self.params(epsilon)
         users = unit_rows(stream(self.seed, "user factors"), self.ratings.n_users, self.dim)
         items = unit_rows(stream(self.seed, "item factors"), self.ratings.n_items, self.dim)
@@ -96,7 +97,7 @@ class Noise:
 
 
 class OnlineUsers:
-    """Who takes part, iteration by iteration: the law of `sim/plan/churn.py`, at most `online` drawn of those there."""
+    """The users of each iteration: drawn by the law of `sim/plan/churn.py`, and at most `online` of them."""
 
     def __init__(self, n_users: int, online: int, join: float, leave: float, seed: int) -> None:
         self._join, self._leave, self._most = join, leave, online
@@ -107,7 +108,7 @@ class OnlineUsers:
         self._there = self._chance.random(n_users) < start
 
     def draw(self) -> Ints:
-        """Those of this iteration, in increasing order; then people come and go."""
+        """Draw the users of this iteration, in increasing order; then let users come and go."""
         there = np.flatnonzero(self._there)
         if len(there) > self._most:
             there = np.sort(self._invite.choice(there, self._most, replace=False, shuffle=False))
@@ -119,7 +120,7 @@ class OnlineUsers:
 def learn(
     model: Baseline, length: int, noise: Callable[[], Matrix | None], active: Callable[[], Ints | None]
 ) -> Iterator[int]:
-    """S2 and S3 (and no protection at all): gives the number of steps made, after each."""
+    """Make the steps of S2, S3 or the unprotected baseline; yield the number of steps after each."""
     for step in range(1, length + 1):
         model.iterate(active(), noise())
         yield step
@@ -128,7 +129,9 @@ def learn(
 def publish(
     train: Column, user_factors: Matrix, first: Matrix, noises: Sequence[Matrix], params: Params, steps: int
 ) -> list[Matrix]:
-    """S1: V after `steps` item steps with U fixed, once for each η. One step is affine, so an item needs no ratings:
+    """Compute V of S1 after `steps` item steps with U fixed, once for each η.
+
+    A step is affine, so the ratings of an item are read only once:
 
     v <- ((1 − 2γμ) I − (2γ/k) Σ u uᵀ) v + (γ/k) (2 Σ u r − η).
     """

@@ -13,7 +13,7 @@ from sim.experiments.reproduce.scenario_cells import DYNAMIC, MASKED, PLAIN, TRU
 
 MOVIELENS = "ml-100k"
 DIM = 50  # as in the paper
-PAPER_ITERATIONS = 10_000  # of its S3
+PAPER_ITERATIONS = 10_000  # of S3 in the paper
 JOIN, LEAVE = 0.005, 0.01
 CDF, INCREASE, CHURN, BYTES = "cdf", "increase", "churn", "bytes"
 SCENARIOS = {TRUSTED: "S1", MASKED: "S2", DYNAMIC: "S3", PLAIN: "no protection"}
@@ -27,7 +27,7 @@ INF = math.inf
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
-    """How large the runs behind the figures of one data set are."""
+    """The sizes of the runs behind the figures of one data set."""
 
     users: int | None = None
     epsilons: tuple[float, ...]
@@ -39,10 +39,10 @@ class Size:
     leaves: tuple[float, ...] = (0.005, 0.01, 0.015, 0.02)
     churn_epsilons: tuple[float, ...]
     seeds: int
-    held_out: float = 0.0  # of each user's ratings, in further cells of S1 and S2
+    held_out: float = 0.0  # share of each user's ratings, in further cells of the baseline, S1 and S2
 
     def of(self, scenario: str) -> tuple[float, ...]:
-        """Every ε; without noise S1 and S3 are not the baseline, S2 is."""
+        """Return every ε of `scenario`. S1 and S3 have ε = ∞ too; S2 without noise is the baseline."""
         if scenario == TRUSTED:
             return (*self.epsilons, INF)
         return self.dynamic_epsilons if scenario == DYNAMIC else self.epsilons
@@ -101,8 +101,8 @@ class Figure:
     name: str
     kind: str
     data: str
-    scenario: str  # of a distribution function; that of S3 stands for all in the others
-    marked: float  # the ε that the paper's text speaks of
+    scenario: str  # of a distribution function; in the other figures, S3 stands for all scenarios
+    marked: float  # the ε that the paper's text names
 
     @property
     def generated(self) -> bool:
@@ -146,7 +146,7 @@ def size_of(data: str, quick: bool) -> Size:
 
 
 def cells_of(figure: Figure, quick: bool) -> list[FigureCell | BytesCell]:
-    """Figures share cells."""
+    """List the cells of a figure; figures share cells."""
     if figure.kind == BYTES:
         return [BytesCell(wire=wire) for wire in (("compact",) if quick else ("compact", "paper"))]
     size = size_of(figure.data, quick)
@@ -166,7 +166,7 @@ def cells_of(figure: Figure, quick: bool) -> list[FigureCell | BytesCell]:
 
 
 def crossing(size: Size) -> list[tuple[float, float]]:
-    """(join, leave): one of them varies, the other is the paper's."""
+    """List the pairs (join, leave) of which one varies and the other is the paper's."""
     pairs = [(join, LEAVE) for join in size.joins] + [(JOIN, leave) for leave in size.leaves]
     return list(dict.fromkeys(pairs))
 
@@ -213,14 +213,18 @@ def _cell(
 
 
 def _measured_at(scenario: str, checkpoints: tuple[int, ...], test_fraction: float) -> tuple[int, ...]:
-    """Only the end counts of held-out ratings and of the baseline, which is measured before it has learned, too."""
+    """Choose the iterations to measure.
+
+    For held-out ratings and for the baseline, only the last iteration counts. On the training ratings, the baseline is
+    also measured before it has learned.
+    """
     if scenario == PLAIN and not test_fraction:
         return (0, checkpoints[-1])
     return checkpoints[-1:] if test_fraction else checkpoints
 
 
 def said(figure: Figure, quick: bool) -> str:
-    """The sizes, in words."""
+    """Describe the sizes of a figure in words."""
     size = size_of(figure.data, quick)
     users = "all users" if size.users is None else f"only the first {size.users:,} of {NETFLIX_USERS:,} users"
     plain, dynamic = f"{size.checkpoints[-1]} iterations", f"{size.dynamic_checkpoints[-1]:,} iterations"
@@ -232,5 +236,5 @@ def said(figure: Figure, quick: bool) -> str:
 
 
 def comparable(size: Size, scenario: str) -> bool:
-    """Whether runs of this size are what the paper speaks of: all users and, in S3, its 10,000 iterations."""
+    """Tell whether runs of this `size` can be compared with the paper's: all users and, in S3, 10,000 iterations."""
     return size.users is None and (scenario != DYNAMIC or size.dynamic_checkpoints[-1] >= PAPER_ITERATIONS)

@@ -1,4 +1,4 @@
-"""The index of the reproduced figures: as a page that needs no network, and as a text."""
+"""The index of the reproduced figures: as a page that needs no network, and as text."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sim.report.section import Section, render, table
 if TYPE_CHECKING:
     from sim.experiments.reproduce.reproduce import Made
 
-MOST_ROWS = 120  # of a figure's table on the page; its CSV has all
+MOST_ROWS = 120  # in a figure's table on the page; its CSV has all
 
 
 def index_page(made: Sequence[Made], skipped: Sequence[dict[str, str]], quick: bool) -> str:
@@ -58,7 +58,7 @@ def _section(one: Made) -> Section:
 
 
 def _thinned(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    """Every claim, and evenly chosen points of ours."""
+    """Keep every row that was not measured, like claims, and evenly chosen rows of the others."""
     if len(rows) <= MOST_ROWS:
         return rows
     every = -(-len(rows) // MOST_ROWS)

@@ -1,4 +1,4 @@
-"""What the paper's text says of its figures. Its curves are not in the text, so no point of a curve is drawn here."""
+"""The claims of the paper's text about its figures. The curves are not in the text, so their points are not drawn."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ LEAVING = "the effect of the leaving probability is not so obvious, especially f
 
 
 def claims_of(figure: Figure) -> list[PaperClaim]:
-    """With a number; those of the figures 9 and 10 are in words."""
+    """Return the claims about `figure` that have a number; those about figures 9 and 10 are in words."""
     if figure.kind == CDF:
         return [claim for claim in CLAIMS if (claim.data, claim.scenario) == (figure.data, figure.scenario)]
     return [claim for claim in CLAIMS if claim.data == figure.data] if figure.kind == INCREASE else []

@@ -1,4 +1,4 @@
-"""The paper's figures again: cells are run (or found finished), then drawn beside the claims, with their numbers."""
+"""Make the paper's figures again: run the cells that are not finished, then draw the results beside the claims."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Made:
 
 
 def choose(name: str) -> tuple[list[Figure], list[dict[str, str]]]:
-    """The figures that `name` asks for, and those that cannot be made here, with the reason."""
+    """Return the figures that `name` asks for, and those that cannot be made here, with the reason."""
     known = ", ".join(FIGURES)
     require(name in FIGURES or name == "all", f"There is no figure {name!r}: use {known} or all.")
     wanted = list(FIGURES.values()) if name == "all" else [FIGURES[name]]
@@ -78,9 +78,10 @@ def reproduce(
     quiet: bool = True,
     on_start: Callable[[Sequence[AnyCell], dict[str, Line]], None] = lambda missing, known: None,
 ) -> dict[str, Any]:
-    """The document of `keyhole reproduce --json`; files go into `out`. Cells that it holds already are not run again.
+    """Make figures in the folder `out`, and return the document of `keyhole reproduce --json`.
 
-    `on_start` is told what is to be run and what is known, before the start.
+    Cells that `out` already holds are not run again. If any are missing, `on_start` is called before the start, with
+    the missing cells and the known lines.
     """
     figures, skipped = choose(name)
     try:
@@ -114,7 +115,7 @@ def run_any(cell: AnyCell) -> Line:
 
 
 def _cells(figures: Sequence[Figure], quick: bool) -> list[AnyCell]:
-    """Each once; the longest first, so that no core is idle at the end."""
+    """List each cell once, the longest first, so that no core is idle at the end."""
     unique = {cell.key(): cell for figure in figures for cell in cells_of(figure, quick)}
     return sorted(
         unique.values(), key=lambda cell: cell.steps if isinstance(cell, FigureCell) else math.inf, reverse=True
@@ -145,7 +146,7 @@ def _make(figure: Figure, quick: bool, by_key: dict[str, Line]) -> Made:
 
 
 def _claim_document(found: ComparedClaim, size: Size) -> dict[str, Any]:
-    """A claim and ours: `measured` is of the iterate, as everything without a word on it."""
+    """Describe a claim and our figures; a key that names no reading, like `measured`, is for the iterate."""
     claim = found.claim
 
     def agrees(measured: float | None, tells: bool = True) -> bool | None:
@@ -215,7 +216,7 @@ def _cell_of(value: Any) -> Any:
 
 
 def _replace(path: Path, text: str) -> None:
-    """At once, so that no reader finds half of it."""
+    """Replace the file at `path` in one step, so that no reader finds half of it."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     draft.write_text(text, encoding="utf-8")
     draft.replace(path)

@@ -1,9 +1,9 @@
-"""One cell of a figure: a scenario, carried out once; at its checkpoints the errors are measured, in two readings.
+"""One cell of a figure: one run of a scenario, with errors measured at its checkpoints, in two readings.
 
 The paper publishes V and does not say which u_i its figures use. `iterate` is the u_i that the last iteration left;
 `solved` is the u_i that minimises the paper's own objective for the V that users are sent (`sim/run/all_profiles.py`).
-A user with fewer ratings than dimensions can be solved for any V: so the baseline is measured before its first
-iteration too.
+For a user with fewer ratings than dimensions, some u_i fits the ratings with any V. So the baseline is also measured
+before its first iteration.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class FigureCell:
 
     scenario: str
     data: str
-    users: int | None  # only the first so many
-    epsilons: tuple[float, ...]  # more than one in S1 alone: they share the training
+    users: int | None  # only this number of users, the first ones; None: all
+    epsilons: tuple[float, ...]  # several in S1 only, where they share the training
     dim: int
     checkpoints: tuple[int, ...]  # iterations after which errors are measured, in increasing order; 0: before the first
     seed: int
@@ -85,7 +85,7 @@ def problem_of(cell: FigureCell) -> LearningProblem:
 
 
 def run_figure_cell(cell: FigureCell) -> dict[str, Any]:
-    """The line of this cell."""
+    """Run this `cell`, and return its line."""
     started = time.perf_counter()
     problem = problem_of(cell)
     points = list(_trusted(cell, problem) if cell.scenario == TRUSTED else _learned(cell, problem))
@@ -114,7 +114,7 @@ def _everybody() -> None:
 
 
 def _trusted(cell: FigureCell, problem: LearningProblem) -> Iterator[Point]:
-    """T training steps and T publishing steps, for each checkpoint T; training is one course for all of them."""
+    """Measure S1: T training steps and T publishing steps for each checkpoint T. All checkpoints share the training."""
     model = problem.start(clip=math.inf)  # S1 never clips
     n_items = len(model.item_factors)
     fresh = unit_rows(stream(cell.seed, "published item factors"), n_items, cell.dim)
@@ -134,7 +134,7 @@ def _measure(problem: LearningProblem, model: Baseline, epsilon: float, step: in
     return {
         "epsilon": "inf" if math.isinf(epsilon) else epsilon,
         "iteration": step,
-        **_errors(problem, model),  # of the iterate
+        **_errors(problem, model),  # the reading `iterate`
         SOLVED: _errors(problem, solved),
     }
 
@@ -149,7 +149,7 @@ def _errors(problem: LearningProblem, model: Baseline) -> Point:
 
 
 def _shares(errors: Matrix) -> list[float]:
-    """P(|r − u·v| ≤ x) for every x of the grid; the small term keeps an error of exactly .1 + .2 within .3."""
+    """Compute P(|r − u·v| ≤ x) for every x of the grid; the small term keeps an error of exactly .1 + .2 within .3."""
     ordered = np.sort(errors)
     places = np.searchsorted(ordered, np.array(GRID) + 1e-12, side="right")
     return [round(float(place) / len(ordered), 6) for place in places]
