@@ -1,4 +1,4 @@
-"""A protocol of one's own: the total rating of every item by additive shares, with two servers that do not collude.
+"""An example protocol: the total rating of every item by additive shares, with two servers that do not collude.
 
     user -> third_party   Share     s, uniform
     user -> recommender   Share     enc(rating) − s, uniform too
@@ -57,7 +57,7 @@ class Sharer(Role):
 
     def start(self):
         ring, items = self.setting.ring, self.inputs.items
-        label = Label("rating", 0, items)  # tells the audit what the number is; what the ring draws is uniform to it
+        label = Label("rating", 0, items)  # tells the audit what the number is; ring draws are uniform to it
         ratings = FixedPoint(ring, self.setting.params.fraction_bits).encode(self.inputs.ratings[:, None], label)
         share = ring.uniform(self.tape.key("share"), len(items), 1, "share")
         rest = Share(items, ring.subtract(ratings, share))
@@ -103,7 +103,7 @@ class Opener(Adder):
         if self.other is None:
             return []
         fixed = FixedPoint(self.setting.ring, self.setting.params.fraction_bits)
-        self.iteration = 1  # the one and only
+        self.iteration = 1  # there is only one
         return [Done(fixed.decode(self.setting.ring.add(self.total(), self.other)))]
 
 
@@ -118,7 +118,7 @@ class Shares(Scheme):
         Leak(RECOMMENDER, "Total", "values", "the total rating of each item, once added"),
     )
     messages = (Hello, Share, Total)
-    servers = (THIRD_PARTY, RECOMMENDER)  # who speaks first to the other connects to it, and stands before it
+    servers = (THIRD_PARTY, RECOMMENDER)  # the server that speaks first connects to the other, and is listed first
 
     def make_role(self, party, setting, tape, inputs):
         roles = {RECOMMENDER: Opener, THIRD_PARTY: Adder}

@@ -25,7 +25,7 @@ CODEC = Codec((Hello, Join), Ring(32), 2, 1000)
 
 @pytest.fixture
 def meter() -> Meter:
-    """A recommender and two users in two iterations: 300 and 200 bytes down, 100 up; 1000 to the third party."""
+    """Meter a recommender and two users in two iterations: 300 and 200 bytes down, 100 up; 1000 to the third party."""
     meter = Meter("recommender")
     for iteration in range(2):
         for user, size in (("user:0", 300), ("user:1", 200)):

@@ -1,11 +1,11 @@
-"""Hostile frames at every moment of small runs of every scheme and wire form:
+"""Send hostile frames at every moment of small runs of the schemes that factorize:
 
     python -m tests.hostile.fuzz --frames 1000000 --seed 1
 
-Each party is brought to each moment of its run and given mutated frames. It must refuse or accept; nothing else may
-happen. What is refused changes nothing but, where the frame was understood, the count of its sender's frames. What is
-accepted must be acceptable by `support.attackers.acceptable`, which asks none of the code that is tried here; and the
-other way round.
+Each party is brought to each moment of its run and given mutated frames. It must refuse or accept each of them; nothing
+else may happen. A refused frame changes nothing, except that a frame that was understood may add to the count of its
+sender's frames. The party must accept exactly the frames that `support.attackers.acceptable` calls acceptable; that
+module uses none of the code under test.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1]))  # where the other supports of the tests are
+sys.path.insert(0, str(Path(__file__).parents[1]))  # the folder that contains `support`
 
 from support.attackers.acceptable import Moment, Reader, Said, hello_of
 from support.attackers.mutate import Mutator, TrueFrame, true_frame
@@ -39,16 +39,16 @@ from protocol.schemes import SCHEMES
 from sim.drivers.inprocess import InProcess
 from sim.plan.churn import ChurnPlan
 
-# the schemes for which it is written down a second time what is right at each moment; the others: test_fuzz_siblings
+# the schemes for which `acceptable` states what is right at each moment; the others: test_fuzz_siblings
 SETUPS = [(scheme, "compact") for scheme in KINDS if SCHEMES[scheme].factorizes]
 SETUPS += [("masked", "paper"), ("dynamic", "paper")]
 LOSES = {1: frozenset({1})}  # in `dynamic` users come and go, and the process of user 1 ends in iteration 1
 USERS, ITEMS, DIM, ITERATIONS = 4, 40, 2, 3
-RATED = 5  # every seventh item: some users' items travel one by one, all of them together as a sum of powers of two
+RATED = 5  # items, every seventh: four of them or fewer travel one by one, all five as a sum of powers of two
 RATINGS = [{7 * item: stars for item, stars in rated.items()} for rated in small_ratings(USERS, RATED)]
-BATCH = 50  # refused frames between two looks at everything that the party holds
+BATCH = 50  # refused frames between two comparisons of the party's whole state
 STRANGERS = (f"user:{USERS}", "nobody")  # the first one has introduced itself, the other has not
-_SHARED = ("setting", "params", "tape")  # of a role: they have no state
+_SHARED = ("setting", "params", "tape")  # attributes of a role that have no state
 _ABORTS = {
     "Contributors": {"DISAGREEMENT"},
     "Agreed": {"DISAGREEMENT"},
@@ -60,7 +60,7 @@ _ABORTS = {
 
 @dataclass(slots=True)
 class Input:
-    """What reached a party in the true run, and what it said to that."""
+    """What reached a party in the true run, and what it sent in answer."""
 
     sender: str  # "" for an event
     what: Any  # a frame, or an event
@@ -68,7 +68,7 @@ class Input:
 
 
 class Rehearsal:
-    """A small run without faults, as each of its parties met it."""
+    """A small run without faults, with everything that reached each party."""
 
     def __init__(self, scheme: str, wire: str, order: int) -> None:
         self.scheme, self.wire = scheme, wire
@@ -92,7 +92,7 @@ class Rehearsal:
         self.pool = [true_frame(*one) for one in sent]
 
     def _question(self, asker: str, asked: str) -> bytes:
-        """In the true run nothing was lost, so nobody asked for anything again."""
+        """Make a frame of Again for the pool: in the true run nothing was lost, so no party sent one."""
         return framed(len(KINDS[self.scheme]), 0, (len(asker) + len(asked)) % 3, 1)
 
     def _listen(self, name: str, party: Party) -> None:
@@ -119,7 +119,7 @@ class Rehearsal:
         party.start, party.receive, party.tick = heard_start, heard_frame, heard_event  # type: ignore[method-assign]
 
     def moments(self) -> Iterator[tuple[str, int]]:
-        """(party, how many inputs it has met); two users stand for all."""
+        """Yield (party, number of inputs that it has met); two users stand for all."""
         for name, inputs in self.met.items():
             if name not in ("user:2", "user:3"):
                 yield from ((name, at) for at in range(len(inputs) + 1))
@@ -153,7 +153,7 @@ class Target:
     """A party at a moment of its run, with everything that is known about it there."""
 
     def __init__(self, rehearsal: Rehearsal, name: str, at: int) -> None:
-        card = dataclasses.replace(rehearsal.card)  # of its own, so that nothing is remembered for others
+        card = dataclasses.replace(rehearsal.card)  # a copy, so that nothing it caches reaches other targets
         self.rehearsal, self.name, self.at = rehearsal, name, at
         self.moment = self._moment(card, rehearsal.seats[name])
         self._pristine, _ = seat_party(card, rehearsal.seats[name], with_view=True)
@@ -183,7 +183,7 @@ class Target:
         return moment
 
     def _introduce(self, card: Card) -> None:
-        """Those who never speak to this party have said Hello, so that what they say next reaches the role."""
+        """Let each party that never speaks to this one say Hello, so that its next frame reaches the role."""
         speakers = {met.sender for met in self.rehearsal.met[self.name]}
         for peer in {*self.rehearsal.seats, STRANGERS[0]} - speakers if not self.moment.done else ():
             step = self._pristine.receive(peer, framed(0, 0, *hello_of(card.run_id, card.params_digest)))
@@ -197,7 +197,7 @@ class Target:
             where.append(understood[1])
 
     def _due(self) -> list[TrueFrame]:
-        """The next frame of each sender."""
+        """Return the next frame of each sender."""
         following: dict[str, TrueFrame] = {}
         for met in self.rehearsal.met[self.name][self.at :]:
             if met.sender and met.sender not in following:
@@ -205,7 +205,7 @@ class Target:
         return list(following.values())
 
     def sent_to(self, peer: str) -> list[bytes]:
-        """All frames of this party to that peer so far."""
+        """Return all frames that this party has sent to `peer` so far."""
         met = self.rehearsal.met[self.name][: self.at]
         sent = [*self.rehearsal.first[self.name], *(out for one in met for out in one.said)]
         return [frame for to, frame in sent if to == peer]
@@ -221,7 +221,10 @@ class Target:
 
 
 def state_of(party: Party) -> Any:
-    """Everything that a refused frame must leave alone. The head of the view moves, and a GAP is asked about once."""
+    """Take a snapshot of everything that a refused frame must not change.
+
+    It leaves out the head of the view, which moves, and the missing frames that the party has asked for after a GAP.
+    """
     role = {name: value for name, value in vars(party.role).items() if name not in _SHARED}
     session = party._session
     received = sorted((peer, count) for peer, count in session._received.items() if count)
@@ -232,13 +235,13 @@ def state_of(party: Party) -> Any:
 
 
 class Attack:
-    """Frames at one target."""
+    """Hostile frames, sent to one target."""
 
     def __init__(self, target: Target, mutator: Mutator, tally: Tally) -> None:
         self._target = target
         self._mutator = mutator
         self._tally = tally
-        self._since: list[tuple[str, bytes]] = []  # refused since the last look
+        self._since: list[tuple[str, bytes]] = []  # refused since the last comparison
         self._pool = target.rehearsal.pool
         self._mine = [true for true in self._pool if true.receiver == target.name]
         self._names = [*target.rehearsal.seats, *STRANGERS]
@@ -264,7 +267,7 @@ class Attack:
         self._tally.frames += 1
         understood = target.rehearsal.reader.understand(sender, frame)
         objection = target.moment.objection(sender, *understood) if understood else "it cannot be understood"
-        party = target.party if objection else target.fresh()  # one that may go on from here is a copy
+        party = target.party if objection else target.fresh()  # an acceptable frame is given to a copy
         try:
             step = party.receive(sender, frame)
         except Exception:
@@ -291,7 +294,7 @@ class Attack:
             self._find(sender, frame, f"refused ({reason}) with {used} numbers used")
         if len(step.sends) > (reason == "GAP") or len(step.records) != (not party.done):
             self._find(sender, frame, f"refused ({reason}), and yet it caused something")
-        if used > 0:  # that, and nothing else, is undone here
+        if used > 0:  # undo this count, and nothing else
             session._received[sender] -= used
             if session._digests[sender].pop() != hashlib.sha256(frame).digest():
                 self._find(sender, frame, "another digest is remembered than that of the frame")
@@ -303,7 +306,7 @@ class Attack:
             self._find(sender, frame, f"refused ({reason}), although it is acceptable")
 
     def _look(self) -> None:
-        """Has anything changed since the last look? If so, which frame did it?"""
+        """Compare the party with its state before; if it has changed, find the frame that changed it."""
         target, since = self._target, self._since
         self._since = []
         if state_of(target.party) == target.state:
@@ -319,7 +322,7 @@ class Attack:
         target.restore()
 
     def _wrong_end(self, party: Party, said: Said, step: Step) -> str | None:
-        """What is wrong with what came of an acceptable frame."""
+        """Say what is wrong with the effect of an acceptable frame; None if nothing is."""
         moment = self._target.moment
         if said.kind == "Again":
             return self._wrong_answer(party, said, step)
@@ -333,7 +336,7 @@ class Attack:
         return None if known else f"{said.kind} ended the run: {step.abort}"
 
     def _wrong_answer(self, party: Party, asked: Said, step: Step) -> str | None:
-        """To "I have n frames of yours": those from number n on, as far as they are kept, byte for byte."""
+        """Check the answer to "I have n frames of yours": the kept frames from number n on, byte for byte."""
         sent = self._target.sent_to(asked.peer)
         due = sent[max(asked.fields[0], len(sent) - KEPT_FRAMES) :]
         if [out.frame for out in step.sends if out.kind == "resend"] != due:
@@ -345,7 +348,7 @@ class Attack:
 
 
 def work(seed: int, frames: int, part: int, parts: int, setups: list[tuple[str, str]] = SETUPS) -> Tally:
-    """This part of the moments of all setups, with its share of the frames."""
+    """Send `frames` frames, spread over those moments of all setups that belong to `part`."""
     warnings.simplefilter("error")  # an overflow is a finding
     tally = Tally()
     places = []

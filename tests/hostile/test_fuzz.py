@@ -1,4 +1,4 @@
-"""Try thousands of hostile frames (a million: `python -m tests.hostile.fuzz`); faults that are planted are found."""
+"""Thousands of hostile frames (a million: `python -m tests.hostile.fuzz`), and planted faults that must be found."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_hostile_frames_are_refused_or_right_and_change_nothing():
 
 
 def test_every_moment_of_every_setup_is_visited_with_its_true_next_frame_accepted():
-    """What is right in the run is right for the second statement too, so that it is not merely strict."""
+    """The second statement of the rules accepts the true frames too, so it is not merely strict."""
     moments = 0
     for scheme, wire in fuzz.SETUPS:
         rehearsal = fuzz.Rehearsal(scheme, wire, order=1)
@@ -114,7 +114,7 @@ def test_messages_with_any_values_are_refused_or_right(scheme, wire):
         try:
             message = getattr(protocol.wire.messages, kind)(*values)
             frame = written(scheme, message, number, form_of(rehearsal.card.params))
-        except ValueError:  # numbers beyond the bits that each has
+        except ValueError:  # numbers that need more bits than a field has
             assume(False)
         attack = fuzz.Attack(target, None, tally)
         attack.hand(sender, frame)
@@ -129,7 +129,7 @@ def test_messages_with_any_values_are_refused_or_right(scheme, wire):
 
 
 def forgets(*reasons: str):
-    """The same function, but it lets pass what it refuses for these reasons."""
+    """Plant a function that lets pass what the real one refuses for these reasons."""
 
     def plant(real):
         def lenient(*args):
@@ -146,7 +146,7 @@ def forgets(*reasons: str):
 
 
 def any_form(self, frame):
-    """`Codec._unpack` without the comparison with the shortest form."""
+    """Unpack like `Codec._unpack`, but without the comparison with the shortest form."""
     if len(frame) > self.max_frame:
         raise Rejected(Reason.OVERSIZED)
     try:
@@ -159,7 +159,7 @@ def any_form(self, frame):
 
 
 def moves_first(real):
-    """A user that takes the number of the iteration over before it looks at the factors."""
+    """Plant a user that takes over the number of the iteration before it checks the factors."""
 
     def check_factors(self, iteration, factors):
         if self.iteration < iteration < self.params.iterations:
@@ -173,7 +173,7 @@ def moves_first(real):
 
 
 def adds_first(real):
-    """A holder that takes a new user's part before it looks at its items."""
+    """Plant a holder that keeps a new user's part before it checks its items."""
 
     def add(self, user, iteration, items, values):
         known = user in self._parts
@@ -188,7 +188,7 @@ def adds_first(real):
 
 
 def trips(real):
-    """A role that looks a sender up without asking whether it is there."""
+    """Plant a role that fails when a sender does not exist."""
 
     def receive(self, sender, message):
         assert sender in ("recommender", "third_party") or int(sender.removeprefix("user:")) < fuzz.USERS
@@ -198,7 +198,7 @@ def trips(real):
 
 
 def goes_on(real):
-    """A recommender that does not compare what the third party announces with what it dealt."""
+    """Plant a recommender that does not compare the announced contributors with the masks that it dealt."""
 
     def agree(self, announced):
         self.agreed = {int(user): self.dealt[int(user)] for user in announced.users if int(user) in self.dealt}
@@ -264,7 +264,7 @@ FAULTS = {
 }
 
 
-SEEDS = {"a seal that takes sealed items": 5}  # few of the frames open a commitment again, so that most seeds miss it
+SEEDS = {"a seal that takes sealed items": 5}  # few frames open a commitment again, so most seeds miss this fault
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -281,7 +281,7 @@ def test_a_planted_fault_is_found(monkeypatch, fault):
 
 @pytest.mark.parametrize("wire", ["compact", "paper"])
 def test_a_total_before_its_sum_is_opened_is_refused(wire):
-    """Between two iterations of `dynamic` what was agreed in the last one is still there."""
+    """Between two iterations of `dynamic` the recommender still holds what was agreed in the last one."""
     rehearsal = fuzz.Rehearsal("dynamic", wire, order=1)
     codec, met = rehearsal.card.codec, rehearsal.met["recommender"]
     tried = 0

@@ -1,6 +1,6 @@
-"""Some hundred hostile folders in every test run (twenty thousand: `python -m tests.hostile.folders.fuzz_folder`).
+"""A few hundred hostile folders in every test run (twenty thousand: `python -m tests.hostile.folders.fuzz_folder`).
 
-Each kind of fault, planted, is found: a fuzzer that cannot fail says nothing.
+Planted faults of each kind must be found: a fuzzer that cannot fail proves nothing.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CASES = 300
 
 
 def small() -> Limits:
-    """Allow for what this process has now: one of many tests may be large, and hands its memory on to a child."""
+    """Set limits above what this process has now: after many tests it may be large, and a child inherits its memory."""
     own = psutil.Process().memory_info()
     return Limits(
         seconds=20.0,
@@ -178,7 +178,7 @@ def takes_what_is_loaded_already(argv):
 
 
 def runs_a_pickle(argv):
-    """As one that names `posix.system` would: Python tells its watchers of both."""
+    """Cause the audit events of a pickle that names `posix.system`: the lookup of the name, and the call."""
     sys.audit("pickle.find_class", "posix", "system")
     os.system("true")
 
@@ -293,7 +293,7 @@ def test_the_form_of_what_is_printed_is_checked(argv, stdout, found):
 
 
 def test_every_command_that_reads_a_folder_is_tried():
-    """A command that takes a folder, a roster or a configuration and is not in the list would be forgotten."""
+    """The list contains every command that takes a folder, a roster or a configuration."""
     from sim.cli import commands
 
     names = set(commands.COMMANDS)

@@ -1,5 +1,5 @@
 """Hostile frames to the schemes that do not factorize: at every moment of a run they are refused and change nothing, or
-are taken as a message that somebody might have sent; nothing else happens."""
+are accepted as a message that the sender might have sent, or, rarely, end the run."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ SETUPS = [
     ("laplace-ratings", {}),
     ("randomized-response", {}),
 ]
-FRAMES = 600  # for each
+FRAMES = 600  # for each setup
 
 
 class Rehearsed(InProcess):
-    """Keeps what reached each party, in order."""
+    """A run that keeps what reached each party, in order."""
 
     def __init__(self, *args, **options) -> None:
         super().__init__(*args, **options)
@@ -44,13 +44,13 @@ class Rehearsed(InProcess):
 
 
 def role_state(party):
-    """A refused frame may use up its number; the role must be as it was."""
+    """Take a snapshot of the role alone: a refused frame may use up its number, but must not change the role."""
     held = vars(party.role).items()
     return snapshot([{name: value for name, value in held if name not in ("setting", "params", "tape")}, party.done])
 
 
 def twisted(chance, codec, frame):
-    """The same message with one field changed, longer or shorter; or one bit, or the end."""
+    """Change one field of the message, flip one bit of the frame, or cut its end off."""
     kind = chance.randrange(4)
     if kind == 0:
         at = chance.randrange(len(frame))
@@ -72,7 +72,7 @@ def twisted(chance, codec, frame):
     try:
         with np.errstate(all="ignore"):
             return codec.encode(dataclasses.replace(message, **{name: changed}), number)
-    except Exception:  # what the codec itself would never write
+    except Exception:  # the codec refuses to write this message
         return frame[:-1]
 
 

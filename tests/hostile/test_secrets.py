@@ -1,7 +1,7 @@
 """No secret of one party stands in a file that belongs to another, or in the command line of any process.
 
-Exempt is `run.toml`: it belongs to the auditor, has the seed of the run, from which all tapes follow, and mode 0600.
-`summary.json` names that seed too (a number, for repeating the run) and has the same mode; it is searched all the same.
+`run.toml` is exempt: it belongs to the auditor and holds the seed of the run, from which all tapes follow; its mode is
+0600. `summary.json` also names that seed (a number, to repeat the run) and has the same mode, but it is searched.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from sim.run.manual_start import prepare
 from sim.run.run import run
 
 EXEMPT = {"run.toml"}
-SHORTEST = 6  # bytes: anything shorter is found by chance
+SHORTEST = 6  # bytes: a shorter form would be found by chance
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +45,13 @@ class Secret:
 
 
 def bytes_secret(what: str, data: bytes, *holders: str) -> Secret:
-    """As it is, in hexadecimal, and in base64 (without the last characters, which depend on what follows)."""
+    """Make a secret of `data`: raw, in hexadecimal, and in base64 without the end, which depends on what follows."""
     in_base64 = base64.b64encode(data).rstrip(b"=")[:-1]
     return Secret(what, frozenset(holders), (data, data.hex().encode(), in_base64))
 
 
 def numbers_secret(what: str, numbers: np.ndarray, *holders: str) -> Secret:
-    """As binary numbers of both sizes and both byte orders, and as they are printed in a list."""
+    """Make a secret of `numbers`: binary in three formats, these in hexadecimal, and printed as a list."""
     forms = [numbers.astype(kind).tobytes() for kind in ("<f8", "<f4", ">f8")]
     printed = [json.dumps(numbers.tolist())[1:-1].encode(), " ".join(map(repr, numbers.tolist())).encode()]
     return Secret(what, frozenset(holders), (*forms, *(form.hex().encode() for form in forms), *printed))
@@ -72,7 +72,7 @@ def secrets_of(plan: Plan, launch: Launch) -> list[Secret]:
 
 
 def masks_of(plan: Plan) -> list[Secret]:
-    """The key of a user's masks, and the masks; the recommender deals them, and keeps only digests of what it sent."""
+    """List each user's mask key and masks; the recommender deals them, and keeps only digests of what it sent."""
     card, found = plan.card, []
     params = card.params
     dealer = Tape(next(seat.tape_seed for seat in plan.seats() if seat.party == RECOMMENDER))
@@ -86,7 +86,7 @@ def masks_of(plan: Plan) -> list[Secret]:
 
 
 def moving_secrets(plan: Plan) -> list[Secret]:
-    """The factors of each user after every step, what it contributed before the mask, and the third party's seals."""
+    """List each user's factors after every step, its contributions without their masks, and the third party's seals."""
     churn, found = plan.churn(), []
     driver = InProcess(plan.card, plan.seats(), events_for=churn.events if churn else None)
     masks = {secret.what: secret.forms[0] for secret in masks_of(plan)}
@@ -121,12 +121,12 @@ def moving_secrets(plan: Plan) -> list[Secret]:
 
 
 def owner_of(folder: Path, path: Path, parties: list[str]) -> str | None:
-    """The party whose view this is; the other files belong to no party."""
+    """Return the party whose view `path` is; None for other files, which belong to no party."""
     return next((party for party in parties if Path(view_path(str(folder), party)) == path), None)
 
 
 def hits(folder: Path, secrets: list[Secret], parties: list[str]) -> list[tuple[str, str]]:
-    """(file, secret) wherever one stands in a file that is not its holder's."""
+    """List (file, secret) for every secret in a file that does not belong to its holder."""
     found = []
     for path in sorted(path for path in folder.rglob("*") if path.is_file() and path.name not in EXEMPT):
         content, owner = path.read_bytes(), owner_of(folder, path, parties)
@@ -137,7 +137,7 @@ def hits(folder: Path, secrets: list[Secret], parties: list[str]) -> list[tuple[
 
 
 class Seen(Launch):
-    """Keeps itself, and what the system shows about its processes to everyone on the machine."""
+    """Keeps a reference to itself, and what the system shows every user of the machine about its processes."""
 
     def run(self):
         Seen.current = self
@@ -148,7 +148,7 @@ class Seen(Launch):
         early = event["iteration"] == 0  # later on processes may be ending
         for pid, parties in self._alive.items() if early else ():
             for name in ("cmdline", "environ"):
-                with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended, and shows nothing
+                with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # an ended process shows nothing
                     self.shown[f"{name} of {parties[0]}"] = Path(f"/proc/{pid}/{name}").read_bytes()
         super()._on_iteration(event)
 
@@ -167,7 +167,7 @@ SEED = 2**62 + 11
 
 @pytest.fixture(scope="module", params=RUNS, ids="-".join)
 def searched(request, tmp_path_factory):
-    """A run as processes, made while files are open to everybody unless somebody sees to it."""
+    """Make a run of real processes with umask 0: its files are private only if Keyhole makes them so."""
     scheme, wire = request.param
     flags = {"join": 0.3, "leave": 0.1} if scheme == "dynamic" else {}
     size = {"data": "synthetic:8x7:.7", "dim": 3, "iterations": 5, "test_fraction": 0.0}
@@ -195,7 +195,7 @@ def test_the_number_that_repeats_a_run_stands_where_it_is_said_to_and_nowhere_el
 
 
 def test_the_secrets_are_the_true_ones(searched):
-    """Those that a party's own view must hold do stand there, so that the search looks for the right bytes."""
+    """The secrets that a party's own view must hold are found there, so the search looks for the right bytes."""
     views = {party: Path(view_path(str(searched.folder), party)).read_bytes() for party in searched.plan.parties}
     in_own_view = Counter(
         secret.what.partition(" of ")[0]
@@ -205,7 +205,7 @@ def test_the_secrets_are_the_true_ones(searched):
     assert in_own_view["tape"] == len(views) and in_own_view["ratings"] == len(views) - 2
     if searched.plan.config.wire == "compact":
         assert in_own_view["mask key"] == len(views) - 2
-    else:  # there masks travel instead of keys, to those who are online
+    else:  # here masks travel instead of keys, to the users that are online
         assert in_own_view["masks"] >= 20
     kinds = Counter(secret.what.partition(" of ")[0] for secret in searched.secrets)
     assert kinds["factors"] >= 20 and kinds["contribution"] >= 20
@@ -213,7 +213,7 @@ def test_the_secrets_are_the_true_ones(searched):
 
 
 def test_a_secret_that_leaks_is_found_in_any_form(searched, tmp_path):
-    """Each kind, in each form, in a log, and in the view of somebody else."""
+    """A secret of each kind, in each form, is found in a log, in the model, and in the view of another party."""
     kinds = {secret.what.partition(" of ")[0]: secret for secret in searched.secrets}
     assert len(kinds) >= 8
     for secret in kinds.values():
@@ -228,7 +228,7 @@ def test_a_secret_that_leaks_is_found_in_any_form(searched, tmp_path):
 
 
 def test_no_secret_is_shown_by_the_system(searched):
-    """Neither in a command line nor in the environment of a process."""
+    """Neither the command line nor the environment of a process holds one."""
     assert len(searched.shown) >= 2 * (2 + 8)
     for name, content in searched.shown.items():
         assert content
@@ -237,7 +237,7 @@ def test_no_secret_is_shown_by_the_system(searched):
 
 
 def test_what_is_private_is_closed_to_others(searched):
-    """Whatever the umask: folders 0700; views, the configuration and the summary 0600."""
+    """Whatever the umask, folders have mode 0700, and views, configuration, summary and names have 0600."""
     folder = searched.folder
     folders = [folder, *(path for path in folder.rglob("*") if path.is_dir())]
     assert {folder / "views", folder / "model"} <= set(folders)

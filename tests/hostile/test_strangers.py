@@ -1,4 +1,4 @@
-"""Who does not belong here gets no message through, is counted by what it was, and disturbs nobody."""
+"""A stranger gets no message through, is counted by its kind, and does not disturb the honest parties."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Server:
         self.refused: Counter[str] = Counter()
 
     def serve(self) -> None:
-        """Whatever waits now."""
+        """Receive every frame that waits now, and count the refusals."""
         while self.end.socket.poll(0):
             if (arrived := self.end.receive()) is not None:
                 self.delivered.append(arrived)
@@ -54,7 +54,7 @@ class Server:
         assert condition(), (self.refused, self.delivered[:3])
 
     def greet(self) -> None:
-        """A frame of the honest user arrives, and its answer too."""
+        """Check that a frame of the honest user arrives, and its answer too."""
         before = len(self.delivered)
         self.honest.send("server", b"hello")
         self.serve_until(lambda: len(self.delivered) > before)
@@ -76,7 +76,7 @@ def server(context, gate, endpoint):
 
 
 def turn_away(context, server: Server, stranger, kind: str, attempts: int = ATTEMPTS) -> None:
-    """Each attempt is counted as this kind, nothing else is, and nothing but the honest user's frames is delivered."""
+    """Check that each attempt counts as `kind`, and nothing else, and that only the honest user's frames arrive."""
     server.greet()
     assert server.refused == {}
     for attempt in range(attempts):
@@ -90,7 +90,7 @@ def turn_away(context, server: Server, stranger, kind: str, attempts: int = ATTE
 
 
 def test_a_server_that_nobody_disturbs_has_turned_nobody_away(context, server):
-    """Neither its own start-up check counts, nor users who come, go and come back."""
+    """Its own start-up check does not count, nor do users that come, go and come back."""
     for _ in range(20):
         server.greet()
         guest = ClientEnd(context, "server", server.address, server.keys["user:1"], 1000)
@@ -99,7 +99,7 @@ def test_a_server_that_nobody_disturbs_has_turned_nobody_away(context, server):
         guest.socket.close(0)
     silent = ClientEnd(context, "server", server.address, server.keys["user:2"], 1000)
     time.sleep(0.2)
-    silent.socket.close(0)  # it had nothing to say
+    silent.socket.close(0)  # it sent nothing
     time.sleep(0.2)
     server.greet()
     assert server.refused == {}
@@ -131,11 +131,11 @@ def test_garbage(context, server, garbage):
 
 
 def test_a_valid_user_with_another_users_name(context, server):
-    """Whether or not the other is there, and whatever the connection says afterwards."""
+    """It is refused whether or not the other user is connected, and whatever it sends afterwards."""
     server.greet()
     impostors = []
     for attempt in range(ATTEMPTS // 2):
-        name = b"user:0" if attempt == 0 else b"user:0 %d" % attempt  # a name that is in use is not even heard
+        name = b"user:0" if attempt == 0 else b"user:0 %d" % attempt  # a name in use is not even heard
         impostors.append(strangers.Impostor(context, server.address, server.keys["user:1"], name))
         for _ in range(2):
             impostors[-1].speak(b"I am user:0")
@@ -191,7 +191,7 @@ def test_silent_connections_are_closed_after_a_while(context, gate, endpoint):
 
 
 def test_a_flood_that_nobody_looks_at_does_not_stop_the_server(context, server):
-    """libzmq waits for whoever reads what it tells about connections; here nobody reads for long."""
+    """libzmq waits for the reader of its events about connections; here the server does not read them for long."""
     server.greet()
     for _ in range(2500):  # two events each: more than the 2000 that would fit
         strangers.leave_after(b"\x01\x00")(context, server.address)
@@ -203,7 +203,7 @@ def test_a_flood_that_nobody_looks_at_does_not_stop_the_server(context, server):
 
 
 def test_servers_and_their_monitors_close_without_a_trace(tmp_path):
-    """In bounded time, with events that nobody read, and with no file left open."""
+    """They close in bounded time, also with unread events, and leave no file open."""
 
     def life(number: int) -> None:
         context = zmq.Context()
@@ -228,13 +228,13 @@ def test_servers_and_their_monitors_close_without_a_trace(tmp_path):
 # --- a run that goes on while strangers knock ------------------------------------------------------------------------
 
 SHARE = 20  # attempts of each kind at each server per iteration
-BUSY = range(4, 14)  # the iterations after which they come: 200 attempts
+BUSY = range(4, 14)  # the iterations after which strangers come: 200 attempts
 SPARED = "user:1"  # lends its keys to impostors
 DROPPED = "user:3"  # its process is killed and its key revoked
 
 
 class Besieged(Launch):
-    """Keeps itself, so that strangers find its servers."""
+    """Keeps a reference to itself, so that strangers find its servers."""
 
     def run(self):
         Besieged.current = self
@@ -242,7 +242,7 @@ class Besieged(Launch):
 
 
 class Crowd:
-    """After every iteration some strangers of each kind, one after the other, while the next iteration goes on."""
+    """Sends strangers of each kind, one after the other, after each busy iteration, while the next one goes on."""
 
     def __init__(self) -> None:
         self._context = zmq.Context()
@@ -255,7 +255,7 @@ class Crowd:
             [pid] = [pid for pid, parties in Besieged.current._alive.items() if parties == [DROPPED]]
             os.kill(pid, signal.SIGKILL)
         if line["iteration"] < min(BUSY):
-            time.sleep(0.2)  # until its death is known to everyone
+            time.sleep(0.2)  # until every party knows of its death
             return
         assert Besieged.current.outcome.gone == [DROPPED]
         if line["iteration"] in BUSY:
@@ -290,7 +290,7 @@ class Crowd:
 
 
 def refused_in(folder, server: str) -> dict[str, list[int]]:
-    """By kind, the counts at which the view of a server mentions them."""
+    """Read from a server's view the counts, by kind, at which it mentions refused connections."""
     counts: dict[str, list[int]] = {}
     with open(folder / "views" / f"{server}.view", "rb") as stream:
         for record in read_records(stream):
@@ -304,7 +304,7 @@ def digest_of(outcome) -> str:
 
 
 def test_a_run_goes_on_while_strangers_of_every_kind_knock(tmp_path, monkeypatch):
-    """Nothing of theirs gets in, they are counted and stand in the views, and the factors are right."""
+    """Nothing from strangers gets in; they are counted and mentioned in the views, and the factors are right."""
     monkeypatch.setattr("sim.run.run.Launch", Besieged)
     config = RunConfig(
         scheme="dynamic",

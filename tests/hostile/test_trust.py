@@ -1,4 +1,4 @@
-"""Opening somebody else's run runs none of their code: a scheme of one's own is loaded if the person says so."""
+"""Opening a run of unknown origin runs none of its code: its scheme is loaded only if the person says so."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def keyhole(cwd: Path, *arguments: str, start: tuple[str, ...] = ("-c", START)) 
 
 
 def renamed(folder: Path, scheme: str) -> Path:
-    """The same folder, whose run.toml names another scheme."""
+    """Let run.toml of `folder` name another scheme; return the folder."""
     path = folder / "run.toml"
     text = path.read_text("utf-8")
     path.write_text(re.sub(r'^scheme = "masked"', f'scheme = "{scheme}"', text, count=1, flags=re.M), "utf-8")
@@ -42,14 +42,14 @@ def renamed(folder: Path, scheme: str) -> Path:
 
 @pytest.fixture
 def place(base, tmp_path):
-    """A current folder with a run in it that asks for `evil:Scheme`, and with that module."""
+    """Make a current folder with a run that asks for `evil:Scheme`, and with that module."""
     (tmp_path / "evil.py").write_text(MARKS)
     shutil.copytree(base, tmp_path / "run")
     renamed(tmp_path / "run", "evil:Scheme")
     return tmp_path
 
 
-ASKED = {  # command -> how it ends without the scheme
+ASKED = {  # command -> its exit code without the scheme
     "audit run": 0,
     "audit run --json --strict": 2,
     "view run user:0": 0,
@@ -65,7 +65,7 @@ ASKED = {  # command -> how it ends without the scheme
 }
 
 
-INSTALLED = ("verify run", "replay run", "actor recommender --roster roster.json --keys keys")  # these are enough
+INSTALLED = ("verify run", "replay run", "actor recommender --roster roster.json --keys keys")  # three are enough
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_what_a_file_names_is_not_imported(place, command, scheme):
     assert done.returncode == ASKED[command], done.stderr
     assert not (place / "marker").exists() and not (place / "again").exists()
     said = done.stderr if done.returncode else done.stdout + done.stderr
-    if not command.startswith("view"):  # which shows everything but the fields
+    if not command.startswith("view"):  # view shows everything but the fields
         assert "--trust-scheme" in said
     if done.returncode:
         assert done.stderr.startswith("keyhole: ") and done.stderr.count("\n") == 1
@@ -108,7 +108,7 @@ def test_a_scheme_that_the_run_does_not_ask_for_is_refused(place, command):
     assert not (place / "marker").exists()
 
 
-# --- what can be asked without it ------------------------------------------------------------------------------------
+# --- what can be asked without the scheme ----------------------------------------------------------------------------
 
 
 def test_what_needs_no_role_is_answered_all_the_same(place):
@@ -146,7 +146,7 @@ def test_what_was_altered_is_found_without_the_scheme(place, how):
 
 
 def test_a_scheme_that_is_named_runs_and_is_audited_by_worker_processes(tmp_path):
-    """Its module lies in the current folder, which is on nobody's path."""
+    """Its module is in the current folder, which is on the path of no process."""
     (tmp_path / "mine.py").write_text(MINE)
     done = keyhole(tmp_path, "run", "--scheme", "mine:Careful", *FLAGS, "--out", "run")
     said = " ".join(done.stdout.split())  # lines may break anywhere
@@ -180,14 +180,14 @@ def test_an_installed_module_comes_before_one_in_the_current_folder(tmp_path):
     assert done.returncode == 2 and "not a subclass" in done.stderr and not (tmp_path / "marker").exists()
 
 
-# --- the current folder is nobody's library --------------------------------------------------------------------------
+# --- nothing is imported from the current folder by chance -----------------------------------------------------------
 
 TAKEN = ("random", "secrets", "typing", "numpy", "typer", "msgpack", "tempfile", "json", "actors", "protocol")
 
 
 @pytest.fixture
 def littered(base, tmp_path):
-    """A current folder in which modules of Python and of Keyhole lie that mark and raise."""
+    """Make a current folder with modules named like those of Python and Keyhole, which leave a mark and raise."""
     for name in TAKEN:
         (tmp_path / f"{name}.py").write_text(f"{MARKS}raise SystemExit('{name} of the current folder')\n")
     shutil.copytree(base, tmp_path / "run")
@@ -218,7 +218,7 @@ def test_worker_processes_of_a_notebook_do_not_import_from_the_current_folder(li
 
 
 def test_a_clone_that_is_not_installed_is_found_where_it_is(tmp_path):
-    """`python -m sim` in its folder: the folder comes last then."""
+    """With `python -m sim` in the folder of the clone, that folder comes last on the path."""
     for package in ("sim", "actors", "protocol"):
         os.symlink(ROOT / package, tmp_path / package)
     (tmp_path / "random.py").write_text(MARKS)
@@ -250,7 +250,7 @@ def test_a_notebook_loads_what_it_is_told_to_trust(tmp_path, monkeypatch):
         api.load(folder, scheme="plain")
     assert "of_a_notebook" not in sys.modules
     assert api.replay(folder, trust_scheme=True)["identical"]
-    assert run.replay()["identical"] and run.audit(only=["inventory"]).verdict == "within-claims"  # it remembers
+    assert run.replay()["identical"] and run.audit(only=["inventory"]).verdict == "within-claims"  # trusted now
 
 
 @pytest.mark.parametrize("verb", ["load", "verify", "replay", "audit", "bandwidth", "resume"])

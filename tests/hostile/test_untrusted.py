@@ -1,4 +1,4 @@
-"""Everything that is read from a run folder is data: bounded, regular, inside the folder, and shown as it stands."""
+"""Everything read from a run folder is only data: from regular files inside it, bounded, and shown visibly."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def with_toml(folder: Path, pattern: str, value: str) -> None:
     path.write_text(text, "utf-8")
 
 
-# --- files that are none ---------------------------------------------------------------------------------------------
+# --- files that are not regular --------------------------------------------------------------------------------------
 
 FILES = ("run.toml", "summary.json", "bandwidth.json", "iterations.jsonl", "views/user-0.view", "lock")
 
@@ -73,7 +73,7 @@ FILES = ("run.toml", "summary.json", "bandwidth.json", "iterations.jsonl", "view
         (file, command)
         for file in FILES
         for command in COMMANDS
-        if command != "report" or file in ("run.toml", "iterations.jsonl")  # it audits first, which takes long
+        if command != "report" or file in ("run.toml", "iterations.jsonl")  # report audits first, which takes long
     ],
 )
 def test_a_fifo_hangs_nobody(folder, command, file):
@@ -97,7 +97,7 @@ def test_a_pipe_is_no_data(folder, tmp_path):
     os.mkfifo(tmp_path / "ratings.csv")
     with_toml(folder, r'^data = ".*"', f'data = "{tmp_path}/ratings.csv"')
     refused_in_words(keyhole("run", "--data", str(tmp_path / "ratings.csv"), "--out", str(tmp_path / "made")), 2)
-    assert keyhole("bandwidth", folder).returncode == 0  # it takes who rated what from the views, and does not wait
+    assert keyhole("bandwidth", folder).returncode == 0  # it reads supports from the views, and does not wait
 
 
 @pytest.mark.parametrize("file", ["summary.json", "iterations.jsonl", "views/user-0.view", "model/item_factors.npy"])
@@ -106,7 +106,7 @@ def test_a_link_out_of_the_folder_is_not_followed(folder, tmp_path, file):
     os.symlink(tmp_path / "elsewhere", folder / file)
     with pytest.raises(untrusted.Unreadable, match="leads out"):
         untrusted.open_inside(folder, file)
-    if file != "iterations.jsonl":  # of which verify says nothing
+    if file != "iterations.jsonl":  # a file that verify does not check
         assert not api.verify(folder)["verified"]
 
 
@@ -287,7 +287,7 @@ def test_an_array_is_held_against_the_file_before_it_is_mapped(folder):
 
 
 def _header(array: np.ndarray) -> bytes:
-    """A file with the header of this array, and nothing that would have to be unpickled."""
+    """Build a file with the header of `array` and zeros as its data, so that nothing here makes a pickle."""
     import io
 
     file = io.BytesIO()
@@ -301,7 +301,7 @@ def test_what_is_left_is_a_sentence(monkeypatch, capsys):
     from protocol import schemes
     from sim.cli.endings import guarded
 
-    monkeypatch.setattr(schemes, "_OWN", {})  # with a scheme of one's own at work, the frames of this file are its own
+    monkeypatch.setattr(schemes, "_OWN", {})  # with a person's own scheme loaded, this file would count as its code
     for error in (MemoryError, RecursionError):
 
         def fails(raised: type = error) -> None:
@@ -336,7 +336,7 @@ def test_cells_that_would_be_formulas_are_text():
 
 
 def _evil_kind(folder: Path) -> None:
-    """One kind of message has a name that is a formula and an escape, in all three files."""
+    """Give one kind of message a name that is a formula with an escape sequence, in both files."""
     kind = json.dumps("=" + EVIL)
     for file in ("iterations.jsonl", "bandwidth.json"):
         path = folder / file

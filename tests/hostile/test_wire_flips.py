@@ -1,7 +1,7 @@
-"""A bit that somebody flips on the wire: the message is not delivered, and the run asks for it again.
+"""A bit that is flipped on the wire: the message is not delivered, and the run asks for it again.
 
-Integrity is the transport's: a flipped bit in a masked vector would be another valid vector. Server and clients are
-processes of their own; the proxy between them alters what passes, and counts.
+The transport must protect integrity, because a masked vector with a flipped bit is another valid vector. Server and
+clients are separate processes; the proxy between them alters frames and counts them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ processes = multiprocessing.get_context("spawn")
 
 
 def text(which: str, client: int, number: int) -> bytes:
-    """No bit away from any other."""
+    """Make a frame that differs from every other one in many bits."""
     return hashlib.sha256(f"{which} of {client}, round {number}".encode()).digest() + bytes(number % 300)
 
 
@@ -66,7 +66,7 @@ def serve(pipe: Connection, keys: KeyPair | None, roster: dict[bytes, str]) -> N
 
 
 class Unprotected:
-    """What ZeroMQ is without CURVE."""
+    """A ZeroMQ server without CURVE."""
 
     def __init__(self, context: zmq.Context) -> None:
         self.socket = context.socket(zmq.ROUTER)
@@ -91,7 +91,7 @@ def dial(context: zmq.Context, address: Address, keys: KeyPair | None) -> zmq.So
 
 
 def converse(pipe: Connection, number: int, rounds: int, address: Address, keys: KeyPair | None) -> None:
-    """In each round a new connection: a frame and its echo, then a second frame, whose echo may come or not."""
+    """Open a connection in each round: send a frame and hear its echo, then send one whose echo may not come."""
     context = zmq.Context()
     received: Counter[bytes] = Counter()
     for turn in range(rounds):
@@ -153,7 +153,7 @@ def talk_through(choose: Choose, rounds: int, encrypted: bool) -> Heard:
 
 @pytest.mark.parametrize("direction", [UP, DOWN])
 def test_no_altered_frame_is_delivered_and_every_other_one_is(direction):
-    """The server closes an altered frame's connection at once, although it watches connections."""
+    """The connection of an altered frame is closed at once, and does not count as a stranger's."""
     heard = talk_through(only(direction, 1), ROUNDS, encrypted=True)
     first, second = texts("first", ROUNDS), texts("second", ROUNDS)
     assert heard.altered == {direction: CLIENTS * ROUNDS}
@@ -164,7 +164,7 @@ def test_no_altered_frame_is_delivered_and_every_other_one_is(direction):
 
 @pytest.mark.parametrize("direction", [UP, DOWN])
 def test_without_encryption_the_same_proxy_has_its_altered_frames_delivered(direction):
-    """So it does alter them, and the test above can fail."""
+    """The proxy does alter frames, so the test above can fail."""
     rounds = 50
     heard = talk_through(only(direction, 1), rounds, encrypted=False)
     sound, total = texts("first", rounds) + texts("second", rounds), CLIENTS * rounds
@@ -201,7 +201,7 @@ def test_a_client_dials_again_after_something_altered_came():
 
 
 class Tapped(Launch):
-    """Whoever connects to a server of this run goes through a proxy."""
+    """A run in which every connection to a server goes through a proxy."""
 
     rate = 0.0
 

@@ -1,4 +1,4 @@
-"""Take one guard away at a time, and see that a test fails: `python tests/house/guards.py` (ten minutes on 2 cores).
+"""Remove one guard at a time, and check that a test fails: `python tests/house/guards.py` (ten minutes on 2 cores).
 
 Each entry is one change to one file in a copy of the project, and the tests that must notice it.
 """
@@ -426,7 +426,7 @@ GUARDS = [
 
 
 def notices(guard: Guard) -> str:
-    """"" if a test fails without this guard, else what is wrong with the entry."""
+    """Run the tests without this guard; return "" if one fails, else what is wrong with the entry."""
     with tempfile.TemporaryDirectory(prefix="keyhole-guard-") as folder:
         copy = Path(folder) / "copy"
         shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".git", ".venv", "runs", "__pycache__", "*.egg-info"))
@@ -440,7 +440,7 @@ def notices(guard: Guard) -> str:
         try:
             done = subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True, timeout=120)
         except subprocess.TimeoutExpired:
-            return ""  # it hangs where it passed
+            return ""  # hanging is a failure: with the guard, the tests end
     if done.returncode == 1:
         return ""
     return "no test fails" if done.returncode == 0 else f"pytest ended with {done.returncode}: {done.stdout[-300:]}"

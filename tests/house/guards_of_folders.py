@@ -1,4 +1,4 @@
-"""Guards against what a folder of somebody else may hold: a part of the list of `guards.py`."""
+"""Guards against what a folder from another person may hold: a part of the list in `guards.py`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Measure the source as a house: `python tests/house/house.py [ROOT]` (modules per folder, lines, cycles, homonyms).
+"""Measure the source: `python tests/house/house.py [ROOT]` (modules per folder, lines, cycles, homonyms).
 
-The functions here are also what `test_rooms.py` asks. TYPE_CHECKING blocks import nothing and are left out.
+`test_rooms.py` uses the functions here too. TYPE_CHECKING blocks import nothing and are left out.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def imports_of(tree: ast.AST, modules: Iterable[str]) -> set[str]:
 
 
 def _running(node: ast.AST) -> Iterator[ast.AST]:
-    """Walk the code that runs: what stands under `if TYPE_CHECKING` does not."""
+    """Walk the code that runs, which leaves out what is under `if TYPE_CHECKING`."""
     yield node
     for child in ast.iter_child_nodes(node):
         if not (isinstance(child, ast.If) and isinstance(child.test, ast.Name) and child.test.id == "TYPE_CHECKING"):
@@ -53,7 +53,7 @@ def _running(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def cycles(graph: Graph) -> list[list[str]]:
-    """Find the groups of modules that import each other, directly or by a detour."""
+    """Find the groups of modules that import each other, directly or through others."""
     reach = {name: _reachable(graph, name) for name in graph}
     groups = {tuple(sorted(other for other in reach[name] if name in reach[other])) for name in graph}
     return sorted(list(group) for group in groups if group)
@@ -86,7 +86,7 @@ def homonyms(modules: Mapping[str, Path]) -> dict[str, list[str]]:
 
 
 def shared_classes(modules: Mapping[str, Path]) -> dict[str, list[str]]:
-    """Find the names of classes that several modules have; those with an underscore are a module's own business."""
+    """Find the names of classes that several modules have; names with an underscore are private to a module."""
     by_name = defaultdict(list)
     for module, path in modules.items():
         for node in ast.parse(path.read_text("utf-8")).body:

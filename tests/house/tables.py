@@ -20,7 +20,7 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"(<!-- table: ([\w-]+) -->\n).*?(<!-- end -->)", re.S)
 ARROW = re.compile(r"^(user|recommender|third party) -> (user|recommender|third party|everyone)")
-DEEPEST = 2  # of keys inside keys in a list of JSON keys
+DEEPEST = 2  # levels of nested keys in a list of JSON keys
 NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 
@@ -67,7 +67,7 @@ def _source(name: str) -> str:
 
 
 def messages() -> str:
-    """List the messages in the order of their file: sender, receiver, and what stands beside each field there."""
+    """List the messages in the order of their file: sender, receiver, and each field with its comment."""
     path = ROOT / "protocol" / "wire" / "messages.py"
     text = path.read_text("utf-8")
     comments = comments_of(text)
@@ -84,7 +84,7 @@ def messages() -> str:
 
 
 def _is_message(node: ast.ClassDef) -> bool:
-    """Tell a message from an event: an event has identity by its value, because no array is in it."""
+    """Tell a message from an event: only a message has `eq=False`, because it may hold arrays."""
     return any(isinstance(each, ast.Call) and len(each.keywords) == 3 for each in node.decorator_list)
 
 
@@ -101,7 +101,7 @@ def comments_of(text: str) -> dict[int, str]:
 
 
 def keys_of(document: Any, depth: int = DEEPEST) -> str:
-    """Write the keys of a JSON document, those inside others in braces; a list shows those of all its objects."""
+    """Write the keys of a JSON document, with nested keys in braces; a list shows the keys of all its objects."""
     if isinstance(document, list):
         objects = [each for each in document if isinstance(each, dict)]
         inner = keys_of({key: value for each in objects for key, value in each.items()}, depth) if objects else ""
@@ -109,7 +109,7 @@ def keys_of(document: Any, depth: int = DEEPEST) -> str:
     if not isinstance(document, dict) or not document:
         return ""
     if depth == 0 or not all(NAME.fullmatch(key) for key in document):
-        return "{…}"  # deeper, or keys that are names of parties and the like
+        return "{…}"  # too deep, or keys that are data, like names of parties
     inside = ((key, keys_of(value, depth - 1)) for key, value in document.items())
     return "{" + ", ".join(f"{key}: {inner}" if inner else key for key, inner in inside) + "}"
 

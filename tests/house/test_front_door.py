@@ -1,4 +1,4 @@
-"""The front doors: `import keyhole` for scripts, `from protocol import …` for authors; both import on first use."""
+"""The entry points: `import keyhole` for scripts, `from protocol import …` for authors; both import on first use."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def imported_by(code: str) -> set[str]:
-    """Run code in a fresh interpreter, and say which top-level modules were imported."""
+    """Run `code` in a fresh interpreter, and return the top-level modules that were imported."""
     script = f"{code}\nimport sys\nprint(*{{name.partition('.')[0] for name in sys.modules}})"
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=ROOT)
     return set(ended.stdout.split())

@@ -1,4 +1,4 @@
-"""Three runs whose digests may not change while the source is moved: what the roles compute, and what names a run."""
+"""Three runs whose digests must not change when code is moved: of the roles' results, and of what identifies a run."""
 
 from __future__ import annotations
 

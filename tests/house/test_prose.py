@@ -1,4 +1,4 @@
-"""The READMEs say what the code says: generated tables, links, files that they name, lengths."""
+"""The READMEs agree with the code: generated tables, links, files that they name, lengths."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FILE = re.compile(r"\b((?:tests|protocol|sim|actors)/[\w/]+\.\w+)")
 
 
 def anchors(text: str) -> set[str]:
-    """Find the names under which GitHub makes the headings of a page reachable."""
+    """Find the anchors that GitHub gives to the headings of a page."""
     headings = re.findall(r"^#+ (.+)$", text, re.M)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 

@@ -1,6 +1,6 @@
-"""Rules about the source that no run would notice: what may be imported, what may be called, what must be said.
+"""Rules about the source that no run would check: which imports and calls are allowed, and which words are required.
 
-And the leakage statement: every field that reaches a party is declared, and every declared field does reach it.
+The leakage policy is checked too: every field that reaches a party is declared, and every declared field reaches it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from sim.drivers.inprocess import InProcess
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("protocol", "actors", "sim")
 
-# What would let time, chance, files or the network into a role.
+# modules that would give a role access to time, chance, files or the network
 WORLDLY = {
     "zmq", "socket", "time", "random", "secrets", "os", "asyncio", "threading", "subprocess", "datetime", "pathlib",
     "io", "logging", "select", "selectors", "signal", "multiprocessing", "tempfile", "shutil", "urllib", "uuid", "ssl",
@@ -33,9 +33,9 @@ WORLDLY = {
 WORLDLY_CALLS = {"open", "print", "input", "__import__", "breakpoint"}
 UNSAFE_MODULES = {"pickle", "cPickle", "dill", "shelve", "marshal", "cloudpickle", "joblib"}
 UNSAFE_CALLS = {"eval", "exec", "yaml.load", "yaml.unsafe_load", "yaml.full_load"}
-LIBRARIES = {"numpy", "scipy", "msgpack", "cryptography", "dp_accounting"}  # that the protocol may use
+LIBRARIES = {"numpy", "scipy", "msgpack", "cryptography", "dp_accounting"}  # the ones that the protocol may use
 SLOW = {"cryptography", "dp_accounting"}  # inside functions only: most roles never need them
-BLAS = {"dot", "vdot", "inner", "matmul", "tensordot", "linalg"}  # other last bits on another machine
+BLAS = {"dot", "vdot", "inner", "matmul", "tensordot", "linalg"}  # these give other last bits on another machine
 
 
 def sources(*packages: str) -> list[Path]:
@@ -49,7 +49,7 @@ def tree_of(path: Path) -> ast.Module:
 
 
 def imported(tree: ast.AST) -> Iterator[str]:
-    """Every module that is imported, also inside functions and by name."""
+    """Yield every module that is imported, also inside functions and by name."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -66,7 +66,7 @@ def roots(tree: ast.AST) -> set[str]:
 
 
 def _called(node: ast.Call) -> str:
-    """The last name of what is called, with the one before it where there is one: `f`, `yaml.load`."""
+    """Return the last name of the called function, with the name before it if there is one: `f`, `yaml.load`."""
     match node.func:
         case ast.Name(id=name):
             return name
@@ -88,13 +88,13 @@ def attributes(tree: ast.AST) -> set[str]:
 
 
 def worldly(tree: ast.AST) -> set[str]:
-    """What reaches past a role's input, tape and messages."""
+    """Find imports and calls that reach beyond a role's input, tape and messages."""
     chance = {"np.random"} if "random" in attributes(tree) or "numpy.random" in set(imported(tree)) else set()
     return roots(tree) & WORLDLY | {name for name, _ in calls(tree)} & WORLDLY_CALLS | chance
 
 
 def eager(tree: ast.Module) -> set[str]:
-    """What is imported slowly although nobody may need it."""
+    """Find slow libraries that are imported outside functions, where they are loaded even if they are not needed."""
     functions = {node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
     inside = {id(node) for function in functions for node in ast.walk(function)}
     outside = [
@@ -104,7 +104,7 @@ def eager(tree: ast.Module) -> set[str]:
 
 
 def foreign(tree: ast.Module) -> set[str]:
-    """What is neither Python's, nor one of the libraries, nor the protocol's."""
+    """Find imports that are neither from Python, nor from an allowed library, nor from the protocol."""
     return roots(tree) - LIBRARIES - sys.stdlib_module_names - {"protocol"}
 
 
@@ -115,7 +115,7 @@ def blas(tree: ast.AST) -> set[str]:
 
 
 def runs_data(tree: ast.AST) -> set[str]:
-    """What turns bytes into behaviour."""
+    """Find imports and calls that can execute what they read."""
     found = roots(tree) & UNSAFE_MODULES | {name for name, _ in calls(tree)} & UNSAFE_CALLS
     for name, call in calls(tree):
         found |= {
@@ -219,7 +219,7 @@ def test_the_leakage_policy_names_parties_messages_and_fields_that_exist(name):
 
 
 def one_leaves(iteration: int) -> list:
-    """Everyone is online at first, and user 1 leaves before iteration 1."""
+    """Return the events before an iteration: all users are online at first, and user 1 leaves before iteration 1."""
     if iteration == 1:
         return [("user:1", Churn(1, False)), ("recommender", Due(1, (1,)))]
     return everyone_stays(4)(iteration)
@@ -233,7 +233,7 @@ FORMS: dict[str, list[dict[str, Any]]] = {
 
 
 def arrivals(name: str, folder: Path) -> Iterator[tuple[str, str, object, object]]:
-    """(receiver, its role, message, card) of everything that was received in a run in each wire form."""
+    """Yield (receiver, its role, message, card) for everything that is received in a run of each form."""
     for wire in ("compact", "paper") if "wire" in SCHEMES[name].flags else ("compact",):
         for number, form in enumerate(FORMS.get(name, [{}])):
             place = folder / f"{wire}-{number}"
@@ -262,7 +262,7 @@ def test_every_field_that_arrives_is_declared_and_every_declared_field_arrives(n
 
 @pytest.mark.parametrize("name", SCHEMES)
 def test_a_hello_tells_nothing_new(name, tmp_path):
-    """It is in no leakage policy, because its receiver sends the same."""
+    """A Hello is in no leakage policy, because its receiver sends the same."""
     hellos = [(message, card) for _, _, message, card in arrivals(name, tmp_path) if isinstance(message, Hello)]
     assert len(hellos) >= 8
     for hello, card in hellos:

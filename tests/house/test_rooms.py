@@ -1,4 +1,4 @@
-"""Rules about the house: imports go one way between the rooms, none is crowded, no file is long, no name means two."""
+"""Rules about the folders: imports between them go one way, none is crowded, no file is long, no name is used twice."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from house import crowded, cycles, graph_of, homonyms, imports_of, lines, module
 ROOT = Path(__file__).parents[2]
 MOST_MODULES, MOST_LINES = 14, 450
 
-# from below to above: a module imports from its own row and from those before it
+# from the lowest to the highest: a module imports from its own row and from the rows before it
 ORDER = (
     ("protocol.errors", "protocol.arrays"),
     ("protocol.arithmetic",),
@@ -49,7 +49,7 @@ ROWS = {room: row for row, rooms in enumerate(ORDER) for room in rooms}
 
 
 def row_of(module: str) -> int:
-    """Find the row of the room that a module is in: the longest name that it begins with."""
+    """Find the row of `module`: that of the longest name in `ROWS` that it begins with."""
     while module not in ROWS:
         module = module.rpartition(".")[0]
     return ROWS[module]
@@ -91,7 +91,7 @@ def test_no_name_is_that_of_two_modules(modules):
 
 
 def test_a_slip_would_be_found(tmp_path):
-    """Each rule against something that breaks it."""
+    """Every rule finds an example that breaks it."""
     assert upward({"sim.audit.audit": {"sim.report.page"}, "sim.cli.app": {"protocol.errors"}}) == [
         "sim.audit.audit -> sim.report.page"
     ]

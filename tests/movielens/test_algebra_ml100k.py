@@ -1,4 +1,4 @@
-"""The algebra on real ratings: who can work out what, with every rating in (needs the data set)."""
+"""The algebra on all real ratings: what each coalition can work out. Skipped without ml-100k."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_masked_on_all_ratings(tmp_path):
     assert found[("third_party",)].answer.determines == "nothing"
     both = found[("recommender", "third_party")].answer
     assert (both.determines, both.individuals) == ("noisy-individual", 943)
-    # users: 65 share an item with one other rater and so isolate that one; the others hold sums of two or more others
+    # 65 users share an item with one other rater and so isolate that user; the others hold sums of two or more users
     users = [one for members, one in found.items() if len(members) == 1 and members[0].startswith("user:")]
     alone = {one.answer.determines: one.stands_for for one in users}
     assert alone["aggregate"] == 878 and alone["noisy-individual"] == 65

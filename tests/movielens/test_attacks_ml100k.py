@@ -1,4 +1,4 @@
-"""Attacks on runs with real ratings: the reference figures of the weaknesses. Needs ml-100k, and says so without it."""
+"""Attacks on runs with real ratings: the reference figures of the weaknesses. Skipped without ml-100k."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_141_items_have_one_rater(masked):
 
 
 def test_support_alone_predicts_gender_and_age(masked):
-    """Reference AUC .78 and .87."""
+    """The reference has an AUC of .78 for gender and .87 for age."""
     (finding,) = attack_support(Scene(masked[0], ("recommender",), masked[1]))
     measured = finding.measured
     if "auc_gender" not in measured:
@@ -103,7 +103,7 @@ def direct(folder, **flags):
 
 
 def test_without_rho_every_rating_is_recovered(tmp_path):
-    """Of users with 20 ratings, with 100, and of the sample."""
+    """This holds for users with 20 ratings, for users with 100, and for the sample of the attack."""
     case = direct(tmp_path / "run", no_rho=True)
     scene = Scene(case, ("recommender",), Truth(case, 2))
     found = readings(scene)

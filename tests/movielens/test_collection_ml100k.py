@@ -1,4 +1,4 @@
-"""Rating collection on real ratings: the reference figures. Needs the data set, and says so where it is absent."""
+"""Rating collection on real ratings: the reference figures. What needs ml-100k is skipped without it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ def test_the_counts_of_the_reference_follow_from_the_formulas():
 @needs_ratings
 @pytest.mark.slow
 def test_the_reference_figures_of_means_and_completion_are_reproduced():
-    """Mean of 3 seeds within .015 (the best λ takes a minute more: keyhole evaluate --table collection).
+    """The means of 3 seeds are within .015.
+
+    The best λ is left out, as it takes a minute more: keyhole evaluate --table collection.
 
     One cell is outside by .0003, as the table explains: Laplace by (4) at ε = 8 has 1.1153, the reference 1.10.
     """

@@ -1,4 +1,4 @@
-"""Real ratings: the reference figures for MovieLens-100k. Needs the data set, and says so where it is absent."""
+"""Real ratings: the reference figures for MovieLens-100k. Skipped without the data set."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ MEMORY = {"scheme": "masked", "data": "ml-100k", "transport": "inprocess", "view
 
 
 def plain_on(config: RunConfig) -> Accuracy:
-    """The rule alone, as whole-matrix operations; what the roles learn must be what it learns."""
+    """Run the rule alone, as whole-matrix operations. The roles must learn what it learns."""
     plan = make_plan(config)
     return plain_accuracy(plan.card.params, plan.data, plan.run_seed, plan.churn())
 
 
 def test_943_user_processes_repeat_the_in_process_run_bit_for_bit(tmp_path):
     config = {"scheme": "masked", "data": "ml-100k", "dim": 10, "iterations": 5, "epsilon": 8.0, "seed": 1}
-    # a deadline that no machine is too busy for: after half of it a party asks again for what is only late
+    # a deadline that a busy machine meets too: after half of it, a party asks again for frames that are only late
     processes = run(RunConfig(**config, deadline=600.0), out=tmp_path / "tcp")
     memory = run(RunConfig(**config, transport="inprocess", views="none"), out=tmp_path / "memory")
     assert processes["completed"] and processes["rejected"] == {} and processes["dropouts"] == 0
@@ -45,7 +45,7 @@ def test_943_user_processes_repeat_the_in_process_run_bit_for_bit(tmp_path):
     assert processes["predictions_sha256"] == memory["predictions_sha256"] is not None
     assert processes["bytes"] == memory["bytes"]
     assert len(processes["views"]) == 945
-    # what a user process owns at its end, with V of 1,682 items: 5.1 MB here; this only keeps it from growing unnoticed
+    # memory of a user process at its end, with V of 1,682 items: 5.1 MB when measured; the limit only reveals growth
     assert processes["memory"]["user_process_uss_mean"] <= 5.6e6
 
 
@@ -56,8 +56,9 @@ DYNAMIC = {**MEMORY, "scheme": "dynamic", "epsilon": float("inf"), "seed": 1}
 
 
 def check_as_plain(folder: Path, config: RunConfig, within: float) -> dict:
-    """Both errors of the last iteration are within .002 of those of the rule alone, and no factor is further than
-    `within` from its own.
+    """Run `config` and the rule alone, and compare them after the last iteration.
+
+    Both errors must agree within .002, and every item factor within `within`.
     """
     summary, plan = run(config, out=folder), make_plan(config)
     plain = start_baseline(plan.card.params, plan.data, plan.run_seed)
@@ -74,7 +75,10 @@ def check_as_plain(folder: Path, config: RunConfig, within: float) -> dict:
 
 
 def test_plain_reaches_the_reference_figures():
-    """dim 50, 100 iterations: train MAE .70 ± .02, test RMSE .95 ± .02. 100 online, 3000: at most .96 (.941)."""
+    """With dim 50 and 100 iterations, the train MAE is .70 ± .02 and the test RMSE .95 ± .02.
+
+    With 100 users online and 3000 iterations, the test RMSE is at most .96 (reference: .941).
+    """
     plain = plain_on(RunConfig(**MASKED)).iterate
     assert plain.train_mae == pytest.approx(0.70, abs=0.02) and plain.test_rmse == pytest.approx(0.95, abs=0.02)
     for length, most in ((1000, 1.02), (3000, 0.96)):
@@ -82,7 +86,7 @@ def test_plain_reaches_the_reference_figures():
 
 
 def test_without_noise_the_masked_sum_learns_what_plain_learns(tmp_path):
-    """Of 200 users, at full length; the training error falls from 2.5 to .64."""
+    """With 200 users and all 100 iterations, the training error falls from 2.5 to .64."""
     accuracy = check_as_plain(tmp_path / "run", RunConfig(**MASKED, users=200), 1e-3)
     assert accuracy["train_mae"] <= 0.70
 
@@ -98,7 +102,7 @@ def test_without_noise_the_masked_sum_of_everyone_learns_what_plain_learns(tmp_p
 
 
 def dynamic_without_noise(folder: Path, **flags: int) -> dict:
-    """The test error is that of plain, among the same users who come and go."""
+    """Run `dynamic` without noise. Its errors must be those of the rule alone with the same users online."""
     accuracy = run(RunConfig(**{**DYNAMIC, **flags}), out=folder)["accuracy"]
     print(f"dynamic, ε = ∞, {flags}: test RMSE {accuracy['test_rmse']:.4f}")
     plain = plain_on(RunConfig(**{**DYNAMIC, **flags}))
@@ -108,13 +112,13 @@ def dynamic_without_noise(folder: Path, **flags: int) -> dict:
 
 
 def test_dynamic_without_noise_learns_what_plain_learns(tmp_path):
-    """50 of 150 users at a time; the training error falls from 2.5 to .76."""
+    """With 50 of 150 users at a time, the training error falls from 2.5 to .76."""
     assert dynamic_without_noise(tmp_path / "run", users=150, online=50, iterations=400)["train_mae"] <= 0.80
 
 
 @long
 def test_dynamic_without_noise_reaches_the_reference(tmp_path):
-    """100 of a third of 943 users at a time, 3000 iterations: test RMSE at most .96 (reference .941)."""
+    """A third of 943 users is online, and 100 of these take part at a time. The reference test RMSE is .941."""
     assert dynamic_without_noise(tmp_path / "run", online=100, iterations=3000)["test_rmse"] <= 0.96
 
 
@@ -122,9 +126,10 @@ def test_dynamic_without_noise_reaches_the_reference(tmp_path):
 
 
 def check_noise_cost(folder: Path, seeds: Sequence[int]) -> None:
-    """dim 10, 100 iterations, mean of the seeds: of the iterate, MAE increase .004 ± .03 and test RMSE at most 1.02.
+    """Check what the noise costs at ε = 8 with dim 10 and 100 iterations, as the mean over `seeds`.
 
-    The reference is of the iterate; the profile that users fit at home has a test RMSE of at most .985.
+    For the iterate, which the reference measures, the MAE increase is .004 ± .03 and the test RMSE at most 1.02. The
+    profile that users fit on their devices has a test RMSE of at most .985.
     """
     config = {**MEMORY, "dim": 10, "iterations": 100, "epsilon": 8.0}
     runs = [run(RunConfig(**config, seed=seed), out=folder / str(seed)) for seed in seeds]
@@ -140,7 +145,7 @@ def check_noise_cost(folder: Path, seeds: Sequence[int]) -> None:
 
 
 def test_the_published_noise_costs_at_epsilon_8_what_the_reference_says(tmp_path):
-    """One seed: three gave .0040, .0053 and .0076, and test RMSE .982 to .986; what is allowed is far wider."""
+    """One seed is enough: three gave increases of .0040, .0053 and .0076 and test RMSEs of .982 to .986."""
     check_noise_cost(tmp_path, [1])
 
 
@@ -150,7 +155,7 @@ def test_the_published_noise_costs_what_the_reference_says_as_a_mean_of_seeds(tm
 
 
 def test_943_processes_lose_five_per_cent_of_the_users_and_go_on(tmp_path):
-    """With the contributor sets of the run, the in-process driver gives the same factors bit for bit."""
+    """Given the contributor sets of the run, the in-process driver computes the same factors bit for bit."""
     options = {"dropout_allowance": 0.5}
     config = {"scheme": "dynamic", "data": "ml-100k", "online": 100, "iterations": 50, "seed": 1, "options": options}
     plan = make_plan(RunConfig(**config))

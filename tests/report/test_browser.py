@@ -1,4 +1,4 @@
-"""The page in a real browser: silent, without a network, readable for all, and in order on a telephone and on paper."""
+"""The page in a real browser: silent, without a network, accessible, and readable on a telephone and on paper."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_it_is_the_same_without_a_network(chrome, report, fresh):
         assert one.page.content() == fresh.page.content()
 
 
-# --- for whom the page is read aloud, for whom has no mouse, and without scripts -----------------------------------
+# --- with a screen reader, without a mouse, and without scripts ----------------------------------------------------
 
 
 @pytest.mark.parametrize("check", ["sections", "ids", "links", "references", "labels", "headers"])
@@ -113,7 +113,7 @@ def test_on_paper_every_table_is_unfolded_and_there_is_more_than_one_sheet(fresh
     assert fresh.said == []
 
 
-# --- what answers ----------------------------------------------------------------------------------------------------
+# --- parts that react ------------------------------------------------------------------------------------------------
 
 
 def test_the_explorer_answers_when_a_party_is_ticked(fresh):
@@ -200,7 +200,7 @@ def test_charts_shrink_with_the_screen_and_none_scrolls(chrome, report):
         assert one.page.locator("svg.chart").count() > 5
 
 
-# --- the checks find what is wrong -----------------------------------------------------------------------------------
+# --- the checks find faults ------------------------------------------------------------------------------------------
 
 WRONG = """<!doctype html><title>wrong</title><body style="background: white">
 <nav><a href="#gone">Gone</a><a href="#empty">Empty</a></nav><section><h2 id="empty">Empty</h2></section>

@@ -1,4 +1,4 @@
-"""The charts of a run's page: what they show is what the run's own records say."""
+"""The charts of a run's page agree with the run's own records."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def material_of(folder: Path, scheme: str, **flags: Any) -> Material:
 
 @pytest.fixture(scope="module")
 def dynamic(tmp_path_factory):
-    """Users come and go, so no iteration is like another."""
+    """Make a run in which users come and go, so that iterations differ."""
     return material_of(tmp_path_factory.mktemp("dynamic") / "run", "dynamic", join=0.4, leave=0.4)
 
 
@@ -57,7 +57,7 @@ Drawn = dict[str, tuple[Any, Any, Any, str]]  # key -> axes, columns and rows of
 
 
 def keep_charts(monkeypatch: pytest.MonkeyPatch) -> Drawn:
-    """Every chart that is drawn from now on."""
+    """Keep every chart that is drawn from now on, by its key."""
     found: Drawn = {}
 
     def keep(figure: Any, key: str, title: str, description: str, columns: Any, rows: Any) -> Any:
@@ -76,7 +76,7 @@ def drawn(monkeypatch):
 
 @pytest.fixture(scope="module")
 def page(dynamic):
-    """(what its three sections say, their charts)."""
+    """Make three sections of the page; return (their HTML, their charts)."""
     with pytest.MonkeyPatch.context() as monkeypatch:
         found = keep_charts(monkeypatch)
         parts = (traffic_section, iterations_section, epsilon_section)
@@ -88,7 +88,7 @@ def pictures(html: str) -> list[str]:
 
 
 def scale_of(label: str) -> float:
-    """What one unit of an axis is, in bytes."""
+    """Return the bytes in one unit of an axis, from its `label`."""
     unit = re.search(r"\((\w+)\)", label)
     assert unit is not None
     return {name: scale for scale, name in series.UNITS}[unit[1]]
@@ -120,7 +120,7 @@ def test_layers_are_the_bytes_that_were_counted_and_the_line_is_what_was_predict
         assert np.array(line.get_data().values) * scale == pytest.approx(predicted)
         assert tops[0] == pytest.approx([sum(r["wire_bytes"] for r in rows if r["iteration"] == t) for t in range(n)])
         assert f"{size(sum(predicted) / n)} in a mean iteration" in drawn[key][3]
-        assert len(set(predicted)) > 1  # or the order of iterations would not be tested
+        assert len(set(predicted)) > 1  # otherwise the order of iterations would not be tested
 
 
 def test_every_bar_is_a_row_of_the_bandwidth_table(dynamic, page):
@@ -215,7 +215,7 @@ def test_a_hue_says_who_sends_and_shades_tell_apart():
     assert found[series.OTHER] == chart.MUTED and len(set(found.values())) == 5
     named = {*chart.LIGHT.values()}
     style = files("sim.report").joinpath("templates", "page.css").read_text("utf-8")
-    assert all(f"--{name}: " in style for name in named)  # by day, and by night by the colours that they are mixed of
+    assert all(f"--{name}: " in style for name in named)  # shades are mixed, so the dark style needs none
 
 
 # --- iterations ------------------------------------------------------------------------------------------------------
@@ -227,13 +227,13 @@ def test_course_shows_the_lines_of_the_run(dynamic, page):
     error = drawn["course-error"][0].lines
     assert list(error[0].get_ydata()) == pytest.approx([line["train_mae"] for line in lines])
     assert error[1].get_ydata()[0] == dynamic.summary["accuracy"]["plain"]["train_mae"]
-    assert drawn["course-error"][0].get_ylim()[0] == 0  # a fall is shown as large as it is
+    assert drawn["course-error"][0].get_ylim()[0] == 0  # the axis starts at 0, so that a fall looks as large as it is
     seconds = drawn["course-seconds"][0]
     assert "milliseconds" in seconds.get_ylabel()
     assert list(seconds.lines[0].get_ydata()) == pytest.approx([1000 * line["seconds"] for line in lines])
     for patch, name in zip(drawn["course-users"][0].patches, ("online", "contributors", "dropouts"), strict=True):
         assert list(patch.get_data().values) == [line[name] for line in lines]
-    assert "not of processes that wait for each other" in html  # what the seconds mean in one process
+    assert "not of processes that wait for each other" in html  # the page says what seconds mean in one process
 
 
 def test_the_test_error_stands_beside_plain_and_what_needs_no_protocol(dynamic, page):
@@ -287,7 +287,7 @@ def last_of(material: Material) -> epsilon_curve.EpsilonPoint:
     curve = epsilon_curve.curve_of(material)
     assert isinstance(curve, epsilon_curve.EpsilonCurve)
     figures = [(point.basic, point.tight, point.worst or 0) for point in curve.points]
-    assert figures == sorted(figures)  # more releases never leave less
+    assert figures == sorted(figures)  # more releases never lower ε
     return curve.points[-1]
 
 
@@ -345,14 +345,14 @@ def test_the_drawn_lines_are_the_points_and_the_claim_is_drawn_as_one(masked, dr
 def test_what_nothing_bounds_has_no_curve(scheme, flags, words, tmp_path):
     html = epsilon_section.section(material_of(tmp_path / "run", scheme, **flags)).html
     assert words in html and not pictures(html)
-    assert "composition" not in html  # figures that are no bounds are not printed as such
+    assert "composition" not in html  # figures that are not bounds are not printed as bounds
 
 
 @pytest.mark.parametrize(
     ("scheme", "flags", "words"),
     [
         ("masked", {}, "Claimed (a claim, not a measurement): ε = 8, "),
-        ("covariance", {}, "Claimed (a claim, not a measurement): θ = 8, "),  # which buys another ε
+        ("covariance", {}, "Claimed (a claim, not a measurement): θ = 8, "),  # θ implies another ε
         ("masked", {"epsilon": float("inf")}, "No ε is claimed"),
     ],
 )

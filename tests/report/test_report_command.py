@@ -1,4 +1,4 @@
-"""`keyhole report`: where the page goes, who may read it, and what is refused before anything is lost."""
+"""`keyhole report`: where the page goes, its permissions, and what is refused before anything is lost."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_page_that_cannot_be_written_leaves_nothing(tmp_path):
 
 
 def test_a_folder_that_cannot_be_written_is_refused_before_the_audit(tmp_path, monkeypatch):
-    monkeypatch.setattr(os, "access", lambda path, mode: False)  # whoever runs this may be root, who may write anywhere
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # the tests may run as root, which may write anywhere
     with pytest.raises(BadInput, match="cannot be written: name a file elsewhere with --out"):
         page_path(tmp_path, None)
 

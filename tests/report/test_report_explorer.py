@@ -39,7 +39,7 @@ def dynamic(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def explored(dynamic):
-    """Attacked are the audit's own sets and those of one or two parties."""
+    """Explore all sets, and attack the audit's own sets and those of one or two parties."""
     found = explore(dynamic.case, dynamic.audit, seconds=600.0)
     own = {tuple(row["members"]) for row in dynamic.audit["coalitions"]}
     some = {members: one for members, one in found.sets.items() if members in own or len(members) < 3}
@@ -57,7 +57,7 @@ def level(row):
 
 
 def cells(html, members):
-    """The row of the table, without its marks."""
+    """Return the text of the table row of `members`, without tags."""
     (row,) = re.findall(rf'<tr data-set="{re.escape(members)}".*?</tr>', html, re.S)
     return " ".join(re.sub(r"<[^>]*>", " ", row).split())
 
@@ -82,7 +82,7 @@ def test_a_computed_answer_is_what_the_audit_says_when_it_is_asked(dynamic, expl
 
 
 def test_the_audits_own_coalitions_get_its_answers_also_when_they_are_solved_again(dynamic, explored):
-    """The document's answers are used as they are; with an empty document the same come out of the algebra."""
+    """The document's answers are used as they are; with an empty document, the algebra gives the same answers."""
     forgetful = copy.deepcopy(dynamic.audit) | {"coalitions": [], "parties": []}
     again = explore(dynamic.case, forgetful, seconds=600.0)
     common = [row for row in dynamic.audit["coalitions"] if set(row["members"]) & set(again_users(again))]
@@ -113,13 +113,13 @@ def test_attacks_by_the_audits_coalitions_are_among_its_findings_word_for_word(d
 def test_a_superset_never_determines_less(explored):
     levels = {members: level(one.row) for members, one in explored.sets.items()}
     pairs = [(a, b) for a in levels for b in levels if set(a) < set(b)]
-    assert len(pairs) == 3**6 - 2 * 2**6 + 1  # each party in both, in the larger, in none; less the empty and equal
+    assert len(pairs) == 3**6 - 2 * 2**6 + 1  # each party in both sets, the larger or neither; less empty or equal sets
     assert all(levels[part] <= levels[whole] for part, whole in pairs)
     assert len(set(levels.values())) > 1
 
 
 def test_who_joins_is_read_no_more_and_that_is_said(tmp_path):
-    """Of two users each isolates the other; both together have nobody left to read."""
+    """Each of two users isolates the other; together they have no other user to read."""
     case = audited(tmp_path, [{0: 4.0, 1: 3.0}, {0: 2.0, 1: 5.0}])
     found = explore(case, jsonable(audit(case.folder, only=("algebra",))))
     one, both = found.sets["user:0",], found.sets["user:0", "user:1"]
@@ -176,7 +176,7 @@ def test_a_large_run_has_the_audits_own_sets_and_every_other_knows_at_least_what
     alone = [row for row in dynamic.audit["coalitions"] if len(row["members"]) == 1]
     alone = [row for row in alone if row["members"][0].startswith("user:")]
     assert part in {f"a user such as {row['members'][0]}" for row in alone}
-    assert level(found.sets[user,].row) == min(map(level, alone))  # so much does every user know
+    assert level(found.sets[user,].row) == min(map(level, alone))  # every user knows at least this
     one = found.sets["recommender", "third_party", user]
     assert one.least == ("recommender", "third_party") and one.members == ("recommender", "third_party", user)
     assert one.row["determines"] == found.sets["recommender", "third_party"].row["determines"]
@@ -203,7 +203,7 @@ def test_attacks_that_the_audit_made_are_not_made_again(dynamic, monkeypatch):
     assert mine and set(mine) <= {row["title"] for row in made_}
 
 
-# --- of one user -----------------------------------------------------------------------------------------------------
+# --- what is known of one user ---------------------------------------------------------------------------------------
 
 
 def test_what_is_known_of_each_user_is_what_the_audit_answers(dynamic):
@@ -216,7 +216,7 @@ def test_what_is_known_of_each_user_is_what_the_audit_answers(dynamic):
         if party == found.first:
             assert [told[1] for _, told in found.rows] == [row["words"] for row in rows]
     assert found.command.endswith("--about ") and found.left_out == 0
-    assert any(told[0] == "weak" for _, told in found.rows)  # of whom most is known
+    assert any(told[0] == "weak" for _, told in found.rows)  # the rows are about the user about whom most is known
 
 
 def test_names_of_users_cannot_end_the_element_that_holds_them(dynamic, tmp_path, monkeypatch):

@@ -20,7 +20,7 @@ MOST_BYTES = 3_000_000
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """(the folder, its page); of the scheme whose canary is quick."""
+    """Make a run of the scheme whose canary is quick; return (its folder, its page)."""
     folder = tmp_path_factory.mktemp("whole") / "<first>"
     run(out=folder, scheme="laplace-ratings", data="synthetic:12x10:.5", seed=1, transport="inprocess")
     audit(folder, ["recommender+user:3"], repetitions=400)

@@ -38,7 +38,7 @@ TINY: dict[str, Any] = {"data": "synthetic:8x9:.6", "transport": "inprocess", "s
 
 @pytest.fixture(scope="module")
 def make(tmp_path_factory):
-    """A run of a scheme, and all that the page needs of it but the slow questions of the audit."""
+    """Return a function that runs a scheme, and gathers what the page needs except the audit's slow questions."""
 
     @functools.cache
     def made(scheme: str, views: str = "full", **stop: int) -> Material:
@@ -128,7 +128,7 @@ def test_a_race_of_two_senders_orders_nothing_and_a_sender_comes_after_what_it_r
     opened = Edge((-1, "recommender", "third_party", "OpenCommitment"))
     share = Edge((-1, "user", "third_party", "BlindedShare"))
     sealed = Edge((-1, "third_party", "recommender", "SealedTotal"))
-    views = [[opened, commit, sealed], [share, opened, sealed], [commit, share]]  # the share was faster than the order
+    views = [[opened, commit, sealed], [share, opened, sealed], [commit, share]]  # the share arrived before the opening
     assert in_order([share, sealed, opened, commit], views, scheme) == [opened, commit, share, sealed]
 
 
@@ -154,7 +154,7 @@ def test_the_chosen_iteration_is_the_middle_one_with_a_contributor(make):
 
 
 def drawn_of(material: Material, kind: str, monkeypatch: pytest.MonkeyPatch) -> tuple[list[Series], list[str]]:
-    """What is counted in the histograms of this arrow, and the sentences about them."""
+    """Return the series that the histograms of this arrow count, and the sentences about them."""
     caught: list[Series] = []
 
     def catch(key: str, series: list[Series]) -> list[Any]:
@@ -170,7 +170,7 @@ def drawn_of(material: Material, kind: str, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def gradients_by_hand(material: Material, user: str, last: int) -> np.ndarray:
-    """From the user's ratings and the item factors that it received: PROTOCOL's rule, step by step."""
+    """Compute the gradients by the protocol's rule, from the user's ratings and the item factors that it received."""
     params, exhibits = material.params, Exhibits(material.case, (user,))
     brought = exhibits.brought(user)
     role = material.scheme.make_role(user, material.case.card.setting, brought.tape, brought.inputs)
@@ -210,7 +210,7 @@ def test_how_far_and_how_hidden_the_numbers_are_is_said(make):
 
 
 def test_every_value_is_in_a_bin_also_the_outermost():
-    values = np.array([-3 - 3 / 2**18, *np.linspace(-2, 2, 200), 3 + 3 / 2**18])  # nine decimals would be nearer to 0
+    values = np.array([-3 - 3 / 2**18, *np.linspace(-2, 2, 200), 3 + 3 / 2**18])  # 9 decimals would round these inwards
     html = draw("key", [Series("title", values, "axis", 0)])[0]
     rows = list(map(int, re.findall(r'<td class="n">([\d,]+)</td>', html)))
     assert sum(rows) == values.size

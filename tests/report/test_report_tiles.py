@@ -24,7 +24,7 @@ def masked(tmp_path_factory: pytest.TempPathFactory) -> Material:
 
 
 def figures(material: Material) -> list[dict[str, str]]:
-    """Of each tile the figures by their names."""
+    """Return the figures of each tile by their names."""
     made = tiles.tiles(material, verdict_section.published(material), verdict_section.sentence(material))
     assert len(made) == 4
     return [{value.name: value.figure for value in tile.values} for tile in made]

@@ -62,18 +62,18 @@ def masked(tmp_path_factory: pytest.TempPathFactory) -> Material:
 
 @pytest.fixture(scope="module")
 def collected(tmp_path_factory: pytest.TempPathFactory) -> Material:
-    """Of the scheme whose canary is quick, so that every question is really asked."""
+    """Make a run of the scheme whose canary is quick, and ask every question of the audit about it."""
     folder = made(tmp_path_factory.mktemp("collected") / "run", "laplace-ratings")
     return gather(folder, repetitions=400)
 
 
 def top(material: Material) -> str:
-    """The sections that say who learns what, and how the run went."""
+    """Render the sections on what each party learns, and on how the run went."""
     return "".join(str(part.section(material).html) for part in (verdict_section, parties_section, figure_groups))
 
 
 def shown(html: str) -> str:
-    """What is read of it: without tags, on one line."""
+    """Return the text of `html`: without tags, on one line."""
     return " ".join(re.sub(r"<[^>]*>", " ", html).split())
 
 
@@ -325,7 +325,7 @@ def test_statistics_name_their_number_and_their_smallest_p():
 
 
 def parsed(flags: str) -> RunConfig:
-    """As the command line reads them."""
+    """Read `flags` as the command line does."""
     kept: list[RunConfig] = []
     app = typer.Typer()
 

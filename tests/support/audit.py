@@ -18,7 +18,7 @@ from sim.views.exhibits import Exhibits
 
 
 def audited(folder: Path, ratings: Sequence[Mapping[int, float]], scheme: str = "masked", **flags: Any) -> Case:
-    """A run of these ratings (item -> rating, one mapping per user), all of them trained on."""
+    """Make a run of these ratings (item -> rating, one mapping per user) that trains on all of them, and open it."""
     lines = [f"u{user:03},i{item:03},{value}" for user, rated in enumerate(ratings) for item, value in rated.items()]
     data = folder / "ratings.csv"
     data.write_text("user,item,rating\n" + "\n".join(lines) + "\n")
@@ -31,7 +31,7 @@ def audited(folder: Path, ratings: Sequence[Mapping[int, float]], scheme: str = 
 
 
 def made(folder: Path, scheme: str, **flags: Any) -> Case:
-    """Twenty iterations on the demo data, in this process."""
+    """Make a run on the demo data in this process, of twenty iterations if the scheme factorizes, and open it."""
     load_scheme(scheme)
     steps = {"iterations": 20} if find_scheme(scheme).factorizes else {}
     settings = {"data": "demo-small", **steps, "seed": 1, "transport": "inprocess", **flags}
@@ -40,13 +40,13 @@ def made(folder: Path, scheme: str, **flags: Any) -> Case:
 
 
 def of(findings: Iterable[Finding], name: str) -> Finding:
-    """The one with this id."""
+    """Return the finding with this id."""
     (found,) = [finding for finding in findings if finding.id == name]
     return found
 
 
 def isolating_users(case: Case) -> tuple[str, ...]:
-    """All raters but one of the item with the fewest raters, at least two: they isolate the last one. () if none."""
+    """Find all raters but one of the item with the fewest raters, at least two: they isolate the last one. Else ()."""
     raters: dict[int, list[int]] = {}
     for seen in Exhibits(case, (RECOMMENDER,)).received(RECOMMENDER, "Join"):
         for item in map(int, seen.message.items):

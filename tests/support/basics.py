@@ -21,29 +21,29 @@ from protocol.schemes import Shape, find_scheme
 from protocol.wire.messages import Message
 
 STARS = (1.0, 5.0)
-FALSE_ALARM = 1e-6  # a statistical test that holds fails for one seed in a million; seeds are fixed
+FALSE_ALARM = 1e-6  # a test of a true hypothesis fails for one seed in a million; seeds are fixed
 
 Rated = Mapping[int, float]  # item -> rating, of one user
 
 
 def all_gone(processes: list[psutil.Process], seconds: float = 5.0) -> bool:
-    """Has each of them ended? One that nobody has waited for yet (a zombie) has."""
+    """Tell whether all processes end in this time; a zombie counts as ended."""
     _, alive = psutil.wait_procs(processes, timeout=seconds)
     return not [process for process in alive if process.status() != psutil.STATUS_ZOMBIE]
 
 
 def hear_ctrl_c() -> None:
-    """In a new process: a shell lets its background jobs ignore SIGINT, and they hand that on."""
+    """Let a new process receive SIGINT: background jobs of a shell ignore it, and their children inherit that."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def steadily(examples: int) -> settings:
-    """The same examples in every run."""
+    """Make Hypothesis try the same examples in every run."""
     return settings(max_examples=examples, derandomize=True, deadline=None, database=None)
 
 
 def small_ratings(n_users: int, n_items: int) -> list[dict[int, float]]:
-    """About two thirds of all pairs; user i rates item i mod n_items in any case."""
+    """Rate about two thirds of all pairs; user i rates item i mod n_items in any case."""
     return [
         {j: 1.0 + (3 * i + 2 * j) % 5 for j in range(n_items) if (i + 2 * j) % 3 != 0 or j == i % n_items}
         for i in range(n_users)
@@ -69,7 +69,7 @@ def small_run(
     ratings: Sequence[Rated] | None = None,
     **options: Any,
 ) -> tuple[Card, list[Seat]]:
-    """A run of `ratings` (those of `small_ratings` if none are given); `seed` decides tapes and run id alone."""
+    """Prepare a run of `ratings` (by default `small_ratings`); `seed` decides only the tapes and the run id."""
     load_scheme(scheme)
     made = find_scheme(scheme)
     given = small_ratings(n_users, n_items) if ratings is None else ratings
@@ -89,12 +89,12 @@ def _user_input(rated: Rated) -> UserInput:
 
 
 def received(card: Card, folder: Path, party: str) -> list[tuple[str, Message]]:
-    """What a party's view in the run folder says it received, in order: (sender, message)."""
+    """Read what a party received from its view in the run folder, in order: (sender, message)."""
     with open(view_path(str(folder), party), "rb") as stream:
         records = [record for record in read_records(stream) if record.type == RECEIVED]
     return [(sender, card.codec.decode(frame)[1]) for sender, frame in (record.fields for record in records)]
 
 
 def uniform_p(values: np.ndarray, cells: int) -> float:
-    """The p-value of a chi-square test that every one of 0 … cells-1 is equally likely."""
+    """Compute the p-value of a chi-square test that 0 … cells-1 are equally likely."""
     return float(stats.chisquare(np.bincount(values.ravel(), minlength=cells)).pvalue)

@@ -1,6 +1,6 @@
-"""A real browser for the page's tests: Chromium, driven by playwright, and what it can say against a page.
+"""A real browser for the tests of the page: Chromium, driven by playwright, and checks that it makes of a page.
 
-Every check is JavaScript that gives a list of complaints, so that a test says what is wrong and where.
+Every check is JavaScript that returns a list of complaints, so that a failing test says what is wrong and where.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def chromium() -> str | None:
 
 
 def missing() -> str:
-    """Why there is no browser here, in words; empty if there is one."""
+    """Say why there is no browser here; empty if there is one."""
     if importlib.util.find_spec("playwright") is None:
         return "No playwright: pip install playwright"
     return "" if chromium() else "No chromium: apt-get install chromium"
@@ -40,7 +40,7 @@ needs_browser = pytest.mark.skipif(bool(missing()), reason=missing() or "there i
 
 @contextmanager
 def browser() -> Iterator[Any]:
-    """Ended with the block; no other test may begin within it: the loop that drives it counts as running."""
+    """Start a browser for the block; no other test may begin within it, because its event loop runs."""
     from playwright.sync_api import sync_playwright
 
     as_root = ["--no-sandbox"] if os.geteuid() == 0 else []
@@ -52,10 +52,10 @@ def browser() -> Iterator[Any]:
 
 @dataclass(frozen=True)
 class Opened:
-    """A page in a window of its own, with everything that was said and asked for since it was opened."""
+    """A page in its own window, with its console output, errors and requests since it was opened."""
 
     page: Any
-    said: list[str] = field(default_factory=list)  # on the console, and errors that nobody caught
+    said: list[str] = field(default_factory=list)  # console output and uncaught errors
     asked: list[str] = field(default_factory=list)  # requests
 
     def complaints(self, check: str) -> list[str]:
@@ -66,7 +66,7 @@ class Opened:
 
 @contextmanager
 def opened(started: Any, path: Path, *, width: int = 1440, scheme: str = "light", **options: Any) -> Iterator[Opened]:
-    """`options` are those of a playwright context: offline, java_script_enabled, …"""
+    """Open a page; `options` are those of a playwright context: offline, java_script_enabled, …"""
     window = {"viewport": {"width": width, "height": 900}, "color_scheme": scheme, **options}
     context = started.new_context(**window)
     try:
@@ -162,13 +162,13 @@ CHECKS = {
     }""",
 }  # fmt: skip
 
-# how something looks that may get the focus, with all that is in it: a ring, a shadow, another colour
+# the look of an element that may get the focus, and of the elements in it: outline, shadow, stroke
 LOOK = """const look = one => [one, ...one.querySelectorAll('*')].slice(0, 20).map(part => {
     const style = getComputedStyle(part);
     return [style.outlineStyle, style.outlineWidth, style.boxShadow, style.stroke, style.strokeWidth].join();
 }).join('|');"""
 
-# what Tab stops at, by number; of radio buttons with one name it stops at one
+# the elements at which Tab stops, in order; of radio buttons with the same name it stops at one
 STOPS = f"""() => {{
     {LOOK}
     const radios = new Set(), stops = [];

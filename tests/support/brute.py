@@ -1,8 +1,8 @@
-"""What a coalition can work out, by brute force: dense matrices of Python integers, no shortcut of the audit's.
+"""What a coalition can determine, by brute force: rows of Python integers, without the shortcuts of the audit.
 
-Item factors are rows of their own here, v_j(t+1) = ω v_j(t) + s_j(t) with v_j(0) one more uniform symbol, instead of
-differences; elimination is over Z_{2^b} with pivots of any valuation and their annihilators (Howell's form); and
-whether a user is isolated is asked user by user.
+Item factors are rows here, v_j(t+1) = ω v_j(t) + s_j(t) with v_j(0) as one more uniform symbol, instead of differences.
+Elimination is over Z_{2^b}, with pivots of any valuation and their annihilators (Howell's form). Whether a user is
+isolated is tested for each user separately.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Brute:
         return self.memory[node]
 
     def factors(self, item: int, iteration: int) -> Row:
-        """v_j(t), up to the known factor γ/k."""
+        """Express v_j(t) as a row, up to the known factor γ/k."""
         row: Row = {("v", item): 1}
         for release in sorted(self.hearing.releases, key=lambda entry: entry.iteration):
             if release.iteration < iteration and item in release.items.tolist():
@@ -89,7 +89,7 @@ class Brute:
         return level
 
     def follows(self, row: Row, isolated: list[Row], values: set[object]) -> bool:
-        """But for noise, it is a combination of rows about one user each: sums of one contributor, put together."""
+        """Tell whether `row`, apart from noise, is a combination of the `isolated` rows, each about one user."""
         found = kernel([*isolated, {**row, "this": 1}], values, self.modulus)
         return any(one.get("this", 0) & 1 for one in found)
 
@@ -97,7 +97,7 @@ class Brute:
         return len({self.leaf[symbol][1] for symbol in row if self.leaf[symbol][0] == VALUE}) > 1
 
     def sole(self, symbol: object) -> bool:
-        """A number of a sum with no other contributor."""
+        """Tell whether `symbol` belongs to a sum with no other contributor."""
         _, _, item, iteration = self.leaf[symbol]
         for release in self.hearing.releases:
             if release.iteration == iteration and item in release.items.tolist():
@@ -120,7 +120,7 @@ def valuation(value: int) -> int:
 
 
 def kernel(rows: Iterable[Row], unwanted: set[object], modulus: int) -> list[Row]:
-    """Generators of the combinations without the unwanted symbols, over Z_{2^b}."""
+    """Find generators of the combinations without the unwanted symbols, over Z_{2^b}."""
     left = [dict(row) for row in rows]
     for symbol in sorted({symbol for row in left for symbol in row} & unwanted, key=str):
         having = [row for row in left if symbol in row]
@@ -134,7 +134,7 @@ def kernel(rows: Iterable[Row], unwanted: set[object], modulus: int) -> list[Row
             if row is not pivot:
                 add(row, pivot, -(row[symbol] >> power) * inverse, modulus)
                 left.append(row)
-        rest: Row = {}  # what is left of the pivot's row when its symbol is multiplied away
+        rest: Row = {}  # the rest of the pivot's row, multiplied so that its symbol vanishes
         add(rest, pivot, modulus >> power, modulus)
         left.append(rest)
         left = [row for row in left if row]

@@ -1,4 +1,4 @@
-"""Schemes with one fault each, for what measures noise: each is `masked` but for what its name says."""
+"""Schemes with one fault each, for tests of the noise: each is `masked` except for what its name says."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class QuietUser(MaskedUser):
 
 
 class UnmaskedUser(MaskedUser):
-    """Sends its sum without a mask, and is the only one who could say so."""
+    """Sends its sum without a mask, which no other party is told."""
 
     def _dealt(self, offer):
         masks, envelope = super()._dealt(offer)

@@ -40,20 +40,20 @@ def hybrid_of_size(n_users: int, n_items: int, epsilon: float = 1.0, **options: 
 
 
 def known(params: CovarianceParams, item_means: np.ndarray, user_shrink: float = 20.0) -> Averages:
-    """Averages with these item means, all items covered."""
+    """Make averages with these item means and all items covered."""
     count = np.zeros(params.n_items)
     return Averages(params.middle, np.asarray(item_means, float), count, np.arange(params.n_items), user_shrink)
 
 
 def norms(params: CovarianceParams, packed: np.ndarray) -> tuple[float, float]:
-    """(L1, L2) of the whole symmetric matrix: entries beside the diagonal stand twice in it."""
+    """Compute (L1, L2) of the whole symmetric matrix, in which entries off the diagonal occur twice."""
     twice = np.full(len(packed), 2.0)
     twice[triangle.starts(params.items)] = 1.0
     return float(np.abs(packed) @ twice), math.sqrt(float(packed**2 @ twice))
 
 
 def change(params: CovarianceParams, averages: Averages, items: np.ndarray, ratings: np.ndarray) -> np.ndarray:
-    """(Cov, Wgt) × (L1, L2): how far the sums move when the last of these ratings is added (per user: all of them)."""
+    """Compute how far the sums move when the last rating (per user: all of them) is added: (Cov, Wgt) × (L1, L2)."""
     after = second_part(params, averages, items, ratings)
     few = params.per_user or len(items) == 1  # without any rating a user adds nothing
     before = np.zeros_like(after) if few else second_part(params, averages, items[:-1], ratings[:-1])

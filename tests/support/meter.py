@@ -1,4 +1,4 @@
-"""The traffic of a run as its driver told it, added up whatever was told when."""
+"""The traffic of a run as its driver reports it, added up regardless of when each row was reported."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def sum_rows(rows: Iterable[Traffic]) -> list[Traffic]:
 
 
 def added_up(told: Iterable[IterationDone], outcome: Outcome) -> list[Traffic]:
-    """Everything that stands in a line or was told at the end."""
+    """Add up the rows of all iterations and those reported at the end."""
     return sum_rows([*(row for done in told for row in done.tally.rows), *outcome.rest.rows])
 
 
 def traffic_of(run: Staged) -> list[Traffic]:
-    """When nothing goes wrong."""
+    """Compute the traffic of a run in which nothing goes wrong."""
     told: list[IterationDone] = []
     outcome = InProcess(run.card, run.seats, on_iteration=told.append, **run.settings()).run()
     assert outcome.abort is None and outcome.apart == []
@@ -43,7 +43,7 @@ def traffic_of(run: Staged) -> list[Traffic]:
 
 
 def predicted_if_all_stay(card: Card, shape: Shape) -> list[Traffic]:
-    """By the scheme's formula. Sums over groups of users are whole numbers, up to rounding."""
+    """Predict the traffic by the scheme's formula; sums over groups of users are whole numbers, up to rounding."""
     course = expect(card.scheme, card.params, crowd_of(shape)).course
     rows = []
     for flow in card.scheme.predict(card.params, course):
@@ -55,7 +55,7 @@ def predicted_if_all_stay(card: Card, shape: Shape) -> list[Traffic]:
 
 
 def rows_in(lines: Iterable[dict[str, Any]], bandwidth: dict[str, Any]) -> list[Traffic]:
-    """The same from the files of a run."""
+    """Add up the traffic in the files of a run."""
     return sum_rows(Traffic(*row) for part in (*lines, bandwidth) for row in part["rows"])
 
 

@@ -1,7 +1,7 @@
-"""The masked sum and one iteration of `masked` once more, straight down the page, on Python integers and floats.
+"""A second implementation of the masked sum and of one iteration of `masked`, on plain Python integers and floats.
 
-Nothing here is taken from the code under test. Whatever is random (masks, envelopes, normal draws) is handed in
-as plain lists, so a test can compare every number on the way.
+Nothing here is taken from the code under test. All random values (masks, envelopes, normal draws) are given as plain
+lists, so a test can compare every intermediate number.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class MaskedSum:
 def masked_sum(
     values: Mapping[int, ByItem], masks: Mapping[int, ByItem], floors: Mapping[int, int], modulus: int
 ) -> MaskedSum:
-    """`values[user][item]` are the contributors' residues before masking; `floors` name every opened item."""
+    """Compute the masked sum of `values[user][item]`, the residues before masking; `floors` has every opened item."""
     # each user: hide every number under its own mask
     sent: dict[int, ByItem] = {}
     for user in values:
@@ -95,12 +95,12 @@ class Dealt:
 
 
 def noise_share(scale: float, envelope: Vector, floor: int, normal: Vector) -> Vector:
-    """b sqrt(2 H) C with C of variance 1 / floor."""
+    """Compute b sqrt(2 H) C with C of variance 1 / floor."""
     return [scale * math.sqrt(2 * h) * (draw / math.sqrt(floor)) for h, draw in zip(envelope, normal, strict=True)]
 
 
 def errors_of(user: User, received: Mapping[int, Vector], clip: float) -> tuple[dict[int, float], int]:
-    """e_ij clipped to ±C, and how many were."""
+    """Compute e_ij clipped to ±C, and count how many were clipped."""
     errors, clipped = {}, 0
     for item, rating in user.ratings.items():
         error = rating
@@ -131,7 +131,7 @@ def masked_iteration(
     dealt: Dealt,
     present: set[int],
 ) -> MaskedSum:
-    """One iteration with the users in `present`; `item_factors` and their `factors` are moved in place."""
+    """Run one iteration with the users in `present`; change `item_factors` and the users' `factors` in place."""
     modulus, bits = setting.modulus, setting.fraction_bits
     received = {item: [float32(x) for x in row] for item, row in enumerate(item_factors)}
 

@@ -1,7 +1,7 @@
-"""A run whose every input is kept, so that each party can be ended anywhere and go on; and views that are written anew.
+"""A run that keeps every input, so that each party can be ended anywhere and resumed; and views written by hand.
 
-Frames may get lost or come twice. What mends that is what the parties themselves ask for again; when nothing is on its
-way any more, everyone who has not finished asks everyone.
+Frames may get lost or come twice. The parties repair that themselves by asking again; when no frame is on its way,
+every party that has not finished asks all others.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Told(NamedTuple):
 
 class Troupe:
     def __init__(self, card: Card, seats: list[Seat], seed: int, loss: float, hurry: float) -> None:
-        """`loss`: how probably a frame gets lost or comes twice; `hurry`: how probably a deadline comes with it."""
+        """Set the probabilities: `loss` that a frame is lost or comes twice, `hurry` that a deadline comes with it."""
         self.card = card
         self.seats = {seat.party: seat for seat in seats}
         self.parties: dict[str, Party] = {}
@@ -116,18 +116,18 @@ class Troupe:
         if name == RECOMMENDER and party.role.iteration != before and before >= 0 and not party.done:
             self._happen(party.role.iteration)
 
-    # --- what is left of it ----------------------------------------------------------------------------------------
+    # --- what the run has left -------------------------------------------------------------------------------------
 
     def records(self, party: str) -> list[Record]:
         return read(bytes(self.views[party]))
 
     def frames(self, party: str) -> list[Outgoing]:
-        """What left under a number of its own, in order."""
+        """List what the party sent under numbers of its own, in order."""
         return numbered(out for told in self.told[party] for out in told.sends)
 
     def after(self, party: str, records: int) -> list[Told]:
-        """What the party was given, after its start, when its view already had so many records."""
-        later, number = [], 2  # behind header and input
+        """List what the party was given, after its start, when its view already had `records` records."""
+        later, number = [], 2  # after header and input
         for told in self.told[party]:
             if number >= records and told.how != "start":
                 later.append(told)
@@ -135,13 +135,13 @@ class Troupe:
         return later
 
     def derived(self, party: str, peer: str, first: int, end: int) -> list[tuple[str, bytes]]:
-        """The frames with these numbers, which the party does not keep any more."""
+        """Derive from the view the frames with these numbers, which the party does not keep any more."""
         sent: list[Outgoing] = []
         self.fresh(party).replay(self.records(party)[2:], sent.append)
         return [(peer, out.frame) for out in sent if out.to == peer][first:end]
 
     def fresh(self, party: str, **changes: Any) -> Party:
-        """The same party before its first step."""
+        """Make the same party, before its first step."""
         return seat_party(self.card, dataclasses.replace(self.seats[party], **changes), with_view=True)[0]
 
 
@@ -151,7 +151,7 @@ def numbered(sends: Any) -> list[Outgoing]:
 
 @functools.cache
 def played(scheme: str, wire: str = "compact", seed: int = 1, loss: float = 0.0, hurry: float = 0.0) -> Troupe:
-    """The run of this seed, to its end; every view is signed."""
+    """Play the run of this seed to its end; every view is signed."""
     options = {"dropout_allowance": 0.5} if hurry else {}
     users = 5 if scheme == "dynamic" else 4  # with churn, three must be there to commit
     card, seats = small_run(scheme, wire=wire, n_users=users, **options)
@@ -173,7 +173,7 @@ def contents(records: list[Record]) -> list[list[Any]]:
 
 
 def chained(bodies: list[list[Any]]) -> list[Record]:
-    """A view with these records whose chain is in order, read back."""
+    """Make a view with these records and a chain that fits, and read it back."""
     view, head = bytearray(PREAMBLE), bytes(32)
     for body in bodies:
         packed = msgpack.packb(body)

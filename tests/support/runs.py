@@ -31,7 +31,7 @@ from support.basics import small_run
 
 
 def long(test: Any) -> Any:
-    """A test at full length."""
+    """Mark a test at full length, which is skipped unless KEYHOLE_LONG is set."""
     skipped = pytest.mark.skipif(not os.environ.get("KEYHOLE_LONG"), reason="Set KEYHOLE_LONG=1 to run it: minutes.")
     return pytest.mark.long(skipped(test))
 
@@ -39,7 +39,7 @@ def long(test: Any) -> Any:
 def play(
     card: Card, seats: list[Seat], folder: Path | None = None, views: Iterable[str] = (), **options: Any
 ) -> InProcess:
-    """Run to the end; nothing aborts, and nothing is refused but what came too late."""
+    """Run to the end; check that nothing aborts, and that only late messages are refused."""
     where = None if folder is None else str(folder)
     run = InProcess(card, seats, run_folder=where, with_view=frozenset(views), **options)
     outcome = run.run()
@@ -58,13 +58,13 @@ End = tuple[bytes, dict[str, str]]  # item factors, and by user the digest of wh
 
 
 def end_of(outcome: Outcome) -> End:
-    """What a completed run came to, at the recommender and at every user: compared bit for bit."""
+    """Return the results of a completed run, at the recommender and at every user, to compare bit for bit."""
     assert outcome.abort is None and outcome.item_factors is not None and outcome.predictions
     return outcome.item_factors.tobytes(), outcome.predictions
 
 
 class Skipper(MaskedUser):
-    """A user who is offline in some iterations: it neither steps nor answers."""
+    """A user that is offline in some iterations: it neither steps nor answers."""
 
     skipped: frozenset[int] = frozenset()
 
@@ -104,7 +104,7 @@ def by_item(items: Iterable[int], rows: np.ndarray) -> dict[int, list[Any]]:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Staged:
-    """A small run, and what it comes to when nothing goes wrong."""
+    """A small run, and its result when nothing goes wrong."""
 
     card: Card
     seats: list[Seat]
@@ -116,7 +116,7 @@ class Staged:
         return frozenset(seat.party for seat in self.seats)
 
     def settings(self, folder: Path | None = None) -> dict[str, Any]:
-        """For a driver; who is online when must be drawn anew for each."""
+        """Return the options of a driver; each driver needs a new churn plan."""
         plan = ChurnPlan(self.card.params.n_users, 0.6, 0.3, bytes([2]) * 32)
         events = {"events_for": plan.events} if self.churns else {}
         where = {} if folder is None else {"run_folder": str(folder)}
@@ -127,14 +127,14 @@ class Staged:
 
 
 def staged(scheme: str, wire: str, options: dict[str, Any] | None = None, **settings: Any) -> Staged:
-    """With signed views; users of `dynamic` come and go."""
+    """Prepare a run with signed views; users of `dynamic` come and go."""
     card, seats = small_run(scheme, wire=wire, **settings)
     signed = [dataclasses.replace(seat, signer=make_signer(bytes(32), seat.party)) for seat in seats]
     return Staged(card, signed, scheme == "dynamic", options or {})
 
 
 class Witnessed(FaultyInProcess):
-    """Sees for every frame that leaves that it is in its sender's view, and which frames a receiver writes down."""
+    """Checks that every frame that leaves is in its sender's view, and notes which frames each receiver writes down."""
 
     def __init__(self, run: Staged, faults: Faults, folder: Path, **options: Any) -> None:
         super().__init__(run.card, run.seats, faults, **run.settings(folder), **options)
@@ -145,7 +145,7 @@ class Witnessed(FaultyInProcess):
         self._handed: tuple[str, bytes] | None = None
 
     def _post(self, name: str, out: Outgoing) -> None:
-        if out.kind != "Again":  # which has no number, and no record
+        if out.kind != "Again":  # it has no number and no record
             self.frames_left += 1
             view = Path(view_path(str(self.folder), name)).read_bytes()
             assert hashlib.sha256(out.frame).digest() in view, f"{name} sends what it has not written down"
@@ -160,7 +160,7 @@ class Witnessed(FaultyInProcess):
         return super()._hand(sender, receiver, frame)
 
     def _write(self, name: str, step: Step) -> None:
-        """The first record of a step that a frame causes is about that frame; a torn write may hold it or not."""
+        """Note the frame that caused a step if its record, the first one, was written: a torn write may lack it."""
         handed, self._handed = self._handed, None
         path = view_path(str(self.folder), name)
         before = os.path.getsize(path)
@@ -176,7 +176,7 @@ class Witnessed(FaultyInProcess):
             self._check_each_frame_has_its_record(seat.party, records)
 
     def _check_each_frame_has_its_record(self, name: str, records: list[Record]) -> None:
-        """One for each frame, in their order, with the reason that follows from the frame and those before it."""
+        """Check that each frame has a record, in order, with the reason that follows from it and the frames before."""
         accepted: dict[str, list[bytes]] = defaultdict(list)
         expected = [_record_of(self._card, sender, frame, accepted[sender]) for sender, frame in self.written[name]]
         assert [_about_a_frame(record) for record in records if _about_a_frame(record)] == expected
@@ -208,7 +208,7 @@ def _about_a_frame(record: Record) -> tuple[Any, ...]:
 
 
 def check_view(card: Card, seat: Seat, folder: Path) -> list[Record]:
-    """It is whole, and the role, run again, does what it says and nothing else."""
+    """Check that the view is complete, and that a replay of the role does what the view says and nothing else."""
     with open(view_path(str(folder), seat.party), "rb") as stream:
         records = list(read_records(stream))
     party, _ = seat_party(card, seat, with_view=True)

@@ -10,7 +10,7 @@ import numpy as np
 
 
 def snapshot(thing: Any) -> Any:
-    """Nested tuples of types, names and values; dictionaries keep their order, because roles depend on it."""
+    """Convert `thing` to nested tuples and lists; dictionaries keep their order, because roles depend on it."""
     if thing is None or isinstance(thing, (bool, int, float, str, bytes, type, Enum, np.dtype)):
         return (type(thing).__name__, thing)
     if isinstance(thing, (np.ndarray, np.generic)):
@@ -27,6 +27,6 @@ def snapshot(thing: Any) -> Any:
 def _attributes(thing: Any) -> list[str]:
     slots = [name for cls in type(thing).__mro__ for name in getattr(cls, "__slots__", ())]
     names = [name for name in slots if hasattr(thing, name)] + list(getattr(thing, "__dict__", ()))
-    if not names and type(thing).__dict__.get("__slots__") != ():  # that one says it has no state
+    if not names and type(thing).__dict__.get("__slots__") != ():  # empty slots say that it has no state
         raise TypeError(f"a {type(thing).__name__} cannot be looked into")
     return names

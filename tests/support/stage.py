@@ -1,8 +1,8 @@
-"""All parties of a small run, one delivery at a time, with room to throw anything at anybody in between.
+"""All parties of a small run, one delivery at a time; between two deliveries a test can hand any message to any party.
 
-Frames wait as messages and are numbered when they are delivered, as if each peer had meant what was thrown in its
-name, without the head of a view. A Hello goes first on every edge by itself. Every party keeps a view, in memory. What
-is asked for again is noted and not delivered: nothing is lost here.
+Frames wait as messages and get their numbers when they are delivered, so a message that a test hands in fits the
+sequence of its sender. These frames have no head of a view. A Hello goes first on every edge by itself. Every party
+keeps a view in memory. Requests for lost frames are noted and not delivered: nothing is lost here.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Stage:
             self._settle(name, party.start())
 
     def number(self, sender: str, receiver: str) -> int:
-        """The next one that the receiver expects from this sender."""
+        """Return the next number that the receiver expects from this sender."""
         return self._numbers[sender, receiver]
 
     def hand(self, sender: str, receiver: str, message: Message) -> tuple[Step, bytes]:
@@ -62,7 +62,7 @@ class Stage:
         return step
 
     def deliver(self) -> None:
-        """The next waiting message; one that is late only when nothing else waits."""
+        """Deliver the next waiting message; a late one only when nothing else waits."""
         prompt = [n for n, (_, to, message) in enumerate(self._waiting) if not self._late(self, to, message)]
         sender, receiver, message = self._waiting.pop(prompt[0] if prompt else 0)
         step, _ = self.hand(sender, receiver, message)
@@ -70,7 +70,7 @@ class Stage:
         self.heard[receiver].append((sender, message))
 
     def run_until(self, party: str, heard: int) -> None:
-        """Until this party has accepted so many messages."""
+        """Deliver messages until `party` has accepted `heard` of them."""
         while len(self.heard[party]) < heard:
             self.deliver()
 
@@ -86,7 +86,7 @@ class Stage:
         return [record.fields for record in self.records(party) if record.type == REJECTED]
 
     def _settle(self, name: str, step: Step) -> bool:
-        """Keep what the step caused; whether its frame used up a number (as the view says, if it says anything)."""
+        """Keep what the step caused; tell whether its frame used up a number (of a refused frame, the view says so)."""
         for record in step.records:
             self._views[name] += record
         for out in step.sends:

@@ -1,4 +1,4 @@
-"""Someone who alters the files of a run: single bytes, records, and whole chains that are built anew and signed."""
+"""Tools that alter the files of a run: single bytes, records, and whole chains that are built again and signed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SMALL = {"data": "synthetic:3x4:.6", "iterations": 2, "dim": 2, "seed": 1, "tran
 
 
 def small_folder(folder: Path, **changes: Any) -> Path:
-    """A run of three users and two iterations."""
+    """Make a run of three users, with two iterations if the scheme factorizes."""
     settings = {"scheme": "masked", **SMALL, **changes}
     load_scheme(settings["scheme"])
     if not find_scheme(settings["scheme"]).factorizes:
@@ -57,7 +57,7 @@ def parties_of(folder: Path) -> list[str]:
 
 
 def split(view: bytes) -> list[bytes]:
-    """The records of a view, as they stand in the file."""
+    """Split a view into its records, as they are in the file."""
     assert view.startswith(PREAMBLE)
     records, at = [], len(PREAMBLE)
     while at < len(view):
@@ -72,12 +72,12 @@ def joined(records: list[bytes]) -> bytes:
 
 
 def bodies(folder: Path, party: str) -> list[list[Any]]:
-    """Every record of a view as [type, field, …]."""
+    """Read every record of a view as [type, field, …]."""
     return [msgpack.unpackb(record[4:-32]) for record in split(view_of(folder, party).read_bytes())]
 
 
 def rechain(raw_bodies: list[bytes]) -> list[bytes]:
-    """Length, body and a hash that fits, for each."""
+    """Make a record of each body: its length, the body, and a hash that fits."""
     records, head = [], bytes(32)
     for body in raw_bodies:
         length = struct.pack("<I", len(body))
@@ -91,7 +91,7 @@ def rechained(contents: list[list[Any]]) -> list[bytes]:
 
 
 def rebuild(folder: Path, party: str, contents: list[list[Any]], seed: int = 1) -> None:
-    """Write a view anew: every hash fits, and if it has an end it is signed with the party's own key."""
+    """Write a view again: every hash fits, and a view with an end is signed with the key of its party."""
     kept = [body for body in contents if body[0] != SIGNED]
     records = rechained(kept)
     if any(body[0] == END for body in kept):
@@ -102,7 +102,7 @@ def rebuild(folder: Path, party: str, contents: list[list[Any]], seed: int = 1) 
 
 
 def altered(body: list[Any]) -> list[Any]:
-    """The same record with something else in it."""
+    """Return the record with one value changed."""
     changed = list(body)
     if body[0] == SENT:
         changed[5] = other(body[5])
@@ -135,7 +135,7 @@ def edit_summary(folder: Path, change: Callable[[dict[str, Any]], None]) -> None
 
 
 def adapt_summary(folder: Path) -> None:
-    """Let it list the views as they are now."""
+    """Let the summary list the views as they are now."""
 
     def change(summary: dict[str, Any]) -> None:
         heads = {}
@@ -149,7 +149,7 @@ def adapt_summary(folder: Path) -> None:
 
 
 def last_held(folder: Path) -> dict[str, int]:
-    """By party, its last sent record that stands in the receiver's view too."""
+    """Find for each party its last sent record whose frame is also in the receiver's view."""
     contents = {party: bodies(folder, party) for party in parties_of(folder)}
     held = {body[2] for records in contents.values() for body in records if body[0] == RECEIVED}
     digests = {hashlib.sha256(frame).digest() for frame in held}

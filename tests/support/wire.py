@@ -1,8 +1,8 @@
 """The wire format written down a second time: what each message carries, and canonical msgpack for ints and bytes.
 
-A frame is the msgpack array and then 32 bytes, the head of its sender's view; zeros say that it keeps none.
+A frame is the msgpack array and then 32 bytes, the head of its sender's view; zeros mean that it keeps none.
 
-Nothing here uses the codec, so that a frame made here is an expectation and not an echo.
+Nothing here uses the codec, so a frame made here is an independent expectation.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 WIRE_VERSION = 4
 NO_HEAD = bytes(32)
 
-# The index in these lists is the kind on the wire; behind the last of a scheme comes Again.
+# The index in these lists is the kind on the wire; after the last of a scheme comes Again.
 KINDS = {
     "masked": [
         "Hello", "Join", "Welcome", "WelcomeInFull", "OpenSum", "ItemFactors", "ItemFactorsInFull",
@@ -114,21 +114,21 @@ def pack_bin(data: bytes) -> bytes:
 
 
 def pack(*parts: int | bytes) -> bytes:
-    """An array of fewer than sixteen ints and byte strings."""
+    """Pack an array of fewer than sixteen ints and byte strings."""
     packed = [pack_uint(part) if isinstance(part, int) else pack_bin(part) for part in parts]
     return bytes([0x90 + len(parts)]) + b"".join(packed)
 
 
 def framed(*parts: int | bytes, head: bytes = NO_HEAD) -> bytes:
-    """The frame of such an array."""
+    """Make the frame of such an array."""
     return pack(*parts) + head
 
 
-# --- identifiers and counts of the compact wire, as one large integer whose bytes are written from the least on ------
+# --- identifiers and counts of the compact wire, as one large integer in little-endian order -------------------------
 
 
 def bits_of(largest: int) -> int:
-    """Of each number up to this one; never less than a byte."""
+    """Return the bits of each number up to `largest`; never fewer than eight."""
     return max(8, len(f"{largest:b}"))
 
 
@@ -141,7 +141,7 @@ def pack_numbers(numbers: Sequence[int], largest: int) -> bytes:
 
 
 def pack_identifiers(ids: Sequence[int], n: int) -> bytes:
-    """Number by number, or the sum of 2^id: the sum, if it is not longer."""
+    """Pack identifiers one by one, or as the sum of 2^id if that is not longer."""
     listed, longest = (len(ids) * bits_of(n - 1) + 7) // 8, (n + 7) // 8
     if listed < longest:
         return pack_numbers(ids, n - 1)
@@ -160,7 +160,7 @@ class Form:
     ring_bits: int = 8
     factor_bits: int = 32
     packed: tuple[int, int] | None = None  # the numbers of users and items; None: 32-bit words
-    base: int = 0  # of digits
+    base: int = 0  # the base of digits
 
 
 def on_the_wire(how: str, content: Any, form: Form) -> int | bytes:
@@ -207,7 +207,7 @@ def form_of(params: Any) -> Form:
 
 
 def written(scheme: str, message: Any, sequence: int, form: Form) -> bytes:
-    """The frame of a message, whether the codec would write it or not; ValueError if there is none."""
+    """Write the frame of a message, even if the codec would not; raise ValueError if there is no such frame."""
     kind = type(message).__name__
     values = [getattr(message, name) for name in FIELDS[kind]]
     contents = [value.tolist() if isinstance(value, np.ndarray) else value for value in values]
@@ -243,7 +243,7 @@ def message_of(cls: type, contents: Sequence[Any], ring_bits: int, dim: int) -> 
 
 
 def assert_holds(message: Any, contents: Sequence[Any], ring_bits: int, dim: int) -> None:
-    """The message has exactly these contents, in the types that a role computes with."""
+    """Check that the message has exactly these contents, in the types that a role computes with."""
     kinds = FIELDS[type(message).__name__]
     assert [field.name for field in dataclasses.fields(message)] == list(kinds)
     for (name, how), content in zip(kinds.items(), contents, strict=True):

@@ -1,4 +1,4 @@
-"""Parties that end at any point of any step, and disks that are full: the run comes to the same factors."""
+"""Parties that end at any point of any step, and disks that are full: the run ends with the same factors."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Steps = list[tuple[str, str, int]]  # (party, kind, nth)
 
 
 def steps_of(run: Staged, folder: Path) -> Steps:
-    """Every step that is taken when nothing goes wrong."""
+    """List every step that is taken when nothing goes wrong."""
     steps: Steps = []
 
     class Listening(Witnessed):
@@ -60,7 +60,7 @@ def single(steps: Steps) -> list[Plan]:
 
 
 def double(steps: Steps, count: int, draw: random.Random) -> list[Plan]:
-    """One party twice (the second time in its second life), or two parties."""
+    """Plan two crashes: of one party twice (the second time in its second life), or of two parties."""
     plans: list[Plan] = []
     while len(plans) < count:
         first, second = (Crash(*draw.choice(steps), draw.choice(PHASES)) for _ in range(2))
@@ -72,12 +72,12 @@ def double(steps: Steps, count: int, draw: random.Random) -> list[Plan]:
 
 
 def torn(steps: Steps, count: int, draw: random.Random) -> list[Plan]:
-    """Before the write is whole, which is in the middle of it every other time."""
+    """Plan crashes before a write is complete; every other one tears the write in the middle."""
     return [(Crash(*draw.choice(steps), PHASES[0]),) for _ in range(count)]
 
 
 def crash(run: Staged, plans: list[Plan], folder: Path, record: Callable[[str, object], None]) -> tuple[int, int]:
-    """Run each plan; (crashes that happened, those of them that tore a write)."""
+    """Run each plan; return (crashes that happened, crashes that tore a write)."""
     whole = run.undisturbed(folder / "undisturbed")
     traffic = traffic_of(run)
     fired = cut = 0
@@ -112,7 +112,7 @@ def test_a_crash_at_any_point_of_a_run_changes_nothing(run, tmp_path, record_pro
 
 @long
 def test_crashes_at_every_point_of_a_run_change_nothing(run, tmp_path, record_property):
-    """Over the four runs more than 2,000."""
+    """The four runs together try more than 2,000 plans."""
     draw = random.Random(2)
     steps = steps_of(run, tmp_path / "steps")
     plans = [*single(steps), *double(steps, 200, draw), *torn(steps, 120, draw)]
@@ -122,7 +122,7 @@ def test_crashes_at_every_point_of_a_run_change_nothing(run, tmp_path, record_pr
 
 
 def test_a_party_that_ends_again_and_again_gets_there_in_the_end(run, tmp_path):
-    """The recommender and a user, ten times each, in the first step of each life."""
+    """The recommender and a user end ten times each, in the first step of each life."""
     ends = [(party, life) for party in ("recommender", "user:1") for life in range(10)]
     crashes = tuple(Crash(party, "start", 0, PHASES[life % 3], life) for party, life in ends)
     driver = Witnessed(run, Faults(5, crashes=crashes), tmp_path / "run")
@@ -137,11 +137,11 @@ def test_the_users_of_dynamic_do_come_and_go(run, tmp_path):
     assert {"Present", "Absent"} <= kinds or run.card.scheme.name == "masked"
 
 
-# ---- disks that are full
+# ---- disks that are full by plan
 
 
 def resumed(run: Staged, folder: Path, whole: End, **options: Any) -> Outcome:
-    """Once there is space again, it comes to the same end."""
+    """Resume the run once there is space again, and check that it ends with the same results."""
     outcome = InProcess(run.card, run.seats, resume=True, **run.settings(folder), **options).run()
     assert outcome.abort is None and set(outcome.rejected) <= {"REPLAYED", "GAP"}
     assert end_of(outcome) == whole
@@ -151,7 +151,7 @@ def resumed(run: Staged, folder: Path, whole: End, **options: Any) -> Outcome:
 
 
 def fill(run: Staged, disk: DiskFull, folder: Path, whole: End) -> None:
-    """The witness sees that nothing is sent which is not in a view."""
+    """Fill a disk and resume the run; the witness checks that nothing is sent that is not in a view."""
     lines: list[int] = []
     driver = Witnessed(run, Faults(full=(disk,)), folder, on_iteration=lambda done: lines.append(done.iteration))
     outcome = driver.run()
@@ -189,7 +189,7 @@ def test_a_disk_may_be_full_at_any_record_of_any_view_of_any_run(run, tmp_path):
 
 
 def test_a_party_may_be_told_of_a_full_disk_once_more(tmp_path):
-    """It resumes onto a disk that is full still, and then onto one that is not."""
+    """It resumes onto a disk that is still full, and then onto one that is not."""
     run = staged("masked", "compact", n_users=3, iterations=2)
     whole = run.undisturbed(tmp_path / "undisturbed")
     outcome = Witnessed(run, Faults(full=(DiskFull("third_party", 20),)), tmp_path / "run").run()
@@ -205,7 +205,7 @@ def test_a_party_may_be_told_of_a_full_disk_once_more(tmp_path):
 
 @pytest.mark.parametrize("records", [5, 15, 25])
 def test_users_who_keep_no_view_begin_anew_and_are_told_everything_again(run, records, tmp_path):
-    """What they say is what they had said, byte for byte: not one frame is in conflict with an earlier one."""
+    """They send the same frames as before, byte for byte: no frame is in conflict with an earlier one."""
     whole = run.undisturbed(tmp_path / "undisturbed")
 
     def settings() -> dict[str, Any]:
@@ -234,12 +234,12 @@ def test_users_who_had_gone_stay_gone(records, tmp_path):
     assert [name for name, party in driver.parties.items() if not party.done] == ["user:1", "user:3"]
 
 
-# ---- and those that really are
+# ---- disks that are really full
 
 
 @contextmanager
 def file_limit(size: int) -> Iterator[None]:
-    """No file of this process may become larger."""
+    """Limit the size of the files that this process writes."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:

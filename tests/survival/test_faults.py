@@ -1,4 +1,4 @@
-"""Faults on purpose: what is drawn, what becomes of frames, and that runs come to the same factors with all of it."""
+"""Planned faults: what is drawn, what happens to frames, and that runs end with the same factors nevertheless."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from sim.drivers.inprocess import Edge, InProcess
 CODEC = small_run()[0].codec
 
 
-# ---- what a person asks for
+# ---- what a person asks for with --faults
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def refused(frame: bytes) -> Reason | None:
 
 
 def test_a_corrupted_frame_is_one_that_the_codec_refuses():
-    """Most changes in a long vector are other vectors, so that in the end the frame is cut."""
+    """Most changes in a long vector give another valid vector, so the frame is cut instead."""
     draw = random.Random(3)
     vector = np.arange(10_000, dtype=np.uint32).reshape(-1, 2)
     long_one = CODEC.encode(MaskedGradient(0, np.arange(5, dtype=np.uint32), vector[:5]), 3)
@@ -226,7 +226,7 @@ def test_a_full_disk_takes_a_part_of_the_write_that_does_not_fit(part, tmp_path)
     assert (tmp_path / "full").read_bytes() == whole[: min(half + part, len(whole) - 1)]
 
 
-# ---- runs with all of it
+# ---- runs with all faults
 
 RUNS = [(scheme, wire) for scheme in ("masked", "dynamic") for wire in ("compact", "paper")]
 
@@ -237,7 +237,7 @@ def run(request) -> Staged:
 
 
 def suffer(run: Staged, faults: Faults, order: int, folder: Path) -> tuple[Witnessed, bool]:
-    """To the end, over a disk that may be full in between; whether it was."""
+    """Run to the end, resuming after a full disk; return the driver, and whether a disk was full."""
     driver = Witnessed(run, faults, folder, order=order)
     abort = driver.run().abort
     if abort is not None:
@@ -280,7 +280,7 @@ def test_a_run_with_many_faults_comes_to_the_same_factors_and_writes_each_of_the
 
 @long
 def test_a_thousand_runs_with_many_faults_come_to_the_same_factors(run, tmp_path, record_property):
-    """With all four."""
+    """The four runs together make a thousand."""
     counts = endure(run, 250, tmp_path, record_property)
     assert counts["restarts"] > 200 and counts["disk_full"] > 20
 
@@ -304,7 +304,7 @@ def test_without_faults_it_is_the_driver_without_faults(tmp_path):
 
 
 class Weighed(FaultyInProcess):
-    """Puts every frame on the scales that a server sends or takes from a user."""
+    """Adds up the bytes on the wire of every frame that leaves, by edge."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -316,7 +316,7 @@ class Weighed(FaultyInProcess):
 
 
 def test_what_was_metered_is_what_left_whatever_happens_to_frames():
-    """Rows are those of a run without faults; with what is apart, and without what never left, they are all bytes."""
+    """The rows are those of a run without faults; with the traffic apart, less what never left, they are all bytes."""
     calm, told = staged("masked", "compact"), []
     driver = Weighed(calm.card, calm.seats, Faults(4, 0.3), on_iteration=told.append)
     outcome = driver.run()
@@ -351,7 +351,7 @@ def test_who_keeps_no_view_does_not_end_but_its_frames_suffer():
 
 
 class Mute(FaultyInProcess):
-    """Some frames never leave."""
+    """A run in which some frames never leave."""
 
     lost: Callable[[str, Outgoing], bool]
     rounds = 0
@@ -366,7 +366,7 @@ class Mute(FaultyInProcess):
 
 
 def test_a_deadline_comes_only_after_much_silence():
-    """User 2 answers nothing from iteration 1 on: two iterations end without it, after as many rounds each."""
+    """User 2 answers nothing from iteration 1 on: two iterations end without it, each after MOST_SILENCE rounds."""
     card, seats = small_run(dropout_allowance=0.5, iterations=3)
     contributors: list[int] = []
     driver = Mute(card, seats, Faults(), on_iteration=lambda done: contributors.append(done.contributors))

@@ -1,7 +1,7 @@
 """Real processes, killed at a planned moment: every role × every step × {before the journal, after it, after sending}.
 
-Three kills share a run, one of each role. With KEYHOLE_LONG set every kill has a run of its own, for both wires and
-two schemes, at the first and at a later step of its kind.
+Three kills share a run, one of each role. With KEYHOLE_LONG set, every kill has its own run, for both wires and two
+schemes, at the first and at a later step of its kind.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def undisturbed(scheme: str, wire: str = "compact") -> End:
 
 
 def steps(scheme: str, wire: str = "compact") -> dict[str, list[str]]:
-    """What each role takes in; the user is one that is there from the beginning."""
+    """List the kinds of steps of each role; the user is one that is online from the beginning."""
     churn = plan_of(scheme, wire).churn()
     user = int(np.flatnonzero(churn.online(0))[0]) if churn else 0
     kinds = SERVER_STEPS[scheme] | {f"user:{user}": USER_STEPS[scheme, wire]}
@@ -86,7 +86,7 @@ def run_with(
 
 
 def columns() -> list[tuple[str, tuple[Kill, ...]]]:
-    """One step of every role in each; the shorter lists begin again, so that every step has its turn."""
+    """Combine one step of every role at a time; the shorter lists begin again, so that every step has its turn."""
     kinds = steps("dynamic")
     most = max(map(len, kinds.values()))
     rows = [tuple((party, own[at % len(own)]) for party, own in kinds.items()) for at in range(most)]
@@ -109,14 +109,14 @@ def test_a_process_of_each_role_may_end_at_any_step(tmp_path, phase, kills):
 @pytest.mark.parametrize("phase", PHASES)
 @pytest.mark.parametrize("scheme", ["dynamic", "masked"])
 def test_a_recommender_may_end_in_the_step_that_publishes(tmp_path, scheme, phase):
-    """It is the one that hears the last total: every user is published to all the same, once, and predicts."""
+    """In this step it hears the last total. Every user still gets its publication, once, and predicts."""
     plan = plan_of(scheme)
     last = Crash("recommender", "MaskedTotal", plan.card.params.iterations - 1, phase)
     check(run_with(plan, tmp_path / "run", [last]), 1, scheme)
 
 
 def test_the_same_process_may_end_again_and_again(tmp_path):
-    """In each life at another step; over ipc, with users in packs."""
+    """It ends at another step in each life; over ipc, with several users in a process."""
     crashes = [
         Crash(party, kind, 0, PHASES[at % 3], incarnation=at)
         for party, kinds in steps("dynamic").items()
@@ -142,7 +142,7 @@ DISKS = [DiskFull("recommender", 20, 30), DiskFull("third_party", 25), DiskFull(
 
 @pytest.mark.parametrize("disk", DISKS)
 def test_a_full_disk_ends_the_run_with_a_reason_and_the_run_goes_on_from_there(tmp_path, monkeypatch, disk):
-    """At a server and at a user, between two records and in the middle of one."""
+    """This holds at a server and at a user, between two records and in the middle of one."""
     monkeypatch.setattr("sim.run.run.with_a_full_disk", lambda faults, parties: Faults(full=(disk,)))
     config = RunConfig(scheme="dynamic", data="synthetic:7x6:.6", dim=2, iterations=6, seed=4, join=0.3, leave=0.1)
     stopped = run(dataclasses.replace(config, faults="1:0"), out=tmp_path / "run")

@@ -1,4 +1,4 @@
-"""A whole run that was stopped, by Ctrl-C or by SIGKILL of everything, goes on to the same factors."""
+"""A whole run that was stopped, by Ctrl-C or by SIGKILL of all its processes, goes on to the same factors."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def test_every_scheme_and_transport_resumes(tmp_path, scheme, transport):
             raise KeyboardInterrupt
 
     stopped = run(config, out=tmp_path / "run", on_line=stop)
-    assert stopped["completed"] == (scheme == "trusted")  # which has no iterations to stop after
+    assert stopped["completed"] == (scheme == "trusted")  # it has no iterations to stop after
     (tmp_path / "run" / "summary.json").unlink()
     summary = resume(tmp_path / "run")
     assert summary["completed"] and summary["item_factors_sha256"] == whole["item_factors_sha256"]
@@ -163,7 +163,7 @@ def test_a_completed_run_is_only_shown(tmp_path):
 
 
 def test_nobody_resumes_or_replaces_a_run_while_an_actor_lives(tmp_path, undisturbed):
-    """Even if the launcher is gone: a stopped actor holds the lock."""
+    """A stopped actor still holds the lock."""
     folder = tmp_path / "run"
     process = start(folder, "run", **DYNAMIC)
     await_lines(process, folder, 3)
@@ -212,7 +212,7 @@ def test_users_that_had_gone_for_good_stay_away(tmp_path):
 
 
 def test_who_has_gone_is_known_from_any_server(tmp_path):
-    """One of them may have been killed before it was told."""
+    """One of the servers may have been killed before it was told."""
     folder = tmp_path / "run"
     process = start(folder, "run", **DYNAMIC | {"iterations": 400, "on_death": "drop"})
     await_lines(process, folder, 5)
@@ -238,7 +238,7 @@ def test_a_view_that_was_altered_does_not_go_on(tmp_path, transport):
 @pytest.mark.parametrize("party", ["recommender", "third_party", "user-3"])
 @pytest.mark.parametrize("left", [0.0, 0.5])
 def test_a_view_that_ends_before_what_others_have_of_it_is_named_at_once(tmp_path, transport, party, left):
-    """It could only be waited for: the others never ask for what they have, nor send what it has lost."""
+    """The run could only wait for it: the others never ask for what they have, nor send what it has lost."""
     assert not stopped(tmp_path / "run", 9, transport)["completed"]
     path = tmp_path / "run" / "views" / f"{party}.view"
     if left:
@@ -252,7 +252,7 @@ def test_a_view_that_ends_before_what_others_have_of_it_is_named_at_once(tmp_pat
 
 @pytest.mark.parametrize("transport", ["tcp", "inprocess"])
 def test_a_run_that_has_lost_all_its_views_is_lived_again(tmp_path, undisturbed, transport):
-    """The log of iterations is ahead of every view: nobody may take what it says as told."""
+    """The log of iterations is ahead of every view, so its lines must not count as already reported."""
     assert not stopped(tmp_path / "run", 9, transport)["completed"]
     shutil.rmtree(tmp_path / "run" / "views")
     found = resume(tmp_path / "run")

@@ -1,4 +1,4 @@
-"""Runs of the lengths that people use, stopped and resumed: pipes fill up, views are long, and nothing may hang.
+"""Runs of realistic length, stopped and resumed: pipes fill up, views are long, and nothing may hang.
 
 The undisturbed run is made in one process, which gives the same factors, bytes and errors.
 """
@@ -38,7 +38,7 @@ def lines(folder: Path) -> list[dict]:
 
 
 def await_iteration(process, folder: Path, iteration: int) -> None:
-    """Until its line is there; the file is read as it grows."""
+    """Wait until the log has the line of `iteration`; read the file as it grows."""
     until, found, path = time.monotonic() + PATIENCE, b"", folder / "iterations.jsonl"
     while not path.exists():
         assert process.poll() is None and time.monotonic() < until
@@ -101,7 +101,7 @@ def test_a_run_that_is_killed_after_any_number_of_iterations_is_resumed(tmp_path
 
 @pytest.mark.parametrize("stopped_at", [-1, 0])
 def test_a_scheme_of_two_rounds_is_resumed_after_each_with_as_much_to_say_as_it_has(tmp_path, stopped_at):
-    """`covariance-masked` has no more rounds; its frames are the longest of all, so users are what makes it long."""
+    """`covariance-masked` has only two rounds; many users and its frames, the longest of all, make the run long."""
     config = {"scheme": "covariance-masked", "data": "synthetic:150x60:.3", "seed": 2}
     folder = tmp_path / "run"
     process = start(folder, "run", **config)
@@ -115,13 +115,13 @@ def test_a_scheme_of_two_rounds_is_resumed_after_each_with_as_much_to_say_as_it_
 
 @pytest.mark.slow
 def test_thirty_resumes_in_a_row_of_one_run(tmp_path):
-    """Killed at any moment of its start, of its replay or of its work."""
+    """The run is killed at any moment of its start, of its replay or of its work."""
     config, folder, draw = settings("dynamic", 2000), tmp_path / "run", random.Random(5)
     process = start(folder, "run", **config)
     await_iteration(process, folder, 500)
     for number in range(30):
         if number % 3:
-            give_time(folder, 2.0 * draw.random(), 520 + 40 * number)  # perhaps before it has started, or amidst
+            give_time(folder, 2.0 * draw.random(), 520 + 40 * number)  # perhaps before or during its start
         else:
             await_iteration(process, folder, 510 + 40 * number)
         assert process.poll() is None, "it came to its end before it was killed thirty times"
@@ -144,7 +144,7 @@ def test_each_server_comes_back_at_iteration_2000(tmp_path):
 
 
 def _server(process, folder: Path, name: str) -> psutil.Process:
-    """The process that has the view of this server open to write."""
+    """Find the process that has the view of this server open for writing."""
     path = str(folder / "views" / f"{name}.view")
     for member in family(process):
         if any(file.path == path and "a" in file.mode for file in member.open_files()):
@@ -153,7 +153,7 @@ def _server(process, folder: Path, name: str) -> psutil.Process:
 
 
 def test_a_replay_takes_no_memory_for_what_lies_behind_it(tmp_path):
-    """The launcher holds no iteration that is replayed, and a party no record: views of 3,000 and of 300 iterations."""
+    """The launcher keeps no replayed iteration and a party keeps no record: 3,000 and 300 iterations need the same."""
     peaks = []
     for count in (300, 3000):
         config, folder = settings("dynamic", count + 50), tmp_path / str(count)

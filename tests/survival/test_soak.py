@@ -23,7 +23,7 @@ MEGABYTE = 1 << 20
 
 
 class Watch:
-    """Looks at every process of a run now and then: the memory that it owns, and its open files."""
+    """Looks at every process of a run every few iterations: its own memory, and its open files."""
 
     def __init__(self, every: int) -> None:
         self.launch: Launch
@@ -41,7 +41,7 @@ class Watch:
         self.samples.setdefault("launcher", []).append((own.memory_full_info().uss, own.num_fds()))
 
     def growth(self, name: str) -> tuple[float, int, int]:
-        """(bytes per sample between the second and the last quarter, fewest and most files since the first quarter)."""
+        """Return (bytes grown from the second quarter to the last, fewest and most files after the first quarter)."""
         later = self.samples[name][len(self.samples[name]) // 4 :]
         third = len(later) // 3
         early, late = (statistics.median(m for m, _ in part) for part in (later[:third], later[-third:]))

@@ -1,4 +1,4 @@
-"""One case: which command, which folder, what is wrong with it; all of it follows from (seed, number)."""
+"""One case: a command, a folder and the mutations of its files, all drawn from (seed, number)."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Fuzzer:
-    """Everything that cases have in common."""
+    """The settings that all cases share."""
 
     seeds: list[Seed]
     work: Path
@@ -57,7 +57,7 @@ class Fuzzer:
     call: Call = call
 
     def try_case(self, number: int, keep: bool = False) -> Result:
-        """Make the folder, run the command, judge it, and clear away."""
+        """Make the folder, run the command, check what it did, and remove the folder unless `keep`."""
         chance = Chance(self.seed, number)
         command = COMMANDS[chance.weighed({name: each.weight for name, each in COMMANDS.items()})]
         if self.only is not None:
@@ -111,7 +111,7 @@ class Fuzzer:
 
 
 def _without_echo(ended: Ended, bugs: list[Finding]) -> list[Finding]:
-    """A bug is told once: not by its exit code too, nor by the signal that ended what took too long."""
+    """Collect the findings of a child; after a bug or a timeout, leave out its exit code and its silence."""
     found = check_printed(ended.printed, SECRET)
     if bugs or any(each.kind == "timeout" for each in ended.findings):
         found = [each for each in found if not each.kind.startswith("exit ") and each.kind != "silent"]
@@ -119,7 +119,7 @@ def _without_echo(ended: Ended, bugs: list[Finding]) -> list[Finding]:
 
 
 def _mutate(scene: Scene, command: Command, chance: Chance) -> str:
-    """One mutation of one of the files that this command reads; an impossible one leaves the folder as it is."""
+    """Apply one mutation to a file that `command` reads, and describe it; only note one that is not possible."""
     wanted = chance.weighed(command.reads)
     plain = _is_plain(scene.folder)
     target = _target(scene.folder, wanted, chance)
@@ -136,14 +136,14 @@ def _mutate(scene: Scene, command: Command, chance: Chance) -> str:
 
 
 def _as_processes(folder: Path) -> str:
-    """It goes on with real processes: what they import is not what this one has imported already."""
+    """Set the transport to tcp: the run goes on with real processes, which import everything themselves."""
     path = folder / "run.toml"
     path.write_text(path.read_text("utf-8").replace('"inprocess"', '"tcp"'), "utf-8")
     return "run.toml: transport = tcp"
 
 
 def _is_plain(folder: Path) -> bool:
-    """It has only files of a usual size, so that they can be read here."""
+    """Tell whether `folder` has only folders and regular files below 1 MiB, so that they can be read here."""
     return all(kind in (stat.S_IFREG, stat.S_IFDIR) and size < 1 << 20 for kind, size, _ in look_at(folder).values())
 
 

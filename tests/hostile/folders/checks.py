@@ -1,4 +1,4 @@
-"""What a command printed and left behind, held against what every command must do with any folder."""
+"""Checks of what a command printed and left behind; the same rules hold for every command and every folder."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Printed:
 
 
 def check_printed(printed: Printed, secret: str) -> list[Finding]:
-    """Exit code, tracebacks, control characters, the secret, and the form of JSON and CSV."""
+    """Check the exit code, tracebacks, control characters, the secret, and the form of JSON and CSV."""
     found = []
     both = printed.text + printed.errors
     if printed.code not in EXITS:
@@ -106,12 +106,12 @@ def _last(text: str) -> str:
 
 
 def _shape(argv: list[str]) -> str:
-    """The command and its flags, without what differs from case to case."""
+    """Return the command and its flags, without the values that differ from case to case."""
     return " ".join([argv[0], *(word for word in argv[1:] if word.startswith("--"))])
 
 
 def check_bug_files(tmp: Path) -> list[Finding]:
-    """Each traceback that was left is one finding; the file goes."""
+    """Turn each traceback file in `tmp` into one finding, and delete the file."""
     found = []
     for file in sorted(tmp.glob("keyhole-bug-*.txt")):
         text = file.read_text("utf-8", "replace")
@@ -121,7 +121,7 @@ def check_bug_files(tmp: Path) -> list[Finding]:
 
 
 def check_page(folder: Path, secret: str) -> list[Finding]:
-    """The page that a report wrote: no markup of others, no secret."""
+    """Check that the page of a report has no markup from the folder, no control character and no secret."""
     path = folder / "report.html"
     if not path.is_file() or path.is_symlink() or path.stat().st_size > 1 << 28:
         return []
@@ -139,7 +139,7 @@ def check_page(folder: Path, secret: str) -> list[Finding]:
 
 
 def look_at(top: Path) -> dict[str, tuple[Any, ...]]:
-    """Every entry below it: its kind, size and time of change, and of small files the digest; no link is followed."""
+    """Describe every entry below `top`: its kind, the size of a file, the digest of a small file. Follow no link."""
     seen: dict[str, tuple[Any, ...]] = {}
     for folder, dirs, files in os.walk(top):
         for name in (*dirs, *files):

@@ -1,4 +1,4 @@
-"""One command in a process of its own, forked from one in which everything is imported already."""
+"""One command in its own process, forked from a process that has already imported everything."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ STOPPED = 5
 @dataclass(frozen=True, slots=True)
 class Limits:
     seconds: float = 60.0
-    megabytes: int = 1024  # of memory that is really used
-    address_megabytes: int = 4096  # beyond it an allocation fails
-    patience: float = 1.5  # with a command that waits for others, before it is stopped
-    to_stop: float = 8.0  # seconds that it may take then
+    megabytes: int = 1024  # of resident memory
+    address_megabytes: int = 4096  # of address space; beyond it an allocation fails
+    patience: float = 1.5  # seconds before a command that waits for other processes is stopped
+    to_stop: float = 8.0  # seconds that it may then take to end
 
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """The places of one case."""
+    """The paths of one case."""
 
     top: Path
     folder: Path
@@ -70,7 +70,7 @@ class Ended:
 
 
 def run_child(call: Call, command: Command, argv: list[str], scene: Scene, limits: Limits) -> Ended:
-    """Fork, run it, wait for it; whatever it did beside its output is in the findings."""
+    """Run `command` in a forked child and wait for it; the findings say what it did besides its output."""
     sys.stdout.flush()
     sys.stderr.flush()
     started = time.monotonic()
@@ -81,7 +81,7 @@ def run_child(call: Call, command: Command, argv: list[str], scene: Scene, limit
     seconds, megabytes = time.monotonic() - started, usage.ru_maxrss / 1024
     code = os.waitstatus_to_exitcode(status)
     stdout, stderr = (_read(scene.top / name) for name in ("stdout", "stderr"))
-    if command.waits and code == -signal.SIGTERM:  # on a busy machine it is stopped before it listens to signals
+    if command.waits and code == -signal.SIGTERM:  # on a busy machine the signal comes before its handler is set
         code, stderr = STOPPED, stderr or b"stopped"
     printed = Printed(argv, code, stdout, stderr)
     findings = _noted(scene)
@@ -95,7 +95,7 @@ def run_child(call: Call, command: Command, argv: list[str], scene: Scene, limit
 
 
 def _read(path: Path) -> bytes:
-    """What there is of it, up to a hundred MB."""
+    """Read a file, at most its first 100 MB; a missing file is empty."""
     if not path.exists():
         return b""
     with path.open("rb") as file:
@@ -111,7 +111,7 @@ def _noted(scene: Scene) -> list[Finding]:
 
 
 def _wait(pid: int, command: Command, limits: Limits) -> tuple[int, Any, str]:
-    """(status, usage, why it had to be killed)."""
+    """Wait for the child; return (status, usage, why it had to be killed)."""
     ends = os.pidfd_open(pid)
     overdue = ""
     try:
@@ -127,7 +127,7 @@ def _wait(pid: int, command: Command, limits: Limits) -> tuple[int, Any, str]:
         os.close(ends)
     _, status, usage = os.wait4(pid, 0)
     with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, signal.SIGKILL)  # what it started and left
+        os.killpg(pid, signal.SIGKILL)  # processes that it started and left behind
     return status, usage, overdue
 
 
@@ -146,7 +146,7 @@ def _live(call: Call, command: Command, argv: list[str], scene: Scene, limits: L
         try:
             code = _call(call, argv)
         finally:
-            watch._busy = True  # what follows is not the command's
+            watch._busy = True  # the watch ignores what follows: the command does not cause it
             watch.end()
             os.write(notes, json.dumps(watch.notes).encode("ascii", "replace"))
     except BaseException:
@@ -156,7 +156,7 @@ def _live(call: Call, command: Command, argv: list[str], scene: Scene, limits: L
 
 
 def _call(call: Call, argv: list[str]) -> int:
-    """The exit code, as the interpreter would have it."""
+    """Call the command, and return the exit code that the interpreter would give."""
     try:
         call(argv)
         code = 0
@@ -175,7 +175,7 @@ def _call(call: Call, argv: list[str]) -> int:
 
 
 def _settle(command: Command, scene: Scene, limits: Limits) -> tuple[int, Watch]:
-    """Put the process where a command line would be, with limits; nothing of the tests is within its reach."""
+    """Set up the child like the process of a command line, with limits and without the tests on its path."""
     os.setsid()
     os.chdir(scene.cwd)
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
@@ -204,7 +204,7 @@ def _is_of_the_tests(place: str) -> bool:
 
 
 def make_watch(command: Command, scene: Scene) -> Watch:
-    """What this command may write: the scratch folder for temporary files, and what is its own."""
+    """Make the watch of a command, which may write to the folder for temporary files and to its own files."""
     folder = os.path.realpath(scene.folder)
     tmp = os.path.realpath(scene.tmp)
     allowed = [os.devnull, "/dev/shm/", "/proc/", tmp, f"{tmp}/"]
@@ -218,7 +218,7 @@ def make_watch(command: Command, scene: Scene) -> Watch:
 
 
 def make_scene(top: Path, seed: Path, name: str, secret: str) -> Scene:
-    """A copy of the run, a folder to work in, and something outside that is nobody's business."""
+    """Make a copy of the run, a folder to work in, and a folder outside that no command may touch."""
     shutil.rmtree(top, ignore_errors=True)
     scene = Scene(top, top / "home" / name)
     for place in (scene.cwd, scene.outside, scene.tmp, top / "home"):

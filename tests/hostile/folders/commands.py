@@ -1,4 +1,4 @@
-"""The commands that are pointed at a folder, with their flags, and which files each of them reads."""
+"""The commands that are run on a folder, with their flags and the files that each of them reads."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PARTIES = (
     "../run",
     "user:٣",
 )
-FEWEST = 400  # repetitions of the canary with which a bound is given
+FEWEST = 400  # repetitions of the canary that are enough for a bound
 QUESTIONS = ("inventory", "algebra", "attacks", "accounting", "statistics")
 ALL_FILES = (
     "run.toml", "summary.json", "bandwidth.json", "iterations.jsonl", "names.json", "lock", "model/item_factors.npy",
@@ -41,12 +41,12 @@ class Command:
 
     name: str
     weight: int
-    argv: Callable[[Chance, Path], list[str]]  # with the folder
-    reads: dict[str, int]  # file -> how often it is the one to be changed
-    writes: Words = ()  # what it may write in the folder; "*": whatever it likes
+    argv: Callable[[Chance, Path], list[str]]  # (chance, folder) -> words
+    reads: dict[str, int]  # file -> its weight when the file to change is drawn
+    writes: Words = ()  # files that it may write in the folder; "*": any
     starts: bool = False  # it may start processes
-    is_named: bool = False  # the person names the file itself, so that a link there is the person's
-    waits: bool = False  # it may go on for as long as nobody stops it
+    is_named: bool = False  # the person names the file, so a link in its place is the person's choice
+    waits: bool = False  # it may run until it is stopped
     wants: Callable[[Seed], bool] = field(default=lambda seed: True)
 
 
@@ -76,7 +76,7 @@ def _audit(chance: Chance, folder: Path) -> list[str]:
 
 
 def _audit_whole(chance: Chance, folder: Path) -> list[str]:
-    """Every question, or only the one that runs a canary; as few repetitions as it takes."""
+    """Ask every question, or only the one that runs a canary, with few repetitions."""
     only = ["--only", "empirical"] if chance.one_in(2) else []
     return ["audit", str(folder), *only, "--repetitions", "1000", *_some(chance, ("--json",), ("--strict",))]
 
@@ -98,7 +98,7 @@ def _report(chance: Chance, folder: Path) -> list[str]:
 
 
 def _ls(chance: Chance, folder: Path) -> list[str]:
-    """The folder that has the run in it, or the run itself."""
+    """List the folder that contains the run, or the run itself."""
     return ["ls", str(chance.of((folder, folder.parent))), *_some(chance, ("--json",))]
 
 
@@ -115,7 +115,7 @@ def _resume(chance: Chance, folder: Path) -> list[str]:
 
 
 def _run(chance: Chance, folder: Path) -> list[str]:
-    """The sizes are the person's own; all else is as the file has it."""
+    """Run the configuration of run.toml, with data, transport and mostly sizes from flags."""
     sizes = ["--data", "synthetic:6x5:.6", "--transport", "inprocess" if not chance.one_in(15) else "tcp"]
     if not chance.one_in(3):
         sizes += ["--iterations", "2", "--dim", "2"]
@@ -123,7 +123,7 @@ def _run(chance: Chance, folder: Path) -> list[str]:
 
 
 def _run_again(chance: Chance, folder: Path) -> list[str]:
-    """In place of the folder that was found."""
+    """Run the configuration of run.toml with the folder itself as its output."""
     words = _run(chance, folder)
     words[words.index("made")] = str(folder)
     return [*words, "--force"]
@@ -136,7 +136,7 @@ def _actor(chance: Chance, folder: Path) -> list[str]:
 
 
 def _api(chance: Chance, folder: Path) -> list[str]:
-    """Not a command: the notebook's way to the same folder."""
+    """Open the folder as a notebook does; `api` is not a command."""
     return ["api", str(folder), *(name for name in API if chance.one_in(3))]
 
 
@@ -159,7 +159,7 @@ API: dict[str, Callable[[Any], Any]] = {
 _VIEWS = {"views/*": 8, "views": 1}
 _RUN = {"run.toml": 4, "forge": 2}
 _AUDITED = {"audit.json": 3}
-_KEPT = ("audit.json", "audit.json.part")  # the answers of an audit
+_KEPT = ("audit.json", "audit.json.part")  # files that keep the answers of an audit
 _SUMMARY = {"summary.json": 3}
 _MODEL = {"model/item_factors.npy": 3, "model": 1}
 _COUNTS = {"bandwidth.json": 5, "iterations.jsonl": 5}
@@ -202,14 +202,14 @@ COMMANDS = {
 
 
 def call(argv: list[str]) -> None:
-    """As a command line would; `api` as a notebook would, with the refusals that a notebook shows."""
+    """Run `argv` as a command line would, and `api` as a notebook would, with the refusals that a notebook shows."""
     if argv[0] == "api":
         _call_api(argv[1], argv[2:])
         return
     from sim.cli.entry import main
     from sim.report import sources
 
-    if argv[0] == "report":  # it has no flag for that, and would take most of the time
+    if argv[0] == "report":  # it has no flag for repetitions, and would take most of the time
         sources.gather = functools.partial(sources.gather, repetitions=FEWEST)
     sys.argv = ["keyhole", *argv]
     main()

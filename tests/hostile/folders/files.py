@@ -1,4 +1,4 @@
-"""Mutations of the model's file and of the folder as the file system has it."""
+"""Mutations of the model's file, and of files and folders as entries of the file system."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _ODD_NAMES = (
 
 
 def _pickle_of(command: str) -> bytes:
-    """A pickle that runs this command when it is loaded, written by hand: nothing here makes or loads one."""
+    """Build by hand the bytes of a pickle that runs `command` when it is loaded; nothing here loads it."""
     return b"cposix\nsystem\n(V" + command.encode() + b"\ntR."
 
 
@@ -106,7 +106,7 @@ def _link_to_a_secret(target: Path, chance: Chance, outside: Path) -> None:
 
 
 def _link_to_the_same_outside(target: Path, chance: Chance, outside: Path) -> None:
-    """What it holds is right; only that it is elsewhere is wrong."""
+    """Move the target outside and link to it: its content is right, only its place is wrong."""
     moved = outside / f"moved-{target.name}"
     if target.exists() and not moved.exists():
         shutil.move(target, moved)
@@ -141,7 +141,7 @@ def _pipe(target: Path, chance: Chance, outside: Path) -> None:
 def _socket(target: Path, chance: Chance, outside: Path) -> None:
     _remove(target)
     back = os.getcwd()
-    os.chdir(target.parent)  # the name of a socket is short
+    os.chdir(target.parent)  # the path of a socket must be short
     try:
         with socket.socket(socket.AF_UNIX) as made:
             made.bind(target.name)
@@ -150,7 +150,7 @@ def _socket(target: Path, chance: Chance, outside: Path) -> None:
 
 
 def _other_kind(target: Path, chance: Chance, outside: Path) -> None:
-    """A folder for a file, a file for a folder."""
+    """Put a folder in place of a file, or a file in place of a folder."""
     if target.is_dir():
         shutil.rmtree(target)
         target.write_bytes(b"{}")
@@ -170,10 +170,10 @@ def _missing(target: Path, chance: Chance, outside: Path) -> None:
 
 
 def _sparse(target: Path, chance: Chance, outside: Path) -> None:
-    """Some GB that take no space; with its true beginning, or without."""
+    """Extend the file to 2 GiB that take no space, with or without its true beginning."""
     if target.is_dir():
         target = target / "user-0.view"
-    if target.is_symlink() or not target.is_file() or not chance.one_in(2):  # nobody reads from a pipe that is there
+    if target.is_symlink() or not target.is_file() or not chance.one_in(2):  # to open a pipe would block
         _remove(target)
     with target.open("ab") as file:
         file.truncate(SPARSE)
@@ -211,7 +211,7 @@ _PLACES: list[Callable[[Path, Chance, Path], None]] = [
 
 
 def plant_modules(places: list[Path], chance: Chance, marker: Path) -> str:
-    """Modules that leave a mark if anything imports them, in each of these places."""
+    """Write modules into each of `places` that leave a mark when they are imported."""
     for place in places:
         for name in (*EVIL_MODULES, "keyhole_evil"):
             (place / f"{name}.py").write_text(_EVIL.format(marker=str(marker), name=f"{name} in {place.name}"))
@@ -223,7 +223,7 @@ _LOOPBACK = re.compile(rb"tcp://127\.0\.0\.1:[0-9]{1,6}")
 
 
 def stay_on_loopback(roster: Path) -> None:
-    """Whatever a mutation has made of an address, no process of a case knocks at another machine."""
+    """Replace every address that is not on loopback, so that no case connects to another machine."""
     if not roster.is_file() or roster.is_symlink() or roster.stat().st_size > 1 << 20:
         return
     data = roster.read_bytes()

@@ -1,10 +1,11 @@
-"""Every command on whole run folders that somebody has tampered with:
+"""Run every command on run folders that an attacker has altered:
 
     python -m tests.hostile.folders.fuzz_folder --cases 20000
 
-Each case copies a small true run, changes one to three of its files with their structure in mind, and runs one command
-on it. The command must end with 0, 2, 3, 4 or 5, within its time and memory; it must not have a bug, write or read
-outside, import or run what the folder brings, nor print what a terminal obeys. `--seed S --case N` repeats one case.
+Each case copies a small true run, makes one to three changes, most of them with regard to the structure of a file, and
+runs one command on it. The command must exit with 0, 2, 3, 4 or 5, within its limits of time and memory. It must not
+show a bug, write or read outside, import or run code from the folder, or print control characters. `--seed S --case N`
+repeats one case.
 """
 
 from __future__ import annotations
@@ -36,10 +37,10 @@ from tests.hostile.folders.child import Limits
 from tests.hostile.folders.commands import API, COMMANDS, call
 from tests.hostile.folders.seeds import Seed, make_seeds
 
-_FUZZER: Fuzzer | None = None  # of a worker: it is inherited, not sent
-WORKER_BYTES = 5 << 30  # of addresses; the command itself has less
+_FUZZER: Fuzzer | None = None  # of a worker process, which inherits it when it is forked
+WORKER_BYTES = 5 << 30  # of address space; the command itself has less
 STALLED_SECONDS = 300.0  # one case takes a minute at most
-_UNTIL = math.inf  # when no further case is begun
+_UNTIL = math.inf  # no case begins after this time
 
 
 def warm_up(seeds: list[Seed], work: Path) -> None:
@@ -56,13 +57,13 @@ def warm_up(seeds: list[Seed], work: Path) -> None:
             with contextlib.suppress(SystemExit):
                 call(words)
     sys.argv, sources.gather = argv, gather
-    for name, handler in handlers.items():  # a run takes them, and a pool stops its workers with one
+    for name, handler in handlers.items():  # a run replaces them, and a pool stops its workers with a signal
         signal.signal(name, handler)
 
 
 @contextlib.contextmanager
 def prepared(seed: int, limits: Limits, only: str | None = None) -> Iterator[Fuzzer]:
-    """Seeds in a folder for as long as it takes, and everything imported."""
+    """Give a fuzzer with seeds in a temporary folder and everything imported."""
     with tempfile.TemporaryDirectory(prefix="keyhole-fuzz-") as name:
         work = Path(name).resolve()
         (work / "seeds").mkdir()
@@ -74,7 +75,7 @@ def prepared(seed: int, limits: Limits, only: str | None = None) -> Iterator[Fuz
 
 
 def _bound() -> None:
-    """A mutation that grows without end must not take the machine with it."""
+    """Limit the memory of this process, so that a mutation that grows without end does not stop the machine."""
     resource.setrlimit(resource.RLIMIT_AS, (WORKER_BYTES, WORKER_BYTES))
 
 
@@ -83,14 +84,14 @@ def _work(number: int) -> Result | None:
     if time.monotonic() > _UNTIL:
         return None
     result = _FUZZER.try_case(number)
-    result.printed = None  # it need not travel
+    result.printed = None  # the parent process does not need it
     return result
 
 
 def run_cases(
     fuzzer: Fuzzer, numbers: Iterable[int], jobs: int, tell: bool = False, until: float = math.inf
 ) -> list[Result]:
-    """All of these in so many processes, or as many as there is time for."""
+    """Try the cases with these numbers in `jobs` processes; begin none after the time `until`."""
     global _FUZZER, _UNTIL
     _FUZZER, _UNTIL = fuzzer, until
     results = []
@@ -113,11 +114,11 @@ def run_cases(
     return sorted(results, key=lambda result: result.number)
 
 
-# --- what is said of it ----------------------------------------------------------------------------------------------
+# --- the results as text ---------------------------------------------------------------------------------------------
 
 
 def table(results: list[Result]) -> str:
-    """By command: how many, how they ended, the worst."""
+    """Format by command: the number of cases, their exit codes, the most time and memory, and the findings."""
     exits = "".join(f"{code:>7}" for code in (0, 2, 3, 4, 5))
     lines = [f"{'command':<12}{'cases':>7}{exits}     s    MB findings"]
     for name in [*COMMANDS, "all"]:
@@ -132,7 +133,7 @@ def table(results: list[Result]) -> str:
 
 
 def gathered(results: list[Result]) -> str:
-    """Findings of the same kind and place together, with the first cases in which they occurred."""
+    """Group the findings of the same kind and place, with the first cases in which they occurred."""
     groups: dict[tuple[str, str], list[tuple[Result, str]]] = defaultdict(list)
     for result in results:
         for finding in result.findings:
@@ -157,7 +158,7 @@ def write_findings(results: list[Result], path: Path) -> None:
 
 
 def describe(result: Result) -> str:
-    """One case, in full."""
+    """Describe one case in full."""
     printed = result.printed
     lines = [f"case {result.number}: {result.command} on {result.seed}", *(f"  mutation: {w!r}" for w in result.words)]
     lines.append(f"  command: keyhole {' '.join(map(ascii, result.argv))}")

@@ -1,4 +1,4 @@
-"""True runs, made once: what every case begins with."""
+"""True runs, made once; every case begins with a copy of one."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class Seed:
     folder: Path
     resumable: bool = False
     by_hand: bool = False  # it has a roster and keys
-    usual: bool = True  # for every command; the others come now and then
+    usual: bool = True  # drawn for every command; the others only now and then
 
 
 def make_seeds(work: Path) -> list[Seed]:
-    """Small runs of several schemes, in this process: completed, aborted, of one's own scheme, and by hand."""
+    """Make small runs in this process: completed, aborted, with a person's own scheme, and prepared by hand."""
     seeds = []
     for scheme in WHOLE:
         run(RunConfig(scheme=scheme, **SMALL, **SIZES), out=work / scheme)
@@ -51,7 +51,7 @@ def make_seeds(work: Path) -> list[Seed]:
 
 
 def _aborted(work: Path, scheme: str) -> Seed:
-    """A run that was interrupted after an iteration, so that it can be resumed."""
+    """Make a run that was interrupted after an iteration, so that it can be resumed."""
 
     def stop(line: dict[str, Any]) -> None:
         if line["iteration"] >= 0:
@@ -63,5 +63,5 @@ def _aborted(work: Path, scheme: str) -> Seed:
 
 
 def _rename_scheme(path: Path) -> None:
-    """A scheme of somebody's own, as run.toml names one; its module lies where no auditor would have it."""
+    """Let run.toml name a person's own scheme, whose module the auditor does not have."""
     path.write_text(path.read_text("utf-8").replace('scheme = "masked"', 'scheme = "mine:Careful"', 1), "utf-8")

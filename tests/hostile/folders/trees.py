@@ -13,12 +13,12 @@ import tomli_w
 from tests.hostile.folders.values import TEXTS, Chance, near, odd_value
 
 Tree = Any
-MOST = 10_000_000  # bytes that a mutation makes of a file
+MOST = 10_000_000  # bytes, about: how long a file becomes when its lines are repeated
 _PARAMS = ("n_users", "n_items", "dim", "iterations", "ring_bits", "fraction_bits", "max_raters", "rounds", "epsilon")
 
 
 def mutate_text(path: Path, chance: Chance) -> str:
-    """Change one file of text in one way; the words say how."""
+    """Change a text file; return words that say how."""
     if chance.one_in(8):
         return _by_bytes(path, chance)
     if path.name == "iterations.jsonl":
@@ -41,7 +41,7 @@ def write_tree(path: Path, tree: Tree) -> None:
 
 
 def resolved(text: str, path: Path) -> str:
-    """Put the true places where a value names one of them."""
+    """Replace the placeholders @OUTSIDE@ and @FOLDER@ in `text` by true paths."""
     folder = next((each for each in path.parents if (each / "run.toml").exists()), path.parent)
     return text.replace("@OUTSIDE@", str(folder.parent.parent / "outside" / "secret")).replace("@FOLDER@", str(folder))
 
@@ -58,7 +58,7 @@ def mutate_tree(tree: Tree, chance: Chance) -> str:
 
 
 def _place(tree: Tree, chance: Chance) -> tuple[Any, Any, list[str]] | None:
-    """A random way down from the root; names of parameters are preferred."""
+    """Choose a place by a random walk from the root that prefers names of parameters."""
     parent, trail = tree, []
     while True:
         keys = list(parent) if isinstance(parent, dict) else list(range(len(parent)))
@@ -118,7 +118,7 @@ def _swap(parent: Any, key: Any, chance: Chance) -> None:
 
 
 def _fill(parent: Any, key: Any, chance: Chance) -> None:
-    """Thousands of entries, if that is not too much to write."""
+    """Repeat an entry 2000 times, unless it is too long."""
     if len(repr(parent[key])) > 1000:
         return
     if isinstance(parent, dict):
@@ -136,7 +136,7 @@ _CHANGES: list[Callable[[Any, Any, Chance], None]] = [
 
 
 def to_toml(tree: Tree) -> str:
-    """TOML without what TOML cannot say."""
+    """Write `tree` as TOML; replace values that TOML cannot express."""
     return tomli_w.dumps(_sayable(tree))
 
 
@@ -151,7 +151,7 @@ def _sayable(value: Any) -> Any:
 
 
 def _toml_text(text: str, chance: Chance) -> tuple[str, str]:
-    """Forms that no tree has: doubled keys, deep nesting, dotted keys, odd numbers."""
+    """Change the text in a way that no tree can express: doubled keys, deep nesting, dotted keys, odd numbers."""
     deep = chance.of((100, 1000, 100_000))
     forms = {
         "deep arrays": f"{text}\nx = {'[' * deep}{']' * deep}\n",
@@ -229,7 +229,7 @@ def _lines(path: Path, chance: Chance) -> str:
 
 
 def _by_bytes(path: Path, chance: Chance) -> str:
-    """Bytes of the file, whatever it holds."""
+    """Change bytes of the file, whatever they mean."""
     data = path.read_bytes()
     at, odd = chance.below(len(data) + 1), chance.bytes(1 + chance.below(8))
     forms = {

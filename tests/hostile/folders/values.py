@@ -1,4 +1,4 @@
-"""Values that a folder may hold where an honest one holds something else."""
+"""Odd values that a mutation puts in place of honest ones."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import random
 from typing import Any
 
 MARKUP = "<img src=kh onerror=alert(1)></script><script>kh()</script>"
-EVIL_MODULES = ("evil", "random", "numpy", "msgpack", "mine", "sitecustomize")  # files of these names leave a mark
+EVIL_MODULES = ("evil", "random", "numpy", "msgpack", "mine", "sitecustomize")  # planted modules that leave a mark
 NAMED_MODULES = ("evil", "test.autotest", "os", "antigravity", "this", "mine", "views.evil", "keyhole_evil")
 SCHEMES = (
     "plain", "trusted", "direct", "masked", "dynamic", "hybrid", "covariance", "covariance-masked",
@@ -57,7 +57,10 @@ class Chance:
         self._random = random.Random(f"{seed}:{case}")
 
     def below(self, bound: int) -> int:
-        """One draw, whatever the bound: the length of a file that holds a time must not decide what follows."""
+        """Draw a number below `bound`, always with one draw.
+
+        Some bounds are lengths of files that hold a time; they must not change the draws that follow.
+        """
         return int(self._random.random() * bound)
 
     def of(self, choices: Any) -> Any:
@@ -74,7 +77,7 @@ class Chance:
 
 
 def odd_value(chance: Chance, key: str = "") -> Any:
-    """A value of any type; what is fit for this key in particular comes often."""
+    """Draw a value of any type, often one that is made for `key`."""
     if key == "scheme" and not chance.one_in(4):
         return chance.of(SCHEMES)
     if key == "data" and not chance.one_in(4):
@@ -88,7 +91,7 @@ def odd_value(chance: Chance, key: str = "") -> Any:
 
 
 def near(chance: Chance, value: Any) -> Any:
-    """A value of the same type, a little or very different."""
+    """Change `value` a little or a lot, mostly to another value of its type."""
     if isinstance(value, bool):
         return not value
     if isinstance(value, int):

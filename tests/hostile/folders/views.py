@@ -1,4 +1,4 @@
-"""Mutations of views: their bytes, their records, and the frames within; most of them chained and signed anew."""
+"""Mutations of views: of their bytes, records and frames; most views are chained and signed again afterwards."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _MSGPACK_NUMBERS = [n for n in NUMBERS if not isinstance(n, int) or -(2**63) <= 
 
 
 def mutate_view(path: Path, folder: Path, chance: Chance) -> str:
-    """Change one view; where its records can still be told, the chain fits again, and mostly the summary too."""
+    """Change the bytes or the records of a view; changed records get a chain that fits, and mostly a summary too."""
     data = path.read_bytes()
     try:
         contents = [msgpack.unpackb(record[4:-32], strict_map_key=False) for record in split(data)]
-    except Exception:  # an earlier mutation was here
+    except Exception:  # an earlier mutation has made it unreadable
         contents = []
     if not contents or chance.one_in(5):
         return _by_bytes(path, data, chance)
@@ -46,7 +46,7 @@ def mutate_view(path: Path, folder: Path, chance: Chance) -> str:
 
 
 def _write(path: Path, folder: Path, contents: Bodies) -> None:
-    """Chained, and signed if that can be done."""
+    """Write the view with a chain that fits, and signed if that is possible."""
     party = path.stem.replace("-", ":", 1)
     try:
         seed = int(tomllib.loads((folder / "run.toml").read_text("utf-8"))["run"]["seed"])
@@ -82,7 +82,7 @@ def _by_bytes(path: Path, data: bytes, chance: Chance) -> str:
 
 
 def _by_bodies(path: Path, data: bytes, chance: Chance) -> str:
-    """Bodies that msgpack reads in its own way, in a chain that fits."""
+    """Put in a body that msgpack reads in an unusual way; the chain fits."""
     raw = [record[4:-32] for record in split(data)]
     deep = chance.of((100, 600, 100_000))
     odd = {
@@ -230,7 +230,7 @@ def _order(contents: Bodies, chance: Chance) -> str:
 
 
 def _frame(contents: Bodies, chance: Chance) -> str:
-    """A received frame, by its fields or bytes: the mutations of hostile frames."""
+    """Change the fields or bytes of a received frame, with the mutations of the fuzzer for frames."""
     places = [at for at in _of_type(contents, RECEIVED) if _is_frame(contents[at])]
     if not places:
         return "none"
@@ -283,11 +283,11 @@ _CHANGES: list[Callable[[Bodies, Chance], str]] = [
 ]  # fmt: skip
 
 
-# --- the whole folder, at one with itself ----------------------------------------------------------------------------
+# --- the whole folder, changed consistently --------------------------------------------------------------------------
 
 
 def forge(folder: Path, chance: Chance) -> str:
-    """Other parameters in run.toml, with the run id, the headers and the signatures that belong to them."""
+    """Change parameters in run.toml, and if possible the run id, the headers and the signatures to match."""
     path = folder / "run.toml"
     document = tomllib.loads(path.read_text("utf-8"))
     name = chance.of(list(document["params"]))
@@ -299,7 +299,7 @@ def forge(folder: Path, chance: Chance) -> str:
         scheme = chance.of(list(SCHEMES))
         document["run"]["scheme"] = document["params"]["scheme"] = scheme
     words = f"{name} = {str(value)[:40]}"
-    with contextlib.suppress(Exception):  # parameters that none can have
+    with contextlib.suppress(Exception):  # parameters that no scheme can have
         words += _follow(folder, document)
     path.write_text(to_toml(document), "utf-8")
     return words

@@ -1,4 +1,4 @@
-"""What a command does beside printing: files it writes or reads elsewhere, modules it imports, processes it starts."""
+"""What a command does besides printing: files it writes or reads outside, modules it imports, processes it starts."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ _REACHING = ("socket.connect", "socket.getaddrinfo", "socket.sendto", "urllib.Re
 
 @dataclass
 class Watch:
-    """Sees every event of the interpreter from now on; what is wrong is noted with the frame that did it."""
+    """Hears every audit event after `begin`, and notes each forbidden one with the frame that caused it."""
 
     scratch: Path  # everything of the case is below it
     may_write: tuple[str, ...]  # real paths; what ends with a slash stands for all below it
     named: frozenset[str]  # modules that only the folder can have named
-    secrets: frozenset[str]  # real paths that nobody may read
+    secrets: frozenset[str]  # real paths that the command may not read
     starts: bool
     notes: list[tuple[str, str, str]] = field(default_factory=list)  # kind, what, where
     _busy: bool = False
@@ -58,7 +58,7 @@ class Watch:
         sys.addaudithook(self._hear)
 
     def end(self) -> None:
-        """Look where the modules come from that are new."""
+        """Note every new module that comes from an untrusted place."""
         for name in sorted(set(sys.modules) - self._known):
             file = getattr(sys.modules[name], "__file__", None)
             if file and not os.path.realpath(file).startswith(TRUSTED):
@@ -83,7 +83,7 @@ class Watch:
             self._note("import", f"the module {name}, which only the folder names")
 
     def _watch_descriptors(self) -> None:
-        """The event of an open file does not say which folder a name is relative to."""
+        """Replace `os.open` to record `dir_fd`: the audit event does not say which folder a name is relative to."""
         true = os.open
 
         def opened(path: Any, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
@@ -136,7 +136,7 @@ class Watch:
         self._note("write", f"{event} {self._short(real)}")
 
     def _real(self, path: Any, folder: Any, last: bool) -> str | None:
-        """Where it really is; without `last` a link at its end stands for itself."""
+        """Resolve `path`, relative to the descriptor `folder` if given; follow a link at its end only if `last`."""
         if isinstance(path, int):
             return None
         path = os.fsdecode(path)
@@ -156,7 +156,7 @@ class Watch:
 
 
 def innermost(text: str, first: bool = False) -> str:
-    """The innermost frame of Keyhole's own code in a traceback, as file:function."""
+    """Find the innermost frame of Keyhole's own code, as file:line function; it is the first one if `first`."""
     frames = []
     for line in text.splitlines():
         for part in ("sim", "protocol", "actors"):
@@ -168,7 +168,7 @@ def innermost(text: str, first: bool = False) -> str:
 
 
 def watch_memory(most: int, tell: Callable[[str], None]) -> None:
-    """Say once where the process was when it had more than this many bytes; looked at five times a second."""
+    """Look at the memory five times a second; `tell` the stack once when it is more than `most` bytes."""
     import signal
 
     page = os.sysconf("SC_PAGE_SIZE")
@@ -179,6 +179,6 @@ def watch_memory(most: int, tell: Callable[[str], None]) -> None:
                 signal.setitimer(signal.ITIMER_REAL, 0)
                 tell("".join(traceback.format_stack(frame)))
 
-    with contextlib.suppress(ValueError):  # not in the main thread
+    with contextlib.suppress(ValueError):  # this is not the main thread
         signal.signal(signal.SIGALRM, look)
         signal.setitimer(signal.ITIMER_REAL, 0.2, 0.2)

@@ -1,5 +1,5 @@
-"""What a party may accept at a moment of a run, written down a second time: from the bytes, the parameters, and what
-this party has heard and said so far. Nothing here asks the codec, the session or a role.
+"""The rules for what a party may accept at a moment of a run, stated a second time: from the bytes, the parameters, and
+what this party has heard and said so far. Nothing here uses the codec, the session or a role.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Said:
 
     peer: str
     kind: str
-    fields: tuple[Any, ...]  # ints, bytes, lists of ints, lists of floats; rows of the ring: how many
+    fields: tuple[Any, ...]  # ints, bytes, tuples of ints or floats; of keys and rows of the ring only how many
 
 
 # --- bytes -> numbers ------------------------------------------------------------------------------------------------
@@ -43,7 +43,7 @@ _LEAST = {0xCC: 0x80, 0xCD: 1 << 8, 0xCE: 1 << 16, 0xCF: 1 << 32, 0xC4: 0, 0xC5:
 
 
 def read(frame: bytes) -> Parts | None:
-    """The parts of a frame: a short array of ints and byte strings, each in its shortest form, and a head; or None."""
+    """Read the parts of a frame: a short array of ints and byte strings in shortest form, then a head; else None."""
     end = len(frame) - HEAD
     if end < 1 or not 0x92 <= frame[0] <= 0x9F:
         return None
@@ -83,7 +83,7 @@ class Reader:
         self._most = max_frame + HEAD
 
     def understand(self, sender: str, frame: bytes) -> tuple[int, Said] | None:
-        """(sequence number, message) if every field is of its kind; whether it is right here and now comes later."""
+        """Read (sequence number, message) if every field has its type; `Moment` says whether it is right now."""
         if len(frame) > self._most or (parts := read(frame)) is None:
             return None
         code, sequence, *fields = parts
@@ -122,7 +122,7 @@ class Reader:
         return numbers
 
     def _packed(self, how: str, part: bytes) -> Any:
-        """The numbers that are written like this and not otherwise."""
+        """Unpack the numbers; None if they are out of range or order, or would be written in another way."""
         assert self._form.packed is not None
         n_users, n_items = self._form.packed
         most = n_users if how == "counts" else (n_users if how == "users" else n_items) - 1
@@ -138,12 +138,12 @@ class Reader:
         return tuple(numbers) if identifiers(how, numbers, self._form.packed) == part else None
 
 
-# --- is it right here and now? ---------------------------------------------------------------------------------------
+# --- whether a message is right at this moment -----------------------------------------------------------------------
 
 
 @dataclass(slots=True)
 class Moment:
-    """What a party knows: what is fixed for the run, and what it has heard and said, Hellos left out."""
+    """What a party knows: what is fixed for the run, and what it has heard and said, without Hellos."""
 
     party: str
     scheme: str
@@ -156,13 +156,13 @@ class Moment:
     numbers: Counter[str] = field(default_factory=Counter)  # frames heard, by sender
 
     def uses_a_number(self, sender: str, sequence: int, said: Said) -> bool:
-        """Is it the next frame of that sender? Whatever the role then says, its number is used up."""
+        """Tell whether this is the next frame of `sender`; then its number is used up, whatever the role does."""
         if self.done or said.kind == "Again" or sequence != self.numbers[sender]:
             return False
         return (said.kind == "Hello") == (sequence == 0) and (sequence > 0 or said.fields == self.hello)
 
     def objection(self, sender: str, sequence: int, said: Said) -> str | None:
-        """Why this party must not accept that; None if it may."""
+        """Say why this party must not accept the message; None if it may."""
         if said.kind == "Again":
             return None if sequence == 0 else "a question with a number"
         if not self.uses_a_number(sender, sequence, said):
@@ -269,7 +269,7 @@ class Moment:
         return user is not None and user not in self._joined() and len(items) > 0 and self._are_items(items)
 
     def _answer(self, kind: str, sender: str, iteration: int, values: tuple[float, ...], most: float) -> bool:
-        """A gradient in the clear: the first one of this user in the iteration that runs."""
+        """Judge a gradient in the clear: it must be the first one of this user in the current iteration."""
         joined, given = self._joined(), self._of(kind)
         user, n_users = self._user(sender), self.params.n_users
         if user not in joined or len(joined) < n_users or iteration != len(given) // n_users:
@@ -291,7 +291,7 @@ class Moment:
         return new and len(items) > 0 and self._are_items(items) and len(values) == len(items) and allowed
 
     def _opened(self) -> Said | None:
-        """The sum that was opened and whose total has not come."""
+        """Return the sum that was opened and whose total has not come."""
         opened = self._of("OpenSum", self.told)
         return opened[-1] if len(opened) > len(self._of("MaskedTotal")) else None
 
@@ -307,7 +307,7 @@ class Moment:
         return iteration == opened.fields[0] and not announced and len(counts) == len(opened.fields[2])
 
     def agrees(self, iteration: int, users: Any, counts: Any, digest: bytes) -> bool:
-        """Were these contributors dealt masks, and does the rest follow from them? If not, the run must end."""
+        """Tell whether these contributors were dealt masks and the rest follows from them; if not, the run ends."""
         opened, joined = self._opened(), self._joined()
         if opened is None or not set(users) <= set(opened.fields[1]):
             return False
@@ -331,7 +331,7 @@ class Moment:
         return right and set(items) <= set(asked[-1].fields[2]) and rows == len(items)
 
     def _changes_presence(self, sender: str, iteration: int, arrives: bool) -> bool:
-        """Between two iterations, for the next one: who was away comes, who was there goes, once."""
+        """Judge a change for the next iteration: between two, an absent user arrives or a present one leaves, once."""
         user, finished = self._user(sender), len(self._of("MaskedTotal"))
         committing = len(self._of("OpenCommitment", self.told)) > 0 and not self._of("OpenSum", self.told)
         if user not in self._joined() or self._opened() or committing or iteration != finished:
@@ -356,7 +356,7 @@ class Moment:
         return sender == RECOMMENDER and due and exist and fits and self._sealed(items)
 
     def _sealed(self, items: Any) -> bool:
-        """Only `dynamic` has noise that must be committed before."""
+        """Tell whether all `items` are sealed and no commitment is open; only `dynamic` needs that."""
         if self.scheme != "dynamic":
             return True
         sealed = {item for said in self._of("SealedTotal", self.told) for item in said.fields[1]}

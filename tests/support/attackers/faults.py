@@ -1,10 +1,10 @@
-"""Everything that is wrong for a role in a state: the material of `test_refusals.py`.
+"""Everything that a role must refuse in a given state: the cases of `test_refusals.py`.
 
-A fault is usually one change to the message that is due, which the undisturbed run tells.
+A fault is usually one change to the message that is due in the undisturbed run.
 
-The run: three users, 300 items, two iterations. Item 4 exists but nobody rated it; item 3 has one rater and a floor of
-two, so its sum is never released. In the compact wire an item has 9 bits, so that some that do not exist can be
-written; the users are three bits of one byte, which have no order and cannot name anyone twice.
+The run: three users, 300 items, two iterations. Item 4 exists but no user rated it; item 3 has one rater and a floor of
+two, so its sum is never released. In the compact wire an item has 9 bits, so some items that do not exist can be
+written; the users are three bits of one byte, so they have no order and cannot be named twice.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def u32(*numbers: int) -> Any:
 class Setup(NamedTuple):
     scheme: str
     wire: str = "compact"
-    held: int = 0  # so many gradients reach the third party before the message that opens their iteration
+    held: int = 0  # gradients that reach the third party before the message that opens their iteration
 
 
 class Case(NamedTuple):
@@ -60,7 +60,7 @@ class Case(NamedTuple):
     sender: str
     message: Any
     reason: Reason
-    read: bool = True  # False: the codec refuses it, or the session, so that it does not use up its number
+    read: bool = True  # False: the codec or the session refuses it, so it does not use up its number
 
 
 Truth = list[tuple[str, Any]]  # what the party receives in the undisturbed run: sender and message
@@ -75,7 +75,7 @@ def changed(message: Any, **fields: Any) -> Any:
 
 
 def lengths(sender: str, message: Any, *fields: str) -> Cases:
-    """Each field with an entry less, with an entry more, and with none."""
+    """Give each field one entry too few, one too many, and none."""
     for field in fields:
         value = getattr(message, field)
         more = (*value, value[-1]) if isinstance(value, tuple) else np.concatenate([value, value[-1:]])
@@ -84,7 +84,7 @@ def lengths(sender: str, message: Any, *fields: str) -> Cases:
 
 
 def entries(sender: str, message: Any, field: str, *values: float) -> Cases:
-    """The last number of a field replaced by something out of range; what is not finite the codec already refuses."""
+    """Replace the last number of a field by values out of range; the codec refuses those that are not finite."""
     for value in values:
         wrong = getattr(message, field).copy()
         wrong.reshape(-1)[-1] = value
@@ -93,7 +93,7 @@ def entries(sender: str, message: Any, field: str, *values: float) -> Cases:
 
 
 def disorder(sender: str, message: Any, field: str, setup: Setup) -> Cases:
-    """Identifiers twice, and in falling order."""
+    """Name an identifier twice, and put identifiers in falling order."""
     if field == "users" and setup.wire == "compact":
         return
     wrong = {Reason.DUPLICATE_ITEM: u32(0, 1, 1), Reason.UNSORTED_ITEMS: u32(0, 2, 1)}
@@ -102,7 +102,7 @@ def disorder(sender: str, message: Any, field: str, setup: Setup) -> Cases:
 
 
 def too_far(sender: str, message: Any, field: str, setup: Setup) -> Cases:
-    """The last identifier replaced by one that does not exist: by the first of these, and by the last that fits."""
+    """Replace the last identifier by the first one that does not exist, and by the largest one that fits."""
     compact, count = setup.wire == "compact", USERS if field == "users" else ITEMS
     reason = Reason.OUT_OF_RANGE if field == "users" else Reason.UNKNOWN_ITEM
     if compact and field == "users":
@@ -114,7 +114,7 @@ def too_far(sender: str, message: Any, field: str, setup: Setup) -> Cases:
 
 
 def too_many(sender: str, message: Any, field: str, setup: Setup) -> Cases:
-    """More users than there are; in the paper's wire that is only a number that never is reached."""
+    """Count more users than there are; in the paper wire that is only a number that is never reached."""
     if setup.wire == "compact":
         yield from (case._replace(read=False) for case in entries(sender, message, field, USERS + 1, 255))
 
@@ -127,7 +127,7 @@ def iterations(sender: str, message: Any, *wrong: int) -> Cases:
 
 
 def kinds(senders: list[str], reason: Reason, scheme: str, expected: tuple[type, ...]) -> Cases:
-    """Every kind of the scheme but those that the role may receive."""
+    """Send every kind of the scheme except those that the role may receive."""
     key, rows, words = bytes(32), np.ones((1, DIM), np.float32), np.ones((1, DIM), np.uint32)
     samples = [
         Join(u32(0)),
@@ -156,7 +156,7 @@ def from_others(senders: list[str], *messages: Any) -> Cases:
             yield Case(f"{type(message).__name__} from {sender}", sender, message, Reason.UNKNOWN_SENDER)
 
 
-# --- what is wrong in which state: the party has heard the first `k` messages of `truth` -------------------------
+# --- faults by state: the party has heard the first `k` messages of `truth` --------------------------------------
 
 
 def for_masked_user(k: int, truth: Truth, setup: Setup) -> Cases:
@@ -246,7 +246,7 @@ def for_masked_recommender(k: int, truth: Truth, setup: Setup) -> Cases:
 
 
 def join_faults(k: int, joins: Truth, setup: Setup) -> Cases:
-    """What is wrong with a Join, for either recommender."""
+    """Break a Join, for either recommender."""
     yield from from_others([THIRD_PARTY, STRANGER, f"user:{USERS}"], joins[0][1])
     again = Reason.DUPLICATE if k < USERS else Reason.WRONG_KIND
     for sender, join in joins[:k]:
@@ -259,7 +259,7 @@ def join_faults(k: int, joins: Truth, setup: Setup) -> Cases:
 
 
 def for_third_party(k: int, truth: Truth, setup: Setup) -> Cases:
-    # where it stands: told from what it has heard
+    # the state of the third party, from what it has heard
     now, opened, answered = 0, False, set()
     for sender, message in truth[:k]:
         if isinstance(message, OpenSum):
@@ -362,7 +362,7 @@ def for_plain_recommender(k: int, truth: Truth, setup: Setup) -> Cases:
 
 
 def frame_faults(stage: Stage, party: str, peer: str) -> Iterator[tuple[str, bytes, Reason]]:
-    """What is no message, and what the session refuses, from a peer that has said Hello."""
+    """Make frames that are no message or that the session refuses, from a peer that has said Hello."""
     number = stage.number(peer, party)
     sound = stage.codec.encode(Finish(0), number)
     yield "garbage", b"\xc1", Reason.MALFORMED

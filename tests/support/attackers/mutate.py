@@ -74,13 +74,13 @@ class Mutator:
             self._drop_or_double_field,
             self._other_type,
             self._kind,
-        ]  # those that leave more of a frame as it was get further
+        ]  # changes that leave more of a frame intact get further, and are drawn more often
 
     def below(self, bound: int) -> int:
         return int(self._random.random() * bound)
 
     def mutate(self, base: TrueFrame, number: int) -> bytes:
-        """`number` is the one that the receiver expects; with it a frame of another time gets past the session."""
+        """Change `base`, mostly with the `number` that is due, so that a frame of another time passes the session."""
         if self.below(4) == 0:
             frame = base.frame
             for _ in range(1 + self.below(2)):
@@ -116,7 +116,7 @@ class Mutator:
         return frame[:at] + self._random.randbytes(1 + self.below(8)) + frame[at:]
 
     def _longer_form(self, frame: bytes) -> bytes:
-        """A small number in more bytes than it needs, or as something that is no number here."""
+        """Write a small number in more bytes than it needs, or as a type that is no number here."""
         at = 1 + self.below(3)
         if len(frame) <= at or frame[at] >= 0x80:
             return frame[:1] + b"\xcd\x00" + frame[1:]
@@ -125,7 +125,7 @@ class Mutator:
         return frame[:at] + forms[self.below(6)] % small + frame[at + 1 :]
 
     def _header(self, frame: bytes) -> bytes:
-        """The length of the array or of a byte string, or the type of a byte string, is another."""
+        """Change the length of the array or of a byte string, or the type of one of them."""
         places = [0, *(at for at, byte in enumerate(frame[:-HEAD]) if byte in (0xC4, 0xC5))]
         at = places[self.below(len(places))]
         changed = bytearray(frame)
@@ -199,7 +199,7 @@ class Mutator:
             parts[at] = (data[:place] + word + data[place + 4 :])[: len(data)]
 
     def _byte(self, parts: Parts) -> None:
-        """Where numbers are packed a byte is one of them, or the end of one and the beginning of the next."""
+        """Change a byte; in packed numbers it is one number, or the end of one and the beginning of the next."""
         if (at := self._some_bytes(parts)) is not None:
             data = bytearray(parts[at])
             place = self.below(len(data))

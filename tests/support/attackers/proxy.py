@@ -1,7 +1,7 @@
-"""Somebody on the wire: passes ZMTP 3 streams on, frame by frame, and flips one bit in some of the messages.
+"""An attacker on the wire: a proxy that passes ZMTP 3 streams on, frame by frame, and flips one bit in some messages.
 
-The greeting and the commands of the handshake are left as they are; what is altered is the body of a message frame,
-which with CURVE is "MESSAGE", a nonce and a box, and without it is the message itself.
+The greeting and the commands of the handshake are not altered. The bit lies in the body of a message frame: with CURVE
+the body is "MESSAGE", a nonce and a box, without it the message itself.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def never(direction: str, number: int) -> bool:
 
 
 def only(direction: str, number: int) -> Choose:
-    """The message with this number in this direction of every connection."""
+    """Choose the message with this number in this direction of every connection."""
     return lambda way, at: (way, at) == (direction, number)
 
 
@@ -44,7 +44,7 @@ class _Pipe:
     sink: socket.socket
     direction: str
     buffer: bytearray = field(default_factory=bytearray)
-    greeting: int = GREETING_BYTES  # still to come
+    greeting: int = GREETING_BYTES  # bytes of it still to come
     messages: int = 0
 
 
@@ -106,13 +106,13 @@ class FlippingProxy:
                 return
         except OSError:
             pass
-        for end in (pipe.source, pipe.sink):  # one side has gone: so does the other
+        for end in (pipe.source, pipe.sink):  # one side has closed: close the other too
             with contextlib.suppress(KeyError, ValueError):
                 self._selector.unregister(end)
             end.close()
 
     def _through(self, pipe: _Pipe, data: bytes) -> bytes:
-        """All whole frames that are here; what is cut waits for the rest. A greeting goes on as it comes."""
+        """Pass all complete frames on; keep an incomplete one for later. Pass a greeting on as it comes."""
         out, rest = bytearray(data[: pipe.greeting]), data[pipe.greeting :]
         pipe.greeting -= len(out)
         pipe.buffer += rest
@@ -136,7 +136,7 @@ class FlippingProxy:
 
 
 def _frame_size(buffer: bytearray) -> int | None:
-    """Of the first frame; None if it is not all here: flags, length in one byte or eight, body."""
+    """Return the size of the first frame (flags, length in one byte or eight, body); None if it is incomplete."""
     head = 9 if buffer and buffer[0] & _LARGE else 2
     if len(buffer) < head:
         return None

@@ -30,7 +30,7 @@ def dial(address: Address, keys: KeyPair, server_key: bytes | None = None) -> Pr
 
 
 def knock(context: zmq.Context, address: Address, prepare: Prepare, kind: int = zmq.DEALER) -> None:
-    """Connect once, leave a message in case somebody lets us in, and stay until the other side has hung up."""
+    """Connect once, send a message in case the server lets us in, and wait until it lets us in or hangs up."""
     client = context.socket(kind)
     client.reconnect_ivl = -1
     prepare(client)
@@ -60,7 +60,7 @@ def password(context: zmq.Context, address: Address) -> None:
 
 
 def wrong_server_key(keys: KeyPair) -> Stranger:
-    """A valid party that was told another key of the server, as by somebody in between."""
+    """Make a valid party that was told a false key of the server, as by an attacker on the wire."""
 
     def attempt(context: zmq.Context, address: Address) -> None:
         knock(context, address, dial(address, keys, make_key_pair().public))
@@ -69,7 +69,7 @@ def wrong_server_key(keys: KeyPair) -> Stranger:
 
 
 def valid_key_as_push(keys: KeyPair) -> Stranger:
-    """A valid key on a kind of socket with which a server does not talk."""
+    """Make a stranger with a valid key on a type of socket with which a server does not talk."""
 
     def attempt(context: zmq.Context, address: Address) -> None:
         knock(context, address, dial(address, keys), zmq.PUSH)
@@ -85,7 +85,7 @@ def revoked_key(keys: KeyPair) -> Stranger:
 
 
 class Impostor:
-    """A valid party that gives itself another's routing name; the connection stays open."""
+    """A valid party that gives itself the routing name of another party; the connection stays open."""
 
     def __init__(self, context: zmq.Context, address: Address, keys: KeyPair, name: bytes) -> None:
         self._client = context.socket(zmq.DEALER)
@@ -108,7 +108,7 @@ class Impostor:
 
 
 def raw(address: Address) -> socket.socket:
-    """A plain connection to where a server listens."""
+    """Open a plain connection to the address of a server."""
     scheme, _, place = address.endpoint.partition("://")
     if scheme == "ipc":
         connection = socket.socket(socket.AF_UNIX)
@@ -121,7 +121,7 @@ def raw(address: Address) -> socket.socket:
 
 
 def hung_up(connection: socket.socket) -> bool:
-    """Read until the other side closes."""
+    """Read until the other side closes; tell whether it did so in time."""
     try:
         while connection.recv(4096):
             pass
@@ -133,7 +133,7 @@ def hung_up(connection: socket.socket) -> bool:
 
 
 def say(*pieces: bytes) -> Stranger:
-    """These bytes, after which a server hangs up by itself."""
+    """Make a stranger that sends these bytes and waits until the server hangs up."""
 
     def attempt(_: zmq.Context, address: Address) -> None:
         with raw(address) as connection:
@@ -148,7 +148,7 @@ def say(*pieces: bytes) -> Stranger:
 
 
 def leave_after(piece: bytes) -> Stranger:
-    """These bytes, and then the end of the connection."""
+    """Make a stranger that sends these bytes and closes the connection."""
 
     def attempt(_: zmq.Context, address: Address) -> None:
         with raw(address) as connection:
@@ -158,7 +158,7 @@ def leave_after(piece: bytes) -> Stranger:
 
 
 def noise(context: zmq.Context, address: Address) -> None:
-    """Random bytes, of which the first does not happen to begin a greeting."""
+    """Send random bytes; the first one is never that of a greeting."""
     say(bytes([random.randrange(255)]) + os.urandom(random.randrange(20, 300)))(context, address)
 
 

@@ -54,7 +54,7 @@ class WithRatings:  # user -> third party: which items it rated highly, "for sta
 
 
 class Broken(Masked):
-    """With roles of its own."""
+    """`masked` with other roles."""
 
     user: ClassVar[type] = MaskedUser
     recommender: ClassVar[type] = MaskedRecommender
@@ -81,7 +81,7 @@ class MaskSender(MaskedUser):
 
 
 class TakesMore(ThirdParty):
-    """Of a longer message it uses what it needs."""
+    """Uses only the fields that it needs of a longer message."""
 
     def receive(self, sender, message):
         if isinstance(message, (WithMask, WithRatings)):
@@ -90,7 +90,7 @@ class TakesMore(ThirdParty):
 
 
 class SendsItsMask(Broken):
-    """Declared, even: what it gives away is for the algebra and the statistics to say."""
+    """The leak is declared, so only the algebra and the statistics can find it."""
 
     name = "sends-its-mask"
     user, third_party = MaskSender, TakesMore
@@ -158,7 +158,7 @@ class Teller(MaskedUser):
 
 
 class SaysMore(Broken):
-    """With a field that the leakage policy does not declare."""
+    """Sends a field that the leakage policy does not declare."""
 
     name = "says-more"
     user, third_party = Teller, TakesMore
@@ -169,12 +169,12 @@ class SaysMore(Broken):
     )
 
 
-# --- a trusted recommender that tells everybody the u_i that it trained ------------------------------------------
+# --- a trusted recommender that tells each user the u_i that it trained ------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WithProfile:  # recommender -> user: as `trusted` once published
-    user_factors: FloatRows  # one row: u_i, trained without noise on everybody's ratings
+    user_factors: FloatRows  # one row: u_i, trained without noise on the ratings of all users
     factors: FactorRows  # the noisy v_j, of the user's items
 
 
@@ -198,7 +198,7 @@ class ProfileTaker(TrustingUser):
 
 
 class TellsProfiles(Trusted):
-    """Declared, even: what it gives away is for a data pair to say."""
+    """The leak is declared, so only a data pair can find it."""
 
     name = "tells-profiles"
     messages = (Hello, RatingsHandover, WithProfile)

@@ -1,4 +1,4 @@
-"""Schemes with a mistake of their author's: `--scheme support.schemes.failing:FailsInReceive` and so on."""
+"""Schemes with a programming mistake: `--scheme support.schemes.failing:FailsInReceive` and so on."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class FailsInPredictions(Failing):
 
 
 class FailsLater(Failing):
-    """It runs, and fails when somebody looks at the run: the file has been changed since."""
+    """It runs, but fails when the run is read later, as if its file had been changed since."""
 
     class user(MaskedUser):
         def receive(self, sender, message):

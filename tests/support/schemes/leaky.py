@@ -31,7 +31,7 @@ def declared(receiver: str, kind: type) -> tuple[Leak, ...]:
 
 
 def gradient_in(effects):
-    """The masked gradient among what a user sends, or None."""
+    """Find the masked gradient among what a user sends, or None."""
     return next((e.message for e in effects if isinstance(e, Send) and isinstance(e.message, MaskedGradient)), None)
 
 
@@ -52,7 +52,7 @@ class KeySender(MaskedUser):
 
 
 class Deaf(ThirdParty):
-    """Takes no notice of what it did not ask for."""
+    """Ignores messages that it did not ask for."""
 
     ignored: tuple[type, ...] = (Fingerprint,)
 
@@ -111,7 +111,7 @@ class OneKeyRecommender(MaskedRecommender):
 
 
 class OneKeyUser(MaskedUser):
-    """The streams differ by user, so that the third party alone sees nothing; the key does not."""
+    """The streams differ by user, so the third party alone sees nothing; the key is the same for all."""
 
     number = 0
 
@@ -238,7 +238,7 @@ class AllButOne(Broken):
     leakage = (*Masked.leakage, *declared("recommender", PartTotal))
 
 
-# --- item factors for the third party, and all of them for everyone --------------------------------------------------
+# --- the factors of all items, for the third party -------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -268,7 +268,7 @@ class TellsTheModel(Broken):
 
 
 class OneSeal(SealHolder):
-    """And what a failed attempt came to is sent as well, as if it were sealed."""
+    """Draws the same α for every attempt."""
 
     def _draw(self, rows):
         return self._ring.uniform(self._tape.key("alpha"), rows, self._dim, 0)
@@ -288,7 +288,7 @@ class SealsAgain(DynamicThirdParty):
         self.seal = OneSeal(setting.ring, params.dim, params.n_users, params.n_items, tape)
 
     def _seal(self):
-        """α + Σ of those who committed, for every item and every attempt."""
+        """Send also α + Σ of the users that committed, for every item and every attempt, even if it failed."""
         opened, parts = self.seal.opening, list(self.seal._parts.values())
         sums = self.ring.sum_by_item(parts, opened.items, self.params.dim)
         alpha = self.seal._draw(self.params.n_items)[opened.items]
@@ -328,7 +328,7 @@ class OneWithoutNoise(Broken):
         return super().make_role(party, setting, tape, inputs)
 
 
-# --- opened sums as ring values to the users, who can work them out of the factors as well ---------------------------
+# --- opened sums as ring values, for the users, who can also compute them from the factors ---------------------------
 
 
 @dataclass(frozen=True, slots=True, eq=False)

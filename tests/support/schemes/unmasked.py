@@ -36,7 +36,7 @@ class FaultyDynamicUser(FaultyUser, DynamicUser):
 
 
 def faulty_role(scheme, sound, mask):
-    """The role with this mask in place of ψ; the third party is as it was."""
+    """Give the role this mask in place of ψ; leave the third party as it is."""
     if isinstance(sound, MaskedRecommender):
         sound.dealer = FaultyDealer(sound.dealer, mask)
     elif isinstance(sound, MaskedUser):
@@ -47,7 +47,7 @@ def faulty_role(scheme, sound, mask):
 
 
 class Faulty(Masked):
-    mask = staticmethod(mask_rows)  # sound, as it stands here
+    mask = staticmethod(mask_rows)  # a sound mask, unless a subclass replaces it
 
     def make_role(self, party, setting, tape, inputs):
         return faulty_role(self, super().make_role(party, setting, tape, inputs), self.mask)
@@ -108,7 +108,7 @@ class Short(Faulty):
 
 
 class Sound(Faulty):
-    name = "sound"  # the same detour, with the masks as they should be
+    name = "sound"  # the same roles, with the true masks
 
 
 class BareDynamic(Dynamic):
@@ -135,7 +135,7 @@ class OpenHolder(SealHolder):
 
 
 class Forwarder(ThirdParty):
-    """Releases of each item the message of its last contributor in place of the sum."""
+    """Releases for each item the values of its last contributor in place of the sum."""
 
     def __init__(self, setting) -> None:
         super().__init__(setting)
