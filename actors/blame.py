@@ -13,6 +13,7 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from actors import ROOT
 from protocol.errors import During, SchemeFailed
 from protocol.schemes import find_scheme, is_ours, own_schemes
 
@@ -21,8 +22,7 @@ if TYPE_CHECKING:
 
 _MOST_WORDS, _MOST_FRAMES, _LAST_FRAMES = 400, 20, 4
 _SECRET = re.compile(r"""\bb(['"]).*?(?<!\\)\1|(?<![0-9A-Za-z])[0-9a-fA-F]{32,}""", re.S)  # bytes
-_ROOT = Path(__file__).resolve().parent.parent
-_KEYHOLE = tuple(f"{_ROOT / name}/" for name in ("protocol", "actors", "sim"))
+_KEYHOLE = tuple(f"{ROOT}/{name}/" for name in ("protocol", "actors", "sim"))
 _INSTALLED = tuple(f"{sysconfig.get_paths()[name]}/" for name in ("stdlib", "platstdlib", "purelib", "platlib"))
 
 

@@ -16,11 +16,11 @@ from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from actors import ROOT
 from actors.pipes import Channel, Mailbox, Orders, pack
 from protocol.errors import Aborted, Reason
 
 _STOP_SECONDS = 10.0
-_ROOT = str(Path(__file__).resolve().parent.parent)
 _MAIN = """
 import sys
 places = [place for place, folder in enumerate(sys.path) if folder.endswith("-packages")]
@@ -36,7 +36,7 @@ def python_running(module: str, *arguments: str) -> list[str]:
     -P keeps the current folder off the import path. The folder of Keyhole comes before the installed packages, among
     which may be another Keyhole, and after the standard library.
     """
-    return [sys.executable, "-P", "-c", _MAIN.format(module=module), _ROOT, *arguments]
+    return [sys.executable, "-P", "-c", _MAIN.format(module=module), ROOT, *arguments]
 
 
 class Nursery:

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from actors import ROOT
 from sim.data.ratings import cache_folder
 from sim.folder.folder import replace_private
 from sim.foreign import untrusted
@@ -101,8 +102,8 @@ def _secret() -> bytes | None:
 def code_version() -> str:
     """Digest Keyhole's version, its source and numpy's version, because other code may give other answers."""
     digest = hashlib.sha256(f"{metadata.version('keyhole')} {np.__version__}\n".encode())
-    root = Path(__file__).parent.parent
-    for package in ("protocol", "sim"):
+    root = Path(ROOT)
+    for package in ("protocol", "actors", "sim"):
         for path in sorted((root / package).rglob("*.py")):
             digest.update(f"{path.relative_to(root)}\n".encode() + path.read_bytes())
     return digest.hexdigest()

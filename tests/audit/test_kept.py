@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import shutil
 import stat
+from pathlib import Path
 
 import pytest
 from support.audit import audited
 
+from actors import ROOT
 from protocol.party.view import Broken
 from sim.audit import audit as auditing
 from sim.audit import kept_answers
@@ -187,6 +189,19 @@ def test_other_code_asks_again(run, monkeypatch):
     monkeypatch.setattr(sealed, "code_version", lambda: "another")
     assert kept_answers.kept_document(run) is None
     assert audit(run, only=["inventory"])["reused"] == []
+
+
+@pytest.mark.parametrize("changed", ["protocol/party/role.py", "actors/journal.py", "sim/audit/audit.py"])
+def test_the_version_of_the_code_follows_every_package(tmp_path, monkeypatch, changed):
+    ignore = shutil.ignore_patterns("__pycache__")
+    for package in ("protocol", "actors", "sim"):
+        shutil.copytree(Path(ROOT) / package, tmp_path / package, ignore=ignore)
+    monkeypatch.setattr(sealed, "ROOT", str(tmp_path))
+    before = sealed.code_version.__wrapped__()
+    assert before == sealed.code_version.__wrapped__()
+    with open(tmp_path / changed, "a") as file:
+        file.write("# a change\n")
+    assert sealed.code_version.__wrapped__() != before
 
 
 def test_the_kept_document_is_the_one_that_was_printed(run):

@@ -18,6 +18,7 @@ import psutil
 import pytest
 from support.basics import all_gone, hear_ctrl_c
 
+from actors.launch.forkserver import python_running
 from sim.plan.config import RunConfig
 from sim.run.run import run
 from sim.views.viewing import read_view
@@ -29,7 +30,7 @@ def alike(config: RunConfig, **changes) -> RunConfig:
     return RunConfig(**{**vars(config), **changes})
 
 
-DIGESTS = ("item_factors_sha256", "predictions_sha256")  # what the recommender and all users came to
+DIGESTS = ("item_factors_sha256", "predictions_sha256")  # the results of the recommender and of all users
 
 
 def digests(summary: dict) -> list[str]:
@@ -40,7 +41,7 @@ def digests(summary: dict) -> list[str]:
 
 @pytest.fixture(scope="module")
 def reference(tmp_path_factory):
-    """The in-process run that every other driver must repeat bit for bit."""
+    """Make the in-process run that every other driver must repeat bit for bit."""
     folder = tmp_path_factory.mktemp("reference") / "run"
     summary = run(alike(SMALL, transport="inprocess"), out=folder)
     return folder, summary
@@ -184,12 +185,12 @@ async def test_two_runs_beside_each_other_do_not_disturb_each_other(tmp_path):
     assert first["rejected"] == second["rejected"] == {}
 
 
-# --- processes that end before their time ------------------------------------------------------------------------
+# --- processes that end too early --------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def start_long_run():
-    """Starts runs that take far longer than the test; whatever the test does, none of them outlives it."""
+    """Give a function that starts a run that takes far longer than the test; no such run outlives the test."""
     started: list[subprocess.Popen] = []
     yield lambda folder, *flags: _start_long_run(folder, flags, started)
     for process in started:
@@ -303,7 +304,7 @@ def test_a_server_that_dies_and_keeps_no_view_aborts_the_run_with_its_name(tmp_p
 
 
 def test_no_process_of_a_run_imports_from_the_current_folder(tmp_path):
-    """Modules there have the names of the standard library's and of packages; none is even looked at."""
+    """The modules there have the names of standard modules and of packages; none of them is imported."""
     (tmp_path / "here").mkdir()
     for name in ("random", "socket", "numpy", "msgpack", "zmq", "actors", "protocol"):
         mark = f"open({str(tmp_path)!r} + '/seen-{name}', 'w').close()"
@@ -318,6 +319,17 @@ def test_no_process_of_a_run_imports_from_the_current_folder(tmp_path):
     ended = subprocess.run(command, cwd=tmp_path / "here", capture_output=True, text=True, timeout=120)
     assert (ended.stdout, ended.returncode) == ("True\n", 0), ended.stderr
     assert not list(tmp_path.glob("seen-*"))
+
+
+def test_a_child_process_imports_this_keyhole_before_an_installed_one(tmp_path):
+    installed = tmp_path / "site-packages"
+    for name in ("protocol", "actors", "sim"):
+        (installed / name).mkdir(parents=True)
+        (installed / name / "__init__.py").write_text("raise SystemExit('this is another Keyhole')\n")
+    command = python_running("sim.cli.entry", "schemes", "--json")
+    environment = {**os.environ, "PYTHONPATH": str(installed)}
+    ended = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
+    assert ended.returncode == 0 and "masked" in ended.stdout, ended.stderr
 
 
 def test_a_folder_whose_name_is_no_text_is_taken_by_every_process(tmp_path):
