@@ -1,7 +1,8 @@
-"""The course of a run, in the respects that bytes depend on: which users were online, invited and contributed.
+"""The course of a run: the facts that its bytes depend on, such as which users were online, invited and contributed.
 
-A course is recorded for groups of users. A group is a single user where the sets are known (a run that was made), or
-all users alike where they are expected (a run that is not made yet); so every number of users may be a fraction.
+A course is recorded for groups of users. After a run the sets of users are known, and a group is a single user. Before
+a run they are expected, and a group is all users with the same number of ratings; so a number of users may be a
+fraction.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ class Turn:
 
     invited: Numbers
     contributors: Numbers
-    present: Numbers  # users that announce before it that they are online
-    absent: Numbers  # or that they have left
+    present: Numbers  # users that announce before the iteration that they are online
+    absent: Numbers  # users that announce before the iteration that they have left
     opened: float  # items that are asked for
     released: float  # items that reach their floor
 
@@ -61,11 +62,11 @@ class Attempt:
 class Course:
     supports: npt.NDArray[np.int64]  # n_i of the users of each group
     users: Numbers  # the number of users of each group
-    joined: Numbers  # users that came at all
+    joined: Numbers  # users that joined the run
     welcomed: Numbers  # users still online when all had joined
     greeted: Numbers  # users that ever wrote to the third party
     finished: Numbers  # users still online at the end
     turns: Iterable[Turn]
     attempts: tuple[Attempt, ...] = field(default=())
-    cells: Numbers | None = None  # entries that each user of a group uploaded, where that number is random
+    cells: Numbers | None = None  # entries that each user of a group uploaded, if that number is random
     in_turns: bool = False  # users connect to the third party when they write to it, not before

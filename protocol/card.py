@@ -30,7 +30,7 @@ class Card:
     run_id: bytes
     simulation: bool  # the seed was given by a person, so masks repeat
 
-    # made once and shared by the parties of a process: none has state that could change a result
+    # the following are made once and shared by the parties of a process: their state cannot change a result
 
     @functools.cached_property
     def codec(self) -> Codec:

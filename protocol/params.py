@@ -1,4 +1,7 @@
-"""Frozen parameters of a run; values that are out of range or could wrap mod P are refused with a sentence."""
+"""The frozen parameters of a run.
+
+`make_params` refuses a value that is out of range, or with which a sum could wrap mod P, and says why.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from protocol.errors import BadInput
 MOST_USERS = MOST_ITEMS = 2**32 - 1  # identifiers and counts travel in 32 bits at most
 MOST_DIM = 4096
 MOST_ITERATIONS = 10**7
-LEAST_RIDGE = 1e-9  # below it, a profile would be nothing but rounding errors
+LEAST_RIDGE = 1e-9  # with a smaller one, rounding errors would dominate a profile
 MOST_SCALE = 1e18  # largest noise scale and clip: beyond it no ring could hold a sum
 WIRES = ("compact", "paper")
 RING_BITS = range(16, 65, 8)
@@ -44,7 +47,7 @@ class Params:
     wire: str
     ring_bits: int
     fraction_bits: int
-    factor_bits: int  # of each number of v_j that is sent to a user: 32 or 16
+    factor_bits: int  # bits of each number of v_j that is sent to a user: 32 or 16
     dropout_allowance: float
     min_contributors: int
     publish: str = "all"  # the items whose factors every user is sent at the end: all, or those that it rated
@@ -107,7 +110,7 @@ def make_params(
     publish: str = "all",
     profile_ridge: float | None = None,
 ) -> tuple[Params, list[str]]:
-    """Make the parameters, and sentences for the person to read (such as one about a ring wider than requested)."""
+    """Make the parameters, and sentences for the person to read (such as one that says why the ring has 64 bits)."""
     check_sizes(n_users, n_items, dim, iterations)
     low, high = rating_range
     require(math.isfinite(low) and math.isfinite(high) and low < high, f"The rating range {low}:{high} is empty.")

@@ -1,6 +1,6 @@
 """The interface of a scheme: its roles, its messages, its claims, and what each party is allowed to learn.
 
-Subclass `Scheme` for a protocol of your own and run it with `--scheme your.module:YourScheme`. It needs its
+Subclass `Scheme` for a protocol of your own and run it with `--scheme your.module:YourScheme`. The subclass needs its
 texts, its messages in a fixed order, its leakage policy, `make_role`, `max_frame` and `formula`.
 """
 
@@ -34,12 +34,12 @@ Mask = npt.NDArray[np.bool_]
 LEVELS = ("nothing", "aggregate", "noisy-individual", "exact-individual")
 
 LEAST_EPSILON = 1e-9  # for schemes whose noise needs no ring
-DELTA = 1e-5  # at which every accounted ε is stated
+DELTA = 1e-5  # the δ at which an accounted ε is stated, unless it is exact at δ = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Leak:
-    """The receiver may learn this field; `words` say what that means for a person."""
+    """A field of a message that its receiver may learn; `words` tell the person what that means."""
 
     receiver: str
     kind: str
@@ -97,7 +97,7 @@ class Scheme(ABC):
     trust: ClassVar[dict[str, str]] = {}  # choice of `--trust` -> the scheme that it means
     goes_on_without: ClassVar[bool] = False  # the others do not wait for a user that has gone
     can_wait: ClassVar[frozenset[str]] = frozenset()  # kinds of messages that an absent user may receive on its return
-    options: ClassVar[dict[str, Any]] = {}  # of `--set`, with their defaults; None: follows from the others
+    options: ClassVar[dict[str, Any]] = {}  # set by `--set`, with their defaults; None: follows from the others
 
     def make_params(self, shape: Shape, **settings: Any) -> tuple[Params, list[str]]:
         """Make the parameters of a run, and sentences for the person; raise `BadInput` for impossible `settings`."""
@@ -110,7 +110,7 @@ class Scheme(ABC):
             n_users=shape.n_users,
             n_items=shape.n_items,
             rating_range=shape.rating_range,
-            # a sum of gradients is bounded by an item's raters; a scheme that hides who rated what must not reveal them
+            # a sum of gradients is bounded by an item's raters; a scheme that hides supports must not reveal these
             max_raters=shape.max_raters if self.factorizes else shape.n_users,
             **settings,
         )
@@ -148,7 +148,7 @@ class Scheme(ABC):
     def unprotected(self, params: Params) -> tuple[Scheme, Params]:
         """Return the same pipeline without protection, as the baseline of a scheme that does not factorize.
 
-        With `factorizes` the baseline is `plain`, and this is never called.
+        If `factorizes` is true, the baseline is `plain` and this is never called.
         """
         return self, dataclasses.replace(params, epsilon=math.inf)
 

@@ -26,8 +26,8 @@ from protocol.schemes.base import DELTA
 
 MOST_ENVELOPE_VALUES = 50_000_000  # about ten seconds; beyond it a sample of the items is accounted
 
-MOST_SHARE = 50.0  # ε per coordinate above which the loss is its maximum up to e^-50, so basic is as good
-MOST_CELLS = 2_000_000  # of the composed privacy loss distribution
+MOST_SHARE = 50.0  # ε per coordinate above which the loss is its maximum up to e^-50: the basic bound is as good
+MOST_CELLS = 2_000_000  # cells of the composed privacy loss distribution
 
 Floats = npt.NDArray[np.float64]
 
@@ -150,7 +150,7 @@ def recommender_epsilons(params: Params, inverse_sums: Floats, delta: float = DE
 def accounted_items(
     params: Params, tape: Tape, raters: npt.NDArray[np.int64]
 ) -> tuple[npt.NDArray[np.int64], bool]:
-    """Find (the items that can be released, or a sample drawn from `tape` if they are too many; if it is a sample)."""
+    """Find the items that can be released, or draw a sample from `tape` if they are too many; tell which of the two."""
     floors = floor_of(raters, params.dropout_allowance, params.min_contributors)
     items = np.flatnonzero((raters > 0) & (raters >= floors))
     most = max(1, MOST_ENVELOPE_VALUES // (params.dim * params.iterations))

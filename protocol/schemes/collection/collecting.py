@@ -47,12 +47,12 @@ from protocol.schemes.collection.radius import GAMMA, RHO0, THETA_SQUARE
 from protocol.wire.messages import SETUP, Message, Recommendations
 
 RECOVERIES = ("completion", "means")
-_SLACK = 1e-5  # of the span: by which 32-bit numbers may exceed the range
+_SLACK = 1e-5  # fraction of the span by which 32-bit numbers may exceed the range
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectingParams(Params):
-    step: float  # of the ratings' grid; 0: none is needed
+    step: float  # step of the ratings' grid; 0: no grid is needed
     recovery: str
     add_user_mean: bool
     rho0: float
@@ -81,7 +81,7 @@ class Collected:
 
 
 class Collecting(Scheme):
-    """The options, the parameters and the accounting."""
+    """The options, the parameters and the accounting of both schemes."""
 
     source = "Zheng 2022, Two Differentially Private Rating Collection Mechanisms"
     unit = "entry of the rating vector"
@@ -116,13 +116,13 @@ class Collecting(Scheme):
         return made, [*notes, *self.warnings(made)]
 
     def step_of(self, shape: Shape) -> float:
-        return 0.0  # none is needed
+        return 0.0  # no grid is needed
 
     def warnings(self, params: CollectingParams) -> list[str]:
         return []
 
     def account(self, params: Params, recommender_tape: Tape, shape: Shape) -> dict[str, Any]:
-        """Return the ε of the mechanism, exact at δ = 0 for one entry: one upload, with independent entries."""
+        """Return the ε of one entry, exact at δ = 0: a user uploads once, with each entry randomized independently."""
         one, sizes = params.epsilon, sorted(shape.support_sizes)[-2:]
         return {
             "epsilon": one,
@@ -176,7 +176,7 @@ class CollectingRecommender(LeadingRecommender):
     def __init__(self, setting: Setting) -> None:
         assert isinstance(setting.params, CollectingParams)
         self.setting, self.params = setting, setting.params
-        self.arrived: dict[int, tuple[Ids, Floats]] = {}  # of each user: items, and its values for them
+        self.arrived: dict[int, tuple[Ids, Floats]] = {}  # for each user: the items that it sent, and their values
         self._figures: Facts = {}
 
     @abstractmethod

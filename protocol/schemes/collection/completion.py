@@ -3,14 +3,14 @@
 With a multiplier λ it is  min ½ ‖P_Ω(M − Z)‖² + λ ‖M‖_*  (`Path.solve`): M ← S_λ(Y + P_Ω(Z − Y)), where S_λ subtracts λ
 from every singular value and Y is M with momentum (SoftImpute, accelerated and restarted). The residual grows with λ,
 from 0 to ‖P_Ω Z‖ at λ_max = ‖P_Ω Z‖_2; λ is lowered from there, each solution the start of the next, until the
-residual is below ρ, and then λ is bisected until it equals ρ (`complete`). For ρ ≥ ‖P_Ω Z‖ the answer is M = 0.
+residual is below ρ. Then λ is bisected until the residual is ρ (`complete`). For ρ ≥ ‖P_Ω Z‖ the answer is M = 0.
 
 The distance of a result from the optimum is proved, not assumed. Let R = P_Ω(Z − M), with largest singular value ‖R‖_2:
 Y = R/‖R‖_2 is feasible for the dual problem, max ⟨Y, Z⟩ − ρ ‖Y‖_F over ‖Y‖_2 ≤ 1 and Y = 0 outside Ω. For ρ = ‖R‖, the
 residual that was reached, its value is ⟨R, M⟩/‖R‖_2: no matrix with that residual has a smaller nuclear norm.
 
-Z and R are sparse on Ω and M is a product of thin factors: no m×n matrix is made. Where Ω is most of the matrix (a
-small ε) the sparse ones hold most of its cells, about 50 bytes each in all; steps then cost more, and fewer are
+Z and R are sparse on Ω and M is a product of thin factors: no m×n matrix is made. If Ω is most of the matrix (a small
+ε), the sparse matrices hold most of its cells, at about 50 bytes per cell in all; steps then cost more, and fewer are
 needed.
 """
 
@@ -32,10 +32,10 @@ from protocol.schemes.collection.lowrank import (
     nothing,
 )
 
-GAP = 1e-4  # of the objective: at which a solution for one λ is good enough
-RESIDUAL = 1e-4  # of ρ: by which the residual may differ from it
-LOWEST = 1e-5  # of λ_max: below it ρ is taken to be out of reach
-DOWN = 0.75  # from one λ of the path to the next
+GAP = 1e-4  # relative gap of the objective at which a solution for one λ is good enough
+RESIDUAL = 1e-4  # fraction of ρ by which the residual may differ from ρ
+LOWEST = 1e-5  # fraction of λ_max below which ρ is taken to be out of reach
+DOWN = 0.75  # factor from one λ of the path to the next
 _MOST_STEPS = 2000  # for one λ
 _CHECK = 8  # steps between two computations of the gap
 _MOST_BISECTIONS = 60

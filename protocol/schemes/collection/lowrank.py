@@ -21,7 +21,7 @@ from protocol.arithmetic.tape import KEY_BYTES, keystream
 Floats = npt.NDArray[np.float64]
 Places = npt.NDArray[np.int32]
 
-SPARE = 6  # directions that are tracked beyond those that survive the threshold
+SPARE = 6  # directions that are tracked in addition to those that survive the threshold
 _KRYLOV = 32  # vectors that ARPACK keeps
 _AT_ONCE = 1 << 15  # cells per batch of gathered factors
 
@@ -70,7 +70,7 @@ class Cells:
         self.columns: Places = known.indices.astype(np.int32)
         self._starts: Places = known.indptr.astype(np.int32)
         self.rows: Places = np.repeat(np.arange(self.shape[0], dtype=np.int32), np.diff(known.indptr))
-        # the order of the cells by column: a transpose is then one look-up
+        # the order of the cells by column, so that a transpose is one look-up
         order = np.lexsort((self.rows, self.columns)).astype(np.int32)
         self._by_column, self._rows_by_column = order, self.rows[order]
         heights = np.bincount(self.columns, minlength=self.shape[1])

@@ -1,4 +1,4 @@
-"""The two mechanisms through which a user's whole vector goes, missing entries included, and their exact laws.
+"""The two mechanisms that randomize a user's whole vector, missing entries included, and their exact laws.
 
 Randomized response on {0, 1, …, d}, 0 = missing: an entry stays what it is with probability p = e^ε/(e^ε + d) and
 becomes each other value with q = 1/(e^ε + d).
@@ -7,7 +7,7 @@ Modified Laplace on [−1, 1] and "?": ξ ~ Laplace(0, 2/ε), ζ ~ Bernoulli(k),
 becomes x + ξ if ζ = 1, else "?"; a "?" stays if ζ = 1, else it becomes ξ.
 
 Both are ε-private for one entry, exactly: the worst likelihood ratio of two inputs is e^ε and is attained. A vector of
-n entries has nε; two given users, which differ at most where either has rated, (c_a + c_b) ε.
+n entries has nε. Two given users differ at most where either has rated: telling them apart has (c_a + c_b) ε.
 
 Chances are drawn as whole numbers out of 2^64, rounded so that the ratio stays at or below e^ε as drawn, not only in
 exact arithmetic. The Laplace numbers are floats; a sum is rounded to 2^-20 before it is sent, so that its last
@@ -28,7 +28,7 @@ from protocol.arrays import Levels
 from protocol.schemes.collection.grid import Floats
 
 WHOLE = 1 << 64
-GRAIN = 2.0**-20  # of the numbers that modified Laplace sends: exact in 32 bits up to 16
+GRAIN = 2.0**-20  # step of the numbers that modified Laplace sends: exact in 32 bits up to 16
 _UP = 1 + 2.0**-48  # exceeds the part of a chance that rounding can take away
 _REACH = 52 * math.log(2)  # the largest Laplace draw, in units of its scale (`noise.laplace`, 52-bit chances)
 

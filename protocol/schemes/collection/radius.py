@@ -12,8 +12,8 @@ Expected squares, each over the cells of its kind:
 An altered rating is uniform on the levels other than X, and Σ_l (Θ − l)² over all d levels is d ((Θ − c)² + v) with the
 variance v = step² (d² − 1)/12 of a uniform level; from this sum the term of the level X itself, ρ0², is subtracted.
 
-Theorem 3 bounds the same distance with probability 1 − γ for every Θ in the range; (6) is on the scale [−1, 1], (7) in
-ratings, as the recoveries are.
+Theorem 3 bounds the same distance with probability 1 − γ for every Θ in the range. Its formula (6) is on the scale
+[−1, 1] and (7) in ratings, as the two recoveries are.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`randomized-response`: a user states its level for every item, or that it did not rate it, through randomization.
+"""`randomized-response`: a user sends its level for every item, or that it did not rate it, after randomization.
 
     user -> recommender    RandomizedLevels    one digit from 0 to d for each item
     recommender -> user    Recommendations     its row of the completed matrix, or the item means
@@ -88,7 +88,7 @@ def law(params: Params) -> RandomizedResponse:
 
 class RespondingUser(CollectedUser):
     def upload(self) -> Message:
-        """Make the vector; each number is marked as its mean, given the entry, plus noise, for an audit to follow.
+        """Make the vector; each number is marked as its mean given the entry, plus noise, for an audit to follow both.
 
         E(answer | entry) = (p − q) entry + q Σ_l l. The noise has mean 0, and is never 0 unless ε is infinite.
         """

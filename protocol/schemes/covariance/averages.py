@@ -1,4 +1,4 @@
-"""From the noisy sums of round 1 to the averages that everybody may know, and a user's own centring with them."""
+"""The public averages that follow from the noisy sums of round 1, and the centring of a user's ratings with them."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from protocol.schemes.covariance.sensitivity import item_scale
 Floats = npt.NDArray[np.float64]
 Ids = npt.NDArray[np.int64]
 
-# per user, β_m follows the weighted counts: 15 for the 48 ratings that an item of MovieLens-100k has on average
+# with unit_of=user, β_m is proportional to the mean weighted count: `shrink_items` (15) if that is 48, the number of
+# ratings that an item of MovieLens-100k has on average
 TYPICAL_RATERS = 48.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Averages:
-    """All of it follows from noisy sums, so all of it may be published."""
+    """Averages that follow from noisy sums alone, so that all of them may be published."""
 
     global_mean: float
     item_means: Floats  # MAvg: in the rating range, rounded to the float32 in which it travels
@@ -34,7 +35,10 @@ class Averages:
 
 
 def averages_of(params: CovarianceParams, noisy: Floats) -> Averages:
-    """G = c + GSum/max(GCnt, 1); MAvg = c + (MSum + b(G − c)) / (max(MCnt, 0) + b); both clipped to the range."""
+    """Compute the averages, clipped to the range, and choose the items of largest noisy count.
+
+    G = c + GSum/max(GCnt, 1), MAvg = c + (MSum + b(G − c)) / (max(MCnt, 0) + b).
+    """
     n_items, middle = params.n_items, params.middle
     total, count = float(noisy[0]), max(float(noisy[1]), 1.0)
     sums, counts = noisy[2 : 2 + n_items], noisy[2 + n_items :]
@@ -48,7 +52,10 @@ def averages_of(params: CovarianceParams, noisy: Floats) -> Averages:
 
 
 def item_shrink(params: CovarianceParams, total_count: float, item_counts: Floats) -> float:
-    """b = β_m + 2σ_MSum; β_m is a constant, or follows the noisy counts (never the exact ones: these are secret)."""
+    """Compute b = β_m + 2σ_MSum, or b = β_m with `printed_shrink`.
+
+    β_m is a constant, or follows the noisy counts, never the exact ones: these are secret.
+    """
     if isinstance(params, HybridParams):
         base = total_count / params.n_items
     elif params.per_user:
@@ -60,19 +67,22 @@ def item_shrink(params: CovarianceParams, total_count: float, item_counts: Float
 
 
 def relative_item_noise(params: CovarianceParams) -> float:
-    """σ_MSum in stars: how many ratings the noise of an item's sum is worth."""
+    """Compute σ_MSum, the noise of an item's sum, in stars; callers use it as a number of ratings."""
     return 0.0 if math.isinf(params.epsilon) else item_scale(params).total / params.unit
 
 
 def centre(
     item_means: Floats, user_shrink: float, items: npt.NDArray[np.integer], ratings: Floats
 ) -> tuple[float, Floats]:
-    """A user's (r̄_u, t_u): x = r − MAvg; r̄ = Σ x / (c + β_p); t = x − r̄. Of t only a clipped form is ever summed."""
+    """Compute a user's (r̄_u, t_u): x = r − MAvg, r̄_u = Σ x / (c_u + β_p), t_u = x − r̄_u.
+
+    Only a clipped form of t_u is ever summed.
+    """
     above = ratings - item_means[items]
     mean = float(above.sum() / (len(above) + user_shrink))
     return mean, above - mean
 
 
 def clamped(params: CovarianceParams, centred: Floats) -> Floats:
-    """r̂ = t clipped to ±B."""
+    """Compute r̂: `centred` (t) clipped to ±B."""
     return np.minimum(np.maximum(centred, -params.clamp), params.clamp)

@@ -1,13 +1,13 @@
 """`covariance`: a trusted recommender publishes noisy averages and covariances (McSherry and Mironov 2009).
 
     user -> recommender    GradedRatings         its items and its ratings, as they are (RatingsHandover off the grid)
-    recommender            sums, adds noise, publishes: global and item averages first, then the covariance of ratings
-                           that are centred with them (`protocol/covariance`)
+    recommender            sums and adds noise: global and item averages first, then the covariance of ratings that
+                           are centred with them (`protocol/schemes/covariance`)
     recommender -> user    FactorModel           the noisy average of every item and its factors (SVD)
                            NeighbourModel        or the covariances of every item with the user's nearest (kNN)
 
-The user predicts by itself. Its own average r̄_u is of ratings that only it and the recommender know, and is in nothing
-that is published.
+The user predicts by itself. Its average r̄_u is computed from ratings that only the user and the recommender know, and
+it is never published.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ class Covariance(Scheme):
         yield Flow(SETUP, *down, "NeighbourModel", course.users, frame_size(1, opening, *fields))
 
     def upload(self, params: CovarianceParams, sizes: Sizes, course: Course) -> tuple[str, Any, Any]:
-        """(kind, messages, bytes) of what each user sends."""
+        """Return (kind, number of messages, bytes of each) of the users' uploads."""
         n, graded = course.supports, bool(params.rating_step)
         values = sizes.grades(n) if graded else sizes.reals(n)
         return "GradedRatings" if graded else "RatingsHandover", course.users, frame_size(1, sizes.items(n), values)
@@ -169,7 +169,7 @@ class Covariance(Scheme):
 
 
 def account(params: CovarianceParams) -> dict[str, Any]:
-    """Of everything that is published, to whoever sees nothing else."""
+    """Account for everything that is published, towards a party that sees nothing else."""
     if math.isinf(params.epsilon):
         return {"epsilon": math.inf, "delta": DELTA, "method": "no noise (θ = ∞), so nothing bounds what is released"}
     whole, delta = whole_epsilon(params, DELTA), DELTA if params.gaussian else 0.0
@@ -189,7 +189,7 @@ def account(params: CovarianceParams) -> dict[str, Any]:
 
 
 def warnings(params: CovarianceParams) -> list[str]:
-    """What a person who chose a printed form should know."""
+    """Write warnings for a person who chose a printed form (`joint` or `printed_bound`)."""
     notes = []
     if not params.joint:
         notes.append("joint=false: a sum and its count each spend the whole budget of their measurement, as printed.")
@@ -212,14 +212,14 @@ def flat(rows: Rows) -> Floats:
 
 
 class HandingUser(PredictingUser):
-    """Hands its ratings over, and predicts from what is published."""
+    """A user that hands its ratings over, and predicts from what is published."""
 
     def __init__(self, setting: Setting, inputs: UserInput) -> None:
         assert isinstance(setting.params, CovarianceParams)
         self.setting = setting
         self.params: CovarianceParams = setting.params
         self.inputs = inputs
-        self.used = inputs.ratings  # that predictions are made from
+        self.used = inputs.ratings  # the ratings that predictions are made from
         self._published: FactorModel | NeighbourModel | None = None
 
     def start(self) -> Effects:
@@ -272,7 +272,7 @@ class HandingUser(PredictingUser):
         assert published is not None
         means, covered = flat(published.averages), published.covered.astype(np.int64)
         shrink = params.shrink_user if isinstance(published, FactorModel) else float(published.shrink[0])
-        told = Averages(params.middle, means, np.zeros(0), covered, shrink)  # neither G nor counts, which it needs not
+        told = Averages(params.middle, means, np.zeros(0), covered, shrink)  # G and counts are not needed
         known = known_of(params, told)
         own, targets = self.inputs.items.astype(np.int64), items.astype(np.int64)
         if isinstance(published, FactorModel):
@@ -287,7 +287,7 @@ class HandingUser(PredictingUser):
 
 
 class CovarianceRecommender(LeadingRecommender):
-    """Waits for everybody's ratings, then does everything at once."""
+    """A recommender that waits for the ratings of all users, then does everything at once."""
 
     def __init__(self, setting: Setting, tape: Tape) -> None:
         assert isinstance(setting.params, CovarianceParams)
@@ -312,7 +312,7 @@ class CovarianceRecommender(LeadingRecommender):
         return self._publish() if len(self.handed) == params.n_users else []
 
     def opened(self, message: Message) -> tuple[Ids, Floats]:
-        """(items, ratings) of a user's message, or `Rejected`."""
+        """Read (items, ratings) from a user's message, or raise `Rejected`."""
         params, step = self.params, self.params.rating_step
         handed = expect(message, GradedRatings if step else RatingsHandover)
         ratings = params.rating_min + step * handed.grades.astype(np.float64) if step else handed.values
@@ -321,7 +321,7 @@ class CovarianceRecommender(LeadingRecommender):
         return handed.items, ratings
 
     def _publish(self) -> Effects:
-        self.handed = dict(sorted(self.handed.items()))  # float sums must not depend on who came first
+        self.handed = dict(sorted(self.handed.items()))  # float sums must not depend on the order of arrival
         book = Book.of((own.items, own.ratings) for own in self.handed.values())
         model = measured(self.params, book, self.tape)
         self.iteration = self.params.iterations
@@ -356,7 +356,7 @@ class CovarianceRecommender(LeadingRecommender):
 
 
 class LazyPublication(Sequence[Send | Done]):
-    """A message of its own for each user, made when it leaves: those of a crowd, all at once, would take gigabytes."""
+    """A separate message for each user, made when it is sent: all at once they could take gigabytes."""
 
     def __init__(
         self, users: Sequence[tuple[str, Ids]], make: Callable[[Ids], Message], done: Done, places: range | None = None
@@ -382,7 +382,7 @@ class LazyPublication(Sequence[Send | Done]):
 
 
 def figures_of(params: CovarianceParams, model: Model, book: Book) -> Facts:
-    """For the person, who may know what the recommender knows."""
+    """Report figures to the person, who may know what the recommender knows."""
     averages = model.averages
     _, centred = centre_all(averages, book)
     sensitivity = covariance_sensitivity(params, averages.spread)

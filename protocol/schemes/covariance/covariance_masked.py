@@ -1,21 +1,24 @@
-"""`covariance-masked`: the sums of `covariance`, carried by a masked modular sum, so that nobody sees a rating.
+"""`covariance-masked`: the sums of `covariance`, carried by a masked modular sum, so that no server sees a rating.
 
     user -> recommender          Join                what it rated (sparse form), or nothing (dense form)
     recommender -> user          MaskWelcome         the key of its masks; sparse: how many users rated its items
-    user -> third party          MaskedPart          round 0: enc(sums and counts) + enc(noise share) + ψ   mod P
-    third party -> recommender   PartTotal           their total, from which the recommender takes the masks
+    user -> third party          MaskedPart          iteration 0: enc(sums and counts) + enc(noise share) + ψ   mod P
+    third party -> recommender   PartTotal           their total, from which the recommender subtracts the masks
     recommender -> user          PublishedAverages   MAvg, and which items the covariance covers
     recommender -> third party   OpenPairs           these items
-    user -> third party          MaskedPart          round 1: enc(w r̂ r̂ᵀ), enc(w e eᵀ), likewise
+    user -> third party          MaskedPart          iteration 1: enc(w r̂ r̂ᵀ), enc(w e eᵀ), likewise
     third party -> recommender   PartTotal
     recommender -> user          CovarianceFactors, or CovariancePairs (kNN)
 
-A server that drew the noise would know the exact sums, because the noisy ones are published: so users add shares. In
-the dense form every user adds to every place, and nobody learns what a user rated. In the sparse form a user adds to
-the places of its own items alone; both servers then see these, and at a place with k users each share has 1/k of the
-noise. Places where nobody adds have the noise of the recommender, who knows that they are empty.
+The iterations 0 and 1 are rounds 1 and 2 of `protocol/schemes/covariance`.
 
-Every user takes part in both sums: a part that is missing would leave its masks, and too little noise.
+A server that drew the noise could compute the exact sums from the published noisy ones, so the users draw it, in
+shares. In the dense form every user adds to every place, and no party learns which items a user rated. In the sparse
+form a user adds only to the places of its own items. Both servers then see these items, and at a place with k users
+each share has 1/k of the noise. At a place where no user adds, the recommender draws the noise; it knows that the place
+is empty.
+
+Every user takes part in both sums: a missing part would leave masks in the total, and too little noise.
 """
 
 from __future__ import annotations
@@ -62,8 +65,8 @@ from protocol.wire.messages import (
     PublishedAverages,
 )
 
-MOST_SLACK = 0.05  # of a sensitivity, that rounding may add before a wider ring is taken
-FEW_ITEMS = 200  # covered by default where all pairs travel: of all items that would be megabytes for each user
+MOST_SLACK = 0.05  # fraction of a sensitivity that rounding may add before a wider ring is taken
+FEW_ITEMS = 200  # items covered by default if all pairs travel: those of all items could be megabytes per user
 
 
 class CovarianceMasked(Scheme):
@@ -109,7 +112,7 @@ class CovarianceMasked(Scheme):
         CovarianceFactors,
         CovariancePairs,
     )
-    servers = (THIRD_PARTY, RECOMMENDER)  # the third party speaks first
+    servers = (THIRD_PARTY, RECOMMENDER)  # the third party connects to the recommender, because it writes first
     flags = frozenset({"epsilon", "wire", "ring_bits"})
     params_class = MaskedCovarianceParams
     factorizes = False
@@ -127,7 +130,7 @@ class CovarianceMasked(Scheme):
         **settings: Any,
     ) -> tuple[Params, list[str]]:
         require(form in FORMS, f"form must be one of {', '.join(FORMS)}, not {form!r}.")
-        if items is None:  # neighbours are published pair by pair, to every user
+        if items is None:  # all pairs travel: a user uploads them (dense form), or every user is sent them (kNN)
             few = form == DENSE or settings.get("predictor") == "knn"
             items = min(FEW_ITEMS, shape.n_items) if few else 0
         chosen = {name: settings.pop(name) for name in OPTIONS if name in settings}
@@ -154,13 +157,13 @@ class CovarianceMasked(Scheme):
         return 256 + 16 * params.n_items + 8 * rounds + 4 * params.items * params.rank
 
     def unprotected(self, params: Params) -> tuple[Scheme, Params]:
-        """What a trusted recommender would make of it without noise."""
+        """Return `covariance` with these options and without noise, at a trusted recommender."""
         assert isinstance(params, MaskedCovarianceParams)
         values = {field.name: getattr(params, field.name) for field in dataclasses.fields(CovarianceParams)}
         return Covariance(), CovarianceParams(**values | {"scheme": Covariance.name, "epsilon": math.inf})
 
     def sizes_vary(self, params: Params) -> bool:
-        """The noise decides which items are covered, and with them how many pairs of a user."""
+        """Tell whether the noise decides how many pairs a user sends, because it decides which items are covered."""
         assert isinstance(params, MaskedCovarianceParams)
         return params.form == SPARSE and params.items < params.n_items
 
@@ -197,7 +200,7 @@ class CovarianceMasked(Scheme):
         return "CovariancePairs", users, frame_size(3, triangle, triangle)
 
     def account(self, params: Params, recommender_tape: Tape, shape: Shape) -> dict[str, Any]:
-        """To whoever sees what is published, and to a server with half of the users, who know their shares."""
+        """Account for what is published and, in the dense form with Gaussian noise, for half of the users colluding."""
         from protocol.schemes.composition import gaussian_epsilon  # not needed by any role
 
         assert isinstance(params, MaskedCovarianceParams)
@@ -210,15 +213,15 @@ class CovarianceMasked(Scheme):
             f"all noisy sums together, for one {params.unit_of} added or removed, rounding included, to whoever knows "
             f"no share of the noise {whose}{towards}"
         )
-        if params.gaussian and params.form == DENSE:  # who knows k of n shares faces (n − k)/n of the variance
+        if params.gaussian and params.form == DENSE:  # for k of n shares known, (n − k)/n of the variance is left
             found["half_of_users_collude"] = gaussian_epsilon(gaussian_mu(params) * math.sqrt(2), DELTA)
         return found
 
 
 def with_ring(params: MaskedCovarianceParams, ring_bits: int | None) -> tuple[MaskedCovarianceParams, list[str]]:
-    """With as few ring bits as do (or those asked for), and as many fraction bits as they leave.
+    """Set the ring bits, 32 or 64 unless `ring_bits` are given, and the most fraction bits that fit into them.
 
-    They do if no sum wraps, and if rounding moves a sum little farther than the record itself.
+    No sum may wrap. Unless `ring_bits` are given, 32 bits are taken only if rounding adds little to a sensitivity.
     """
     for bits in (32, 64) if ring_bits is None else (ring_bits,):
         chosen = _fitted(params, bits)
@@ -231,7 +234,11 @@ def with_ring(params: MaskedCovarianceParams, ring_bits: int | None) -> tuple[Ma
 
 
 def _fitted(params: MaskedCovarianceParams, bits: int) -> MaskedCovarianceParams | None:
-    """The most fraction bits of both rounds: what is rounded more coarsely needs more noise, which needs more room."""
+    """Set the most fraction bits that fit in both iterations; return None if none do.
+
+    A candidate is checked with the noise that its own rounding needs: coarser rounding needs more noise, and so more
+    room.
+    """
     fitted = dataclasses.replace(params, ring_bits=bits)
     for field, iteration in (("first_fraction_bits", 0), ("fraction_bits", 1)):
         for number in range(MOST_FRACTION_BITS, LEAST_FRACTION_BITS - 1, -1):
@@ -250,7 +257,10 @@ def _is_fine(params: MaskedCovarianceParams) -> bool:
 
 
 def _room(params: MaskedCovarianceParams, bits: int, iteration: int) -> int:
-    """Σ parts + noise ≤ n · largest part + q; each user rounds twice, as the bound of `fixedpoint` allows for."""
+    """Find the most fraction bits for which Σ parts + noise ≤ n · largest part + q cannot wrap.
+
+    Each user rounds twice; the bound of `fixedpoint` allows for three roundings.
+    """
     largest = largest_entries(params)[iteration]
     reach = 0.0 if math.isinf(params.epsilon) else reach_of(params, iteration + 1, WRAP_PROBABILITY / 2)
     most = float(np.max(params.n_users * largest + reach))

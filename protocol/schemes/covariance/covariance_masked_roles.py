@@ -67,7 +67,7 @@ def params_of(setting: Setting) -> MaskedCovarianceParams:
 
 
 def places_of(params: MaskedCovarianceParams, iteration: int, items: Ids, covered: Ints | None) -> Ints:
-    """Where a user adds: everywhere, or in the sparse form at the places of its own items."""
+    """List the places where a user adds: all of them, or in the sparse form those of its own items."""
     if params.form != SPARSE:
         return np.arange(round_length(params, iteration + 1))
     own = items.astype(np.int64)
@@ -85,8 +85,8 @@ def masks_of(setting: Setting, key: bytes, iteration: int, n: int) -> RingArray:
 
 
 def known_averages(params: MaskedCovarianceParams, means: npt.NDArray[Any], covered: Ids) -> Averages:
-    """As a user knows them: all that is published."""
-    unknown = np.zeros(params.n_items)  # the noisy counts were needed to choose what is covered
+    """Make the averages as a user knows them, from what is published."""
+    unknown = np.zeros(params.n_items)  # a user needs no noisy counts: the covered items are chosen already
     return Averages(0.0, means.astype(np.float64), unknown, covered.astype(np.int64), params.shrink_user)
 
 
@@ -153,7 +153,7 @@ class MaskedCovarianceUser(PredictingUser):
     def _answer(
         self, iteration: int, part: tuple[Ints, Floats], counts: Floats, averages: Averages | None
     ) -> Effects:
-        """enc(part) + enc(noise share) + ψ. The encodings stay apart so that an audit sees which is which."""
+        """Send enc(part) + enc(noise share) + ψ; the two are encoded separately, for an audit to tell them apart."""
         params, ring = self.params, self.setting.ring
         covered, spread = (averages.covered, averages.spread) if averages else (None, 0.0)
         places = places_of(params, iteration, self.inputs.items, covered)
@@ -202,16 +202,16 @@ def _checked(rows: npt.NDArray[np.float32], count: int, largest: float) -> Float
 
 
 class PartHolder(Role):
-    """The third party: adds what it cannot read, and tells only the total over all users."""
+    """The third party: it adds values that it cannot read, and sends only the total over all users."""
 
     def __init__(self, setting: Setting) -> None:
         self.setting = setting
         self.params = params_of(setting)
         self.iteration = 0
-        self.heard: dict[int, Ids] = {}  # who added to this round, and what they named
-        self.named: dict[int, Ids] = {}  # in round 0: it must be the same in round 1
+        self.heard: dict[int, Ids] = {}  # the users that added in this iteration, and the items that they named
+        self.named: dict[int, Ids] = {}  # the same for iteration 0: iteration 1 must agree with it
         self.covered: Ints | None = None
-        self.waiting: list[tuple[Ids, RingArray]] = []  # sparse form: parts of round 1 that came before `OpenPairs`
+        self.waiting: list[tuple[Ids, RingArray]] = []  # sparse form: parts of iteration 1 that came before `OpenPairs`
         self.total: RingArray = setting.ring.zeros(round_length(self.params, 1), 1)
 
     def awaited(self) -> Sequence[str]:
@@ -268,7 +268,7 @@ class PartHolder(Role):
 
 
 def added(setting: Setting, total: RingArray, places: Ints, values: RingArray) -> RingArray:
-    """A new total: a role that refuses something must be as it was."""
+    """Return a new total and leave `total` as it is: a role that refuses a message must not change."""
     if len(places) == len(total):
         return setting.ring.add(total, values)
     total = total.copy()
@@ -332,7 +332,7 @@ class MaskedCovarianceRecommender(LeadingRecommender):
         ]
 
     def _counts(self, iteration: int) -> Ints:
-        """How many users add to each place."""
+        """Count the users that add to each place."""
         if self.params.form != SPARSE:
             return np.full(round_length(self.params, iteration + 1), self.params.n_users)
         counts = np.zeros(round_length(self.params, iteration + 1), np.int64)
@@ -344,7 +344,7 @@ class MaskedCovarianceRecommender(LeadingRecommender):
         return places_of(self.params, iteration, items, self.averages.covered if self.averages else None)
 
     def _opened(self, words: RingArray) -> Floats:
-        """Without the masks; where nobody added a share, the noise is this party's own."""
+        """Subtract the masks and decode; where no user added a share, add noise that the recommender draws."""
         setting, params, t = self.setting, self.params, self.iteration
         masks = setting.ring.zeros(len(words), 1)
         for user, items in self.supports.items():
@@ -355,7 +355,7 @@ class MaskedCovarianceRecommender(LeadingRecommender):
         if params.form == SPARSE:
             spread = self.averages.spread if self.averages else 0.0
             own = noise_for(params, t + 1, self.tape, spread)
-            unit = 2.0 ** -params.fraction_bits_of(t)  # as users' sums are, or what is empty would show
+            unit = 2.0 ** -params.fraction_bits_of(t)  # the grid of users' sums: off it, empty places would show
             noisy = noisy + np.where(self._counts(t) == 0, np.rint(own / unit) * unit, 0.0)
         return noisy
 

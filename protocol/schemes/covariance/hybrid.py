@@ -5,7 +5,7 @@
     recommender -> user    NeighbourModel        the noisy average of every item; covariances with the user's nearest
 
 Uniform noise of bounded width has no ε: two ratings that differ by more than 2γ have disjoint supports, and any r' near
-an end of its range rules ratings out. What is published has one, as in `covariance`.
+an end of its range rules ratings out. What is published has an ε, as in `covariance`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from protocol.wire.messages import Hello, Message, NeighbourModel, PerturbedRati
 
 Floats = npt.NDArray[np.float64]
 
-ROUNDING = 1 + 1e-6  # of float32, beyond the range of r'
+ROUNDING = 1 + 1e-6  # factor by which float32 may exceed the range of r'
 
 
 class Hybrid(Covariance):
@@ -111,17 +111,17 @@ class HybridRecommender(CovarianceRecommender):
 
 
 def perturbation(params: HybridParams, tape: Tape, count: int) -> Floats:
-    """v ~ U[−γ, γ], one for each rating, drawn once."""
+    """Draw v ~ U[−γ, γ] for each of `count` ratings; a second call gives the same."""
     words = np.frombuffer(keystream(tape.key("perturbation"), 8 * count, "uniform"), "<u8")
     return params.gamma * (2 * _unit_interval(words) - 1)
 
 
 def perturbed(params: HybridParams, tape: Tape, ratings: Floats) -> Floats:
-    """r' = r + v, as float32 numbers: that is how they travel."""
+    """Compute r' = r + v, rounded to the float32 in which it travels."""
     return within_reach(params, (ratings + perturbation(params, tape, len(ratings))).astype(np.float32))
 
 
 def within_reach(params: HybridParams, received: npt.NDArray[np.floating]) -> Floats:
-    """r' as the recommender uses it: rounding may have led beyond the range for which the noise is made."""
+    """Clip r' to the range for which the noise is made, because rounding to float32 may exceed it."""
     low, high = params.rating_min - params.gamma, params.rating_max + params.gamma
     return np.minimum(np.maximum(received.astype(np.float64), low), high)

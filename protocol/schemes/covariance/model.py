@@ -1,4 +1,4 @@
-"""All that is made of the noisy sums, and the whole course for a party that holds the ratings."""
+"""The model that follows from the noisy sums, and both rounds for a party that holds all ratings."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Model:
     factors: Floats | None  # V, a row for each covered item
 
     def matrix(self) -> Floats:
-        """A row for each item: MAvg, then its factors, or its covariances; zeros where it is not covered."""
+        """Return a row for each item: MAvg, then its factors or covariances, which are 0 if it is not covered."""
         published = self.similarity.covariances if self.factors is None else self.factors
         whole = np.zeros((len(self.averages.item_means), 1 + published.shape[1]))
         whole[:, 0] = self.averages.item_means
@@ -39,14 +39,14 @@ class Model:
 
 
 def model_of(params: CovarianceParams, averages: Averages, second: Floats) -> Model:
-    """From the noisy sums of round 2."""
+    """Make the model from `second`, the noisy sums of round 2."""
     similarity = similarity_of(params, averages, second)
     factors = item_factors(params, averages, similarity) if params.predictor == "svd" else None
     return Model(averages, similarity, factors)
 
 
 def measured(params: CovarianceParams, book: Book, tape: Tape) -> Model:
-    """Both rounds by one party, who sees every rating and draws the noise."""
+    """Carry out both rounds at one party that sees every rating and draws the noise."""
     averages = averages_of(params, first_total(params, book) + noise_for(params, 1, tape))
     sums = second_total(params, averages, book)
     sums += noise_for(params, 2, tape, averages.spread)
@@ -54,7 +54,7 @@ def measured(params: CovarianceParams, book: Book, tape: Tape) -> Model:
 
 
 def predictions(params: CovarianceParams, model: Model, items: Ids, ratings: Floats, targets: Ids) -> Floats:
-    """What a user with these ratings makes of the model, not clipped to the range."""
+    """Predict `targets` from the model and a user's `items` and `ratings`, without clipping to the rating range."""
     known = known_of(params, model.averages)
     if model.factors is not None:
         return by_factors(known, model.factors, items, ratings, targets)

@@ -1,4 +1,4 @@
-"""The options of `covariance` and `hybrid`, typed; what makes no sense is refused in words."""
+"""The typed options of `covariance`, `hybrid` and `covariance-masked`; impossible values are refused, with a reason."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PREDICTORS = ("svd", "knn")
 MOST_GRADE = 255  # a byte
 MOST_GAMMA = 1000.0  # rating spans
 
-OPTIONS: dict[str, Any] = {  # of `--set`, with their defaults
+OPTIONS: dict[str, Any] = {  # set by `--set`, with their defaults
     "noise": "gaussian",
     "unit_of": "rating",
     "joint": True,
@@ -50,7 +50,7 @@ class CovarianceParams(Params):
     """`epsilon` is θ, the budget of all three measurements; infinity: no noise."""
 
     noise: str  # gaussian or laplace
-    unit_of: str  # whose presence is hidden: one rating's, or a user's with all ratings
+    unit_of: str  # the presence that is hidden: of one rating, or of a user with all its ratings
     joint: bool  # a sum and its count are one measurement; False: as printed, each gets the whole share of θ
     budget_global: float  # fractions of θ
     budget_items: float
@@ -60,16 +60,16 @@ class CovarianceParams(Params):
     predictor: str  # svd or knn
     most_rank: int
     neighbours: int
-    most_items: int  # the covariance covers so many, those of largest noisy count
+    most_items: int  # the number of items that the covariance covers: those of largest noisy count
     shrink_items: float  # β_m: fictitious ratings at the global average; per user it is scaled to the weights
     shrink_user: float  # β_p: fictitious ratings of 0 in a user's average
     printed_shrink: bool  # β_m alone, without the 2 σ that keep an item of few ratings from following its noise
-    rating_step: float  # ratings are on a grid of so many, and travel as a byte each; 0: they do not
+    rating_step: float  # step of the ratings' grid, on which a rating can travel as one byte; 0: no such grid
     printed_bound: bool  # α = Δ as printed: not a bound, because ratings are centred by item
 
     @property
     def items(self) -> int:
-        """How many items the covariance covers."""
+        """Return the number of items that the covariance covers."""
         return min(self.most_items, self.n_items)
 
     @property
@@ -82,23 +82,23 @@ class CovarianceParams(Params):
 
     @property
     def unit(self) -> float:
-        """One star of five."""
+        """Return the size of one star of five: a quarter of the span."""
         return self.rating_span / 4
 
     @property
     def budgets(self) -> tuple[float, float, float]:
-        """θ_1, θ_2, θ_3."""
+        """Return (θ_1, θ_2, θ_3): the budgets of the global mean, the item means and the covariance."""
         shares = (self.budget_global, self.budget_items, self.budget_covariance)
         return tuple(self.epsilon * share for share in shares)  # type: ignore[return-value]
 
     @property
     def perturbation(self) -> float:
-        """How far a rating may be from the range when it is summed."""
+        """Return how far a rating may lie outside the rating range when it is summed."""
         return 0.0
 
     @property
     def resolutions(self) -> tuple[float, float]:
-        """In round 1 and in round 2: what a part is rounded to before it is summed."""
+        """Return the step to which a part is rounded before it is summed, in rounds 1 and 2; 0: it is not rounded."""
         return 0.0, 0.0
 
     @property
@@ -121,7 +121,7 @@ class HybridParams(CovarianceParams):
 
 
 def covariance_params(base: Params, step: float | None = None, **options: Any) -> CovarianceParams:
-    """`base` with the options of `covariance`; those that are not given have their defaults."""
+    """Add the options of `covariance` to `base`; an option that is not given has its default."""
     chosen = {**OPTIONS, **options}
     short = step is not None and base.rating_span / step <= MOST_GRADE
     grid = step if step is not None and short else 0.0
@@ -129,7 +129,7 @@ def covariance_params(base: Params, step: float | None = None, **options: Any) -
 
 
 def hybrid_params(base: Params, **options: Any) -> HybridParams:
-    """The same for `hybrid`: Laplace noise, one rating's presence, kNN without rank reduction."""
+    """Add the options of `hybrid` to `base`: Laplace noise, one rating's presence, kNN without rank reduction."""
     chosen = {**HYBRID_OPTIONS, **options}
     gamma, own = float(chosen.pop("gamma")), bool(chosen.pop("own_ratings"))
     fixed = {**OPTIONS, **chosen, "noise": "laplace", "unit_of": "rating", "predictor": "knn"}
@@ -164,15 +164,15 @@ DENSE, SPARSE = FORMS = ("dense", "sparse")  # of covariance-masked
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaskedCovarianceParams(CovarianceParams):
-    """`fraction_bits` are those of round 1, the covariance."""
+    """`fraction_bits` are those of iteration 1, which sums the covariance."""
 
     form: str  # dense or sparse
-    first_fraction_bits: int  # of round 0, whose sums are larger
+    first_fraction_bits: int  # of iteration 0, whose sums are larger
 
     def fraction_bits_of(self, iteration: int) -> int:
         return self.fraction_bits if iteration else self.first_fraction_bits
 
     @property
     def resolutions(self) -> tuple[float, float]:
-        """Each entry is rounded by itself, so that a record moves the rounded part farther: the noise covers that."""
+        """Return the rounding steps of rounds 1 and 2; a record moves a rounded part farther: the noise covers that."""
         return 2.0**-self.first_fraction_bits, 2.0**-self.fraction_bits

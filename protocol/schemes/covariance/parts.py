@@ -1,6 +1,6 @@
-"""What one user adds to the sums, whole or as (places, values) of what is not zero.
+"""One user's part of the sums, as a whole vector or as (places, values) without the zeros.
 
-The places tell which items the user rated: a part that is sent without its zeros shows the support.
+The places tell which items the user rated, so a part that is sent without its zeros shows the support.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Ids = npt.NDArray[np.integer]
 
-Sparse = tuple[Ints, Floats]  # increasing places, and what stands there
+Sparse = tuple[Ints, Floats]  # increasing places, and the values at these places
 
 
 def first_sparse(params: CovarianceParams, items: Ids, ratings: Floats) -> Sparse:
-    """Round 1: 2c + 2 places, also where a rating is the middle of the range and adds 0."""
+    """Make the part of round 1: 2c + 2 places for c ratings, even if one is the middle of the range and adds 0."""
     own = items.astype(np.int64)
     for_all, per_item, _ = (float(weight[0]) for weight in weights(params, np.array([len(own)])))
     above = ratings - params.middle
@@ -32,7 +32,10 @@ def first_sparse(params: CovarianceParams, items: Ids, ratings: Floats) -> Spars
 
 
 def second_sparse(params: CovarianceParams, averages: Averages, items: Ids, ratings: Floats) -> Sparse:
-    """Round 2: the pairs of the user's covered items, once for Cov and once for Wgt. Weights count all its ratings."""
+    """Make the part of round 2: the pairs of the user's covered items, once for Cov and once for Wgt.
+
+    The weight depends on the number of all its ratings.
+    """
     _, centred = centre(averages.item_means, averages.user_shrink, items, ratings)
     weight = float(weights(params, np.array([len(ratings)]))[2][0])
     at, inside = covered_places(averages.covered, items)
@@ -45,7 +48,7 @@ def second_sparse(params: CovarianceParams, averages: Averages, items: Ids, rati
 
 
 def covered_places(covered: Ints, items: Ids) -> tuple[Ints, npt.NDArray[np.bool_]]:
-    """Where in `covered` the user's items stand, and which of them do. Both are increasing."""
+    """Find (the places in `covered` of the covered `items`, a mask of these items); `covered` is increasing."""
     at = np.searchsorted(covered, items)
     if not len(covered):
         return at[:0].astype(np.int64), np.zeros(len(items), np.bool_)
@@ -54,7 +57,7 @@ def covered_places(covered: Ints, items: Ids) -> tuple[Ints, npt.NDArray[np.bool
 
 
 def whole(params: CovarianceParams, round_: int, part: Sparse) -> Floats:
-    """The same with its zeros."""
+    """Expand `part` to the whole vector of the round."""
     vector = np.zeros(round_length(params, round_))
     places, values = part
     vector[places] = values
@@ -70,9 +73,10 @@ def second_part(params: CovarianceParams, averages: Averages, items: Ids, rating
 
 
 def largest_entries(params: CovarianceParams) -> tuple[Floats, float]:
-    """No part is larger in absolute value: at each place of round 1, and anywhere in round 2. What a ring must hold.
+    """Bound one user's part, which a ring must hold: |value| at each place of round 1, and at any place of round 2.
 
-    A user has at most all items; per user, the weights keep every number below its sensitivity.
+    With unit_of=rating a user may have rated all items; with unit_of=user the weights keep every number within its
+    sensitivity.
     """
     reach = params.rating_span / 2 + params.perturbation
     many = 1.0 if params.per_user else float(params.n_items)

@@ -1,4 +1,4 @@
-"""Prediction at the user: what was published, and its own ratings. Nothing of this is ever sent.
+"""Prediction at the user, from what was published and from its own ratings. No result of it is ever sent.
 
     base   MAvg_i + r̄_u
     SVD    base + V_i (V_JᵀV_J + λI)⁻¹ V_Jᵀ t_J                          J: the covered items that the user rated
@@ -28,7 +28,7 @@ Ids = npt.NDArray[np.integer]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Known:
-    """What every prediction needs: `strength` is λ."""
+    """The public values that every prediction needs; `strength` is λ."""
 
     item_means: Floats
     user_shrink: float
@@ -37,7 +37,7 @@ class Known:
 
 
 def by_factors(known: Known, factors: Floats, items: Ids, ratings: Floats, targets: Ids) -> Floats:
-    """`factors` has a row for each covered item."""
+    """Predict `targets` by SVD; `factors` has a row for each covered item."""
     from numpy.linalg import solve
 
     mean, centred = centre(known.item_means, known.user_shrink, items, ratings)
@@ -53,17 +53,20 @@ def by_factors(known: Known, factors: Floats, items: Ids, ratings: Floats, targe
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Neighbourhood:
-    """What kNN needs of the covariances for one user, whose items are numbered in their order."""
+    """The covariances that kNN needs for one user, whose items are numbered in their order."""
 
     among: Floats  # A_JJ packed: 0 at items that are not covered, which thus have no influence
-    nearest: Ints  # for each covered item, in increasing order, its nearest of the user's items
-    towards: Floats  # the covariances with these
+    nearest: Ints  # for each covered item, its nearest among the user's items, in increasing order
+    towards: Floats  # the covariances of each covered item with its nearest
 
 
 def neighbourhood(
     similarity: Similarity, covered: Ints, items: Ids, count: int, rows: Ints | None = None
 ) -> Neighbourhood:
-    """For all covered items, or for those in these rows. An item that is not covered is farther than any other."""
+    """Find the `count` nearest of the user's `items` for every covered item, or for those in `rows`.
+
+    One of `items` that is not covered is farther than any other.
+    """
     own, inside = covered_places(covered, items)
     places, size = np.flatnonzero(inside), len(items)
     rows = np.arange(len(covered)) if rows is None else rows
@@ -78,7 +81,7 @@ def neighbourhood(
 
 
 def largest(weights: Floats, count: int) -> Ints:
-    """In each row, the columns of the `count` largest numbers, in increasing order; of equal ones the first."""
+    """Find in each row the columns of the `count` largest numbers, in increasing order; of equal ones the first."""
     count = min(count, weights.shape[1])
     least = -np.partition(-weights, count - 1, axis=1)[:, count - 1 : count]
     above, equal = weights > least, weights == least
@@ -104,11 +107,11 @@ def by_neighbours(known: Known, around: Neighbourhood, items: Ids, ratings: Floa
 
 
 def ridge(params: CovarianceParams, noise: float) -> float:
-    """λ = 1 + min(2, σ_o), in stars²."""
+    """Compute λ, which is 1 + min(2, σ_o) in stars²; `noise` is σ_o."""
     return (1 + min(2.0, noise)) * params.unit**2
 
 
 def known_of(params: CovarianceParams, averages: Averages) -> Known:
-    """λ follows from the noise, and this from the averages (`sensitivity.alpha`): all of it is public."""
+    """Make the public values: λ follows from the noise, and the noise from the averages (`sensitivity.alpha`)."""
     strength = ridge(params, relative_noise(params, noise_scale_of(params, averages)))
     return Known(averages.item_means, averages.user_shrink, averages.covered, strength)

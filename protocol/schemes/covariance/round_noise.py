@@ -1,7 +1,7 @@
 """Noise for both rounds, as vectors of the shape of the sums.
 
-Noise of a symmetric matrix is symmetric. What counts is the norm of the whole matrix, in which an entry off the
-diagonal stands twice: it needs σ/√2 (Gaussian, squares add) or b/2 (Laplace) where the diagonal needs σ or b.
+Noise of a symmetric matrix is symmetric. Sensitivity is measured by the norm of the whole matrix, which counts an entry
+off the diagonal twice: it needs σ/√2 (Gaussian, squares add) or b/2 (Laplace) where the diagonal needs σ or b.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Floats = npt.NDArray[np.float64]
 
 
 def off_diagonal(params: CovarianceParams) -> float:
-    """Noise beside the diagonal, as a fraction of that on it."""
+    """Return the scale of the noise off the diagonal, as a fraction of that on the diagonal."""
     return math.sqrt(0.5) if params.gaussian else 0.5
 
 
@@ -30,7 +30,7 @@ def round_length(params: CovarianceParams, round_: int) -> int:
 
 
 def scales_for(params: CovarianceParams, round_: int, spread: float = 0.0) -> Floats:
-    """The scale of the noise at each place of round 1, or of round 2 (`spread` = max MAvg − min MAvg)."""
+    """Compute the scale of the noise at each place of a round; round 2 needs `spread`, max MAvg − min MAvg."""
     if round_ == 1:
         overall, single = global_scale(params), item_scale(params)
         per_item = np.repeat([single.total, single.count], params.n_items)
@@ -41,14 +41,14 @@ def scales_for(params: CovarianceParams, round_: int, spread: float = 0.0) -> Fl
 
 
 def unit_noise(params: CovarianceParams, round_: int, tape: Tape) -> Floats:
-    """Of scale 1: N(0, 1), or Laplace(0, 1)."""
+    """Draw noise of scale 1 for a round: N(0, 1), or Laplace(0, 1)."""
     length, name = round_length(params, round_), ("covariance noise", round_)
     drawn = tape.normal(1, length, *name) if params.gaussian else laplace(tape, 1.0, 1, length, *name)
     return drawn.reshape(length)
 
 
 def noise_for(params: CovarianceParams, round_: int, tape: Tape, spread: float = 0.0) -> Floats:
-    """All noise of a round, drawn by one party."""
+    """Draw all noise of a round, at one party."""
     if math.isinf(params.epsilon):
         return np.zeros(round_length(params, round_))
     noise = unit_noise(params, round_, tape)
@@ -58,13 +58,13 @@ def noise_for(params: CovarianceParams, round_: int, tape: Tape, spread: float =
 
 Ints = npt.NDArray[np.int64]
 
-LEAST = 1e-12  # of a Gamma variable, in scales: what is smaller rounds to 0 in any ring
+LEAST = 1e-12  # least value of a Gamma variable, in scales: a smaller one rounds to 0 in any ring
 
 
 def noise_share(
     params: CovarianceParams, round_: int, tape: Tape, places: Ints, counts: Floats, spread: float = 0.0
 ) -> Floats:
-    """One user's, at these places of a round; `counts`: how many users add a share to each."""
+    """Draw one user's share of the noise at `places` of a round; `counts` users add a share at each place."""
     if math.isinf(params.epsilon):
         return np.zeros(len(places))
     scales = scales_for(params, round_, spread)[places]
@@ -77,7 +77,7 @@ def noise_share(
 
 
 def _uniform(normal: Floats) -> Floats:
-    """P(N > n): most shares are 0, and the large ones come from the tail, where this has all digits."""
+    """Compute P(N > n) of each n in `normal`: uniform, with all digits of small values, which make large shares."""
     from scipy.special import ndtr
 
     tail: Floats = ndtr(-normal)
@@ -85,7 +85,7 @@ def _uniform(normal: Floats) -> Floats:
 
 
 def _gamma(shape: Floats, tail: Floats) -> Floats:
-    """Gamma(a, 1) with P(G > g) = `tail`; where it would be below `LEAST`, 0."""
+    """Find g of Gamma(`shape`, 1) with P(G > g) = `tail`, or 0 where g would be below `LEAST`."""
     from scipy.special import gammaincc, gammainccinv
 
     drawn = np.zeros(len(tail))
@@ -95,7 +95,7 @@ def _gamma(shape: Floats, tail: Floats) -> Floats:
 
 
 def reach_of(params: CovarianceParams, round_: int, failure: float) -> Floats:
-    """q at each place of a round: P(|noise| > q anywhere) ≤ `failure`, wherever in the range item averages are."""
+    """Find q at each place of a round with P(|noise| > q anywhere) ≤ `failure`, for any item averages in the range."""
     from scipy.special import ndtri
 
     scales = scales_for(params, round_, params.rating_span)

@@ -1,4 +1,4 @@
-"""How far one record moves each sum, the noise that this asks for, and what the whole release then is worth.
+"""The distance by which one record moves each sum, the noise that this requires, and the ε of the whole release.
 
 Neighbours: one rating is added or removed (`unit_of` rating), or one user with all ratings (user). h is half the span,
 plus γ where ratings are perturbed; w_u falls with c_u, the number of ratings of user u.
@@ -7,8 +7,9 @@ plus γ where ratings are perturbed; w_u falls with c_u, the number of ratings o
                                    w = 1/c and L1: Cov 2Bα + 3B², Wgt 3
     per user     sums h, counts 1, Cov B², Wgt 1, each with the weight that makes it so (`weights`)
 
-α bounds |x − r̄_u| of a rating x that is centred by item: Δ + 2γ + max MAvg − min MAvg, at most 2Δ without γ. The
-published bound takes α = Δ, which item averages at both ends of the range exceed. It needs every MAvg inside the range.
+α bounds |x − r̄_u| of a rating x that is centred by item: Δ + 2γ + max MAvg − min MAvg, at most 2Δ without γ. It needs
+every MAvg inside the range. The published bound takes α = Δ, which is too small if item averages are at both ends of
+the range.
 
 A (sum, count) pair is one measurement of budget θ_i, so that each of the two gets θ_i/κ with κ = √2 (Gaussian: the two
 add in squares) or 2 (Laplace). With κ = 1, as printed, a pair spends more than θ_i.
@@ -32,7 +33,7 @@ MEASUREMENTS = 3  # G, M and the covariance
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Of a sum and its count."""
+    """One number for a sum, and one for its count."""
 
     total: float
     count: float
@@ -42,7 +43,7 @@ class Pair:
 
 
 def weights(params: CovarianceParams, n_rated: npt.NDArray[np.int64]) -> tuple[Floats, Floats, Floats]:
-    """(G, items, covariance): the weight of each user in the three sums. Every user has at least one rating."""
+    """Compute the weight of each user in the sums (G, items, covariance). Every user has at least one rating."""
     counts = n_rated.astype(np.float64)
     if not params.per_user:
         even = np.ones(len(counts))
@@ -51,23 +52,23 @@ def weights(params: CovarianceParams, n_rated: npt.NDArray[np.int64]) -> tuple[F
 
 
 def alpha(params: CovarianceParams, spread: float) -> float:
-    """The largest |x − r̄_u|; `spread` = max MAvg − min MAvg, which is public by then."""
+    """Compute α, the bound of |x − r̄_u|; `spread` is max MAvg − min MAvg, which is public by then."""
     return params.rating_span + 2 * params.perturbation + (0.0 if params.printed_bound else spread)
 
 
 def sum_sensitivity(params: CovarianceParams) -> Pair:
-    """Of G, and of the item sums: both have the same."""
+    """Compute the sensitivity of the global sum and count, which is also that of the item sums and counts."""
     slack = rounded(params, 1, params.n_items if params.per_user else 1)
     return Pair(params.rating_span / 2 + params.perturbation + slack, 1.0 + slack)
 
 
 def rounded(params: CovarianceParams, round_: int, entries: int) -> float:
-    """How much farther a record moves so many entries, in the norm that counts, because each of them is rounded."""
+    """Compute how much farther a record moves a part of `entries` numbers (L2 or L1) because each one is rounded."""
     return params.resolutions[round_ - 1] * (math.sqrt(entries) if params.gaussian else entries)
 
 
 def covariance_sensitivity(params: CovarianceParams, spread: float) -> Pair:
-    """L2 for Gaussian noise (there α is taken at its largest), L1 for Laplace noise."""
+    """Compute the sensitivity of Cov and Wgt: L2 for Gaussian noise (with the largest α), L1 for Laplace noise."""
     exact, slack = _exact_sensitivity(params, spread), rounded(params, 2, params.items**2)
     return Pair(exact.total + slack, exact.count + slack)
 
@@ -90,7 +91,7 @@ def kappa(params: CovarianceParams) -> float:
 
 
 def global_scale(params: CovarianceParams) -> Pair:
-    """κΔ/θ_i: the standard deviation (Gaussian) or scale (Laplace) of the noise."""
+    """Compute κΔ/θ_i, the standard deviation (Gaussian) or scale (Laplace) of the noise."""
     return sum_sensitivity(params).times(kappa(params) / params.budgets[0])
 
 
@@ -99,17 +100,18 @@ def item_scale(params: CovarianceParams) -> Pair:
 
 
 def covariance_scale(params: CovarianceParams, spread: float) -> Pair:
-    """Of a diagonal entry; `noise.off_diagonal` says what the others have."""
+    """Compute κΔ/θ_i for a diagonal entry; `round_noise.off_diagonal` gives the fraction for the others."""
     return covariance_sensitivity(params, spread).times(kappa(params) / params.budgets[2])
 
 
-# --- what θ buys -----------------------------------------------------------------------------------------------------
+# --- ε of the whole release ------------------------------------------------------------------------------------------
 
 
 def moves(params: CovarianceParams) -> list[float]:
-    """How far one record can move each of the six sums, in scales of its noise.
+    """Compute how far one record can move each of the six sums, in scales of its noise.
 
-    θ_i/κ each, but for a covariance whose noise follows a bound that is none: there as far as the true one allows.
+    This is θ_i/κ, except for a covariance whose noise follows the printed bound: it moves as far as the true bound
+    allows.
     """
     steps = [budget / kappa(params) for budget in params.budgets for _ in ("sum", "count")]
     honest = dataclasses.replace(params, printed_bound=False)
@@ -120,12 +122,12 @@ def moves(params: CovarianceParams) -> list[float]:
 
 
 def gaussian_mu(params: CovarianceParams) -> float:
-    """All Gaussian releases together are one of a single number that moves by μ standard deviations."""
+    """Compute μ: all Gaussian releases together equal the release of one number that moves by μ standard deviations."""
     return math.sqrt(math.fsum(step**2 for step in moves(params)))
 
 
 def whole_epsilon(params: CovarianceParams, delta: float) -> float:
-    """ε of the whole release: exact at δ (Gaussian), or pure (Laplace), for sums that one record moves that far."""
+    """Compute ε of the whole release, exact at `delta` (Gaussian) or pure (Laplace), for sums that move by `moves`."""
     from protocol.schemes.composition import gaussian_epsilon  # not needed by any role
 
     if math.isinf(params.epsilon):
@@ -134,5 +136,5 @@ def whole_epsilon(params: CovarianceParams, delta: float) -> float:
 
 
 def published_epsilon(params: CovarianceParams, delta: float) -> float:
-    """The paper's own formula: Σ θ_i √(2 ln(2/δ_i)) with δ_i = δ/3, or Σ θ_i."""
+    """Compute ε by the paper's formula: Σ θ_i √(2 ln(2/δ_i)) with δ_i = δ/3, or Σ θ_i."""
     return params.epsilon * (math.sqrt(2 * math.log(2 * MEASUREMENTS / delta)) if params.gaussian else 1.0)

@@ -1,11 +1,11 @@
-"""From the noisy sums of round 2 to item covariances A and their factors V.
+"""Item covariances A and their factors V, from the noisy sums of round 2.
 
-Cleaned: every entry is shrunk to the average of its kind, the more the larger its noise,
+With cleaning, every entry is shrunk to the average of its kind, and more so the larger its noise is,
 
     A_ij = clip((Cov_ij + K t_off) / (max(Wgt_ij, 0) + K), ±B²),   A_ii likewise with K_d, t_d, at least .1 B²
 
 then scaled to equal noise by q_i = √max(MCnt_i, 5 + σ_MSum), cut to its largest positive eigenvalues and scaled back:
-V = U√Λ / q. Not cleaned: Cov/Wgt where the weight stands out of its noise, else 0.
+V = U√Λ / q. Without cleaning, A is Cov/Wgt where the weight stands out of its noise, else 0.
 
 The eigenvectors come from LAPACK. They are the one result of the protocol whose last bits may differ on another
 machine; on one machine, with one thread, they repeat.
@@ -27,14 +27,14 @@ from protocol.schemes.covariance.sensitivity import Pair, covariance_scale
 
 Floats = npt.NDArray[np.float64]
 
-LEAST_COUNT = 5.0  # of an item, when entries are scaled to equal noise
-STANDS_OUT = 3.0  # standard deviations
-SHRINK_NOISE = 10.0  # ratings that a unit of noise is worth in K
+LEAST_COUNT = 5.0  # least count that an item is given when entries are scaled to equal noise
+STANDS_OUT = 3.0  # standard deviations of its noise that a weight must exceed
+SHRINK_NOISE = 10.0  # increase of K for each unit of noise
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Similarity:
-    """Of the covered items, in their order."""
+    """Covariances and weights of the covered items, in their order."""
 
     covariances: Floats  # A, rounded to the float32 in which it travels
     weights: Floats  # noisy Wgt
@@ -55,12 +55,12 @@ def noise_scale_of(params: CovarianceParams, averages: Averages) -> Pair:
 
 
 def relative_noise(params: CovarianceParams, scale: Pair) -> float:
-    """σ_o = σ_Cov/√2 in stars²."""
+    """Compute σ_o = σ_Cov/√2 in stars², the noise of an entry off the diagonal."""
     return scale.total / math.sqrt(2) / params.unit**2
 
 
 def first_shrink(params: CovarianceParams) -> float:
-    """K0, which is there without noise too: 4, .5, .005 for the weights c^−½, 1/c, 1/c²."""
+    """Return K0, the value of K without noise: 4, .5, .005 for the weights c^−½, 1/c, 1/c²."""
     if params.per_user:
         return 0.5 if params.gaussian else 0.005
     return 4.0 if params.gaussian else 0.5
@@ -98,7 +98,7 @@ def _divided(params: CovarianceParams, products: Floats, weights: Floats, scale:
 
 
 def item_factors(params: CovarianceParams, averages: Averages, similarity: Similarity) -> Floats:
-    """V with V Vᵀ ≈ A: one row for each covered item, rounded to the float32 in which it travels."""
+    """Compute V with V Vᵀ ≈ A: one row for each covered item, rounded to the float32 in which it travels."""
     from scipy.linalg import eigh  # only a recommender needs it
 
     covariances, size = similarity.covariances, params.items
@@ -107,7 +107,7 @@ def item_factors(params: CovarianceParams, averages: Averages, similarity: Simil
         scale = np.sqrt(np.maximum(averages.item_counts[averages.covered], LEAST_COUNT + relative_item_noise(params)))
     scaled = scale[:, None] * covariances * scale
     values, vectors = eigh(scaled, subset_by_index=(size - params.rank, size - 1), overwrite_a=True)
-    # an eigenvector has no sign of its own: its largest entry is made positive
+    # the sign of an eigenvector is arbitrary: its largest entry is made positive
     peaks = vectors[np.abs(vectors).argmax(axis=0), np.arange(vectors.shape[1])]
     vectors = vectors * np.where(peaks < 0, -1.0, 1.0)
     factors = (vectors * np.sqrt(np.maximum(values, 0.0)) / scale[:, None])[:, ::-1]

@@ -20,7 +20,7 @@ from protocol.schemes.covariance.sensitivity import weights
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-ROWS_AT_ONCE = 256  # of the covariance: a block is far smaller than the whole
+ROWS_AT_ONCE = 256  # rows of the covariance in a block, which takes far less memory than the whole
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,7 +51,7 @@ class Book:
 
 
 def first_total(params: CovarianceParams, book: Book) -> Floats:
-    """Σ of `parts.first_part` over users."""
+    """Compute the sum of `parts.first_part` over all users."""
     for_all, per_item, _ = weights(params, book.counts)
     owners, above = book.owners, book.ratings - params.middle
     by_user = np.bincount(owners, above, len(for_all))
@@ -62,14 +62,14 @@ def first_total(params: CovarianceParams, book: Book) -> Floats:
 
 
 def centre_all(averages: Averages, book: Book) -> tuple[Floats, Floats]:
-    """(r̄ of each user, t of each rating): `averages.centre` for everybody."""
+    """Compute (r̄ of each user, t of each rating) for all users, as `averages.centre` does for one."""
     owners, above = book.owners, book.ratings - averages.item_means[book.items]
     means = np.bincount(owners, above, len(book.starts) - 1) / (book.counts + averages.user_shrink)
     return means, above - means[owners]
 
 
 def second_total(params: CovarianceParams, averages: Averages, book: Book) -> Floats:
-    """Σ of `parts.second_part` over users."""
+    """Compute the sum of `parts.second_part` over all users."""
     _, centred = centre_all(averages, book)
     weight = weights(params, book.counts)[2][book.owners]
     at, inside = covered_places(averages.covered, book.items)
@@ -84,7 +84,7 @@ def second_total(params: CovarianceParams, averages: Averages, book: Book) -> Fl
 
 
 def _packed_product(users: Ints, items: Ints, left: Floats, right: Floats, size: tuple[int, int]) -> Floats:
-    """The upper triangle of LᵀR, both with entries at the same (user, item)."""
+    """Compute the upper triangle of LᵀR; L (`left`) and R (`right`) have their entries at the same (user, item)."""
     from scipy.sparse import csr_matrix  # only a recommender needs it
 
     first = csr_matrix((left, (items, users)), shape=size[::-1])

@@ -19,13 +19,13 @@ def packed_length(size: Amount) -> Amount:
 
 
 def starts(size: int) -> Ints:
-    """Where each row begins; the diagonal stands there."""
+    """Compute the place where each row begins, which is that of its diagonal entry."""
     rows = np.arange(size, dtype=np.int64)
     return rows * size - rows * (rows - 1) // 2
 
 
 def positions(rows: Ints, columns: Ints, size: int) -> Ints:
-    """Of entries with row ≤ column."""
+    """Compute the places of the entries at `rows` and `columns`, with row ≤ column."""
     return rows * size - rows * (rows - 1) // 2 + columns - rows
 
 

@@ -1,4 +1,4 @@
-"""Noise pre-commitment with α/β blinding, its three sides: η_j is fixed before the first iteration and nobody knows it.
+"""The three sides of noise pre-commitment with α/β blinding. η_j is fixed before iteration 0, and no party knows it.
 
     recommender   deals committers i the blind β^i_j and the envelope H_j
     user          τ^i_j = enc(η^i_j) + β^i_j                                   uniform without β
@@ -6,8 +6,8 @@
     recommender   τ^_j = τ~_j − Σ_i β^i_j = α_j + Σ_i enc(η^i_j)               uniform without α    (`unblind`)
 
 In every iteration the recommender puts τ^_j into the sum and the third party takes α_j out of it, so that exactly
-Σ enc(η^i_j) remains, whoever is online. If a committer fails, the item starts again with fresh H, β, shares AND α:
-two sums under one α would differ by the missing share.
+Σ enc(η^i_j) remains, whichever users are online. If a committer fails, the item starts again with fresh H, β, shares
+AND α: two sums under one α would differ by the missing share.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from protocol.wire.messages import OpenCommitment, SealedTotal
 
 
 def blind_rows(ring: Ring, key: bytes, run_id: bytes, attempt: int, n_items: int, dim: int) -> RingArray:
-    """β^i_j, one row for each item that the user commits to in this attempt."""
+    """Derive β^i_j from `key`: one row for each item that the user commits to in this attempt."""
     return ring.uniform(key, n_items, dim, run_id, "beta", attempt)
 
 
 def choose_committers(tape: Tape, attempt: int, items: Ids, users: list[int], wanted: int) -> dict[int, Ids]:
-    """`wanted` of the users for every item, spread evenly: a shuffled circle of users, one item after the other."""
+    """Choose `wanted` users for every item, spread evenly: each item takes the next ones of a shuffled circle."""
     order = np.argsort(tape.normal(1, len(users), "committers", attempt)[0], kind="stable")
     circle = np.array(users, np.uint32)[order]
     places = (np.arange(len(items))[:, None] * wanted + np.arange(wanted)) % len(users)
@@ -41,7 +41,7 @@ def choose_committers(tape: Tape, attempt: int, items: Ids, users: list[int], wa
 def unblind(
     ring: Ring, dim: int, total: SealedTotal, parts: Mapping[int, Part]
 ) -> RingArray:
-    """τ^_j = τ~_j − Σ β^i_j for the sealed items; `parts` are the committers' items and blinds of that attempt."""
+    """Compute τ^_j = τ~_j − Σ β^i_j of the sealed items; `parts` are that attempt's committers: items and blinds."""
     blinds = []
     for items, rows in parts.values():
         sealed = np.isin(items, total.items)
@@ -71,7 +71,7 @@ class SealHolder:
         require(len(opening.counts) == len(opening.items), Reason.WRONG_LENGTH)
         require(not len(opening.users) or opening.users[-1] < self._n_users, Reason.OUT_OF_RANGE)
         require(not len(opening.items) or opening.items[-1] < self._n_items, Reason.UNKNOWN_ITEM)
-        require(everywhere(opening.counts >= 2), Reason.OUT_OF_RANGE)  # the share of a sole committer is the noise
+        require(everywhere(opening.counts >= 2), Reason.OUT_OF_RANGE)  # a sole committer would know the noise
         require(not np.count_nonzero(self.sealed[opening.items]), Reason.UNKNOWN_ITEM)
         self.opening = opening
         self._parts = {
@@ -89,7 +89,7 @@ class SealHolder:
         self._parts[user] = (items, values)
 
     def lose(self, user: int) -> None:
-        """This committer will not answer any more; what it has sent counts."""
+        """Note that committer `user` will not answer any more; what it has sent counts."""
         self._gone.add(user)
 
     @property
@@ -99,17 +99,17 @@ class SealHolder:
         return all(int(user) in self._parts or int(user) in self._gone for user in self.opening.users)
 
     def missing(self) -> list[int]:
-        """List the committers who have not answered, and still may."""
+        """List the committers that have not answered and still may."""
         asked = [] if self.opening is None else self.opening.users.tolist()
         return [user for user in asked if user not in self._parts and user not in self._gone]
 
     @property
     def committed(self) -> tuple[int, ...]:
-        """Who has, in this attempt."""
+        """Return the users that have committed in this attempt."""
         return tuple(self._parts)
 
     def seal(self) -> SealedTotal:
-        """τ~_j of every item with all its committers. The others are absent and their sums are forgotten."""
+        """Compute τ~_j of every item with all its committers; other items are absent, and their sums are forgotten."""
         assert self.opening is not None
         opened = self.opening
         held = np.concatenate([np.zeros(0, np.uint32), *(items for items, _ in self._parts.values())])

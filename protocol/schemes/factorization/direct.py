@@ -1,8 +1,8 @@
 """`direct`: the untrusted recommender without a third party (Hua, Xia, Zhong 2015, equation 13).
 
-Once, when everyone has joined:
+Once, when every user has joined:
 
-    recommender -> user    NoiseKeys       one key per item of the user: the envelope of η_j; the count of its raters
+    recommender -> user    NoiseKeys       per item of the user: the key of the envelope of η_j, the count of raters
 
 One iteration t, one message each for all items of a user:
 
@@ -52,7 +52,7 @@ from protocol.wire.messages import Finish, Hello, ItemFactors, Join, Message, No
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DirectParams(Params):
-    rho: bool  # whether users add their own ρ
+    rho: bool  # True: users add their own ρ
 
 
 class Direct(Scheme):
@@ -112,7 +112,7 @@ class Direct(Scheme):
         return two_party_formula(params, course, "NoisyGradient", welcome="NoiseKeys")
 
     def account(self, params: Params, recommender_tape: Tape, shape: Shape) -> dict[str, Any]:
-        """What T uploads tell the recommender of one rating, for a u_i that did not react to it."""
+        """Compute what T uploads tell the recommender about one rating, for a u_i that did not react to it."""
         from protocol.schemes import composition  # not needed by any role
 
         assert isinstance(params, DirectParams)
@@ -173,7 +173,7 @@ class DirectUser(JoiningUser):
 
 
 class DirectRecommender(PlainRecommender):
-    """Sums what it receives in the order of users and moves V, as `plain` does; it cannot tell noise from gradient."""
+    """A recommender that sums uploads and moves V as `plain` does; it cannot tell noise from gradient."""
 
     def welcome(self) -> list[Send]:
         keys = [self.tape.key("item", item) for item in range(self.params.n_items)]
@@ -192,7 +192,7 @@ class DirectRecommender(PlainRecommender):
         require(upload.iteration == self.iteration, Reason.WRONG_ITERATION)
         require(user not in self._gradients, Reason.DUPLICATE)
         require(len(upload.values) == len(self.supports[user]), Reason.WRONG_LENGTH)
-        # an honest value is below 2 C + 107 b: the noise has no bound of its own but what 52 random bits reach
+        # an honest value is below 2 C + 107 b: noise from draws of 52 random bits is bounded
         require(self.setting.reals.within(upload.values, FACTOR_LIMIT), Reason.OUT_OF_RANGE)
         self._gradients[user] = self.setting.reals.widen(upload.values)
         if len(self._gradients) < len(self.supports):

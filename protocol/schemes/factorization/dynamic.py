@@ -1,16 +1,16 @@
 """`dynamic`: users come and go (Hua, Xia, Zhong 2015, section 4.3); η is committed once, as `commitment.py` says.
 
-Set-up, once everyone has joined and those who are online have said so:
+Set-up, once every user has joined and the online users have said that they are online:
 
     recommender -> third party   OpenCommitment   which users commit to which items
     recommender -> user          Commit           items, envelope keys (paper: blinds β and envelopes)
     user -> third party          BlindedShare     enc(η share) + β
     third party -> recommender   SealedTotal      α + Σ; an item whose committer failed is absent and starts again
 
-An iteration is that of `masked` among the users who are online, with two differences: a user adds no η share
+An iteration is that of `masked` among the users that are online, with two differences: a user adds no η share
 (paper wire: instead it adds a piece of τ^), and the third party takes α out of the total. In the compact wire the
-recommender, who knows all pieces anyway, puts τ^ into the sum itself.
-Before each iteration a user may say Present or Absent; who does so is an input from outside the protocol.
+recommender, which knows all pieces anyway, puts τ^ into the sum itself.
+Before each iteration a user may say Present or Absent; which users do so is an input from outside the protocol.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ from protocol.wire.messages import (
 
 
 def _how_to_lower(n_users: int) -> str:
-    """Say how many users there are, and what to do where `n_users` are fewer than commit."""
+    """Write the end of a sentence: how many users there are, and what to do if `n_users` are fewer than committers."""
     if n_users < 2:
         return "is 1, and 2 is the least: take more users, or a scheme without it (--scheme masked)"
     return f"are {n_users}: set committers lower (--set committers={n_users})"
@@ -144,7 +144,7 @@ class Dynamic(Masked):
             committers <= shape.n_users,
             f"The pre-commitment needs {committers} users and there {_how_to_lower(shape.n_users)}.",
         )
-        # the roundings of an item with fewer raters than committers count too
+        # an item has the roundings of its committers too, which may be more than its raters
         wide = dataclasses.replace(shape, raters=np.maximum(shape.raters, min(committers, shape.n_users)))
         params, notes = super().make_params(wide, **settings)
         return DynamicParams(**dataclasses.asdict(params), online=online, committers=committers), notes
@@ -173,7 +173,7 @@ class DynamicUser(MaskedUser):
         super().__init__(setting, tape, inputs)
         self.online = False
         self.told = -1  # the iteration of its latest change: an earlier one may be told again after a restart
-        self.attempt = -1  # the last one that it committed in
+        self.attempt = -1  # the last attempt in which it committed
 
     def tick(self, event: Event) -> Effects:
         if not isinstance(event, Churn) or event.online == self.online or event.iteration <= self.told:
@@ -236,7 +236,10 @@ class DynamicUser(MaskedUser):
 
 
 class DynamicThirdParty(ThirdParty):
-    """Besides the sums it keeps α. While commitments run its iteration is −1 − attempt: each has a clock of its own."""
+    """A third party that also keeps α.
+
+    While commitments run, its iteration is −1 − attempt, so that each attempt has its own deadline.
+    """
 
     def __init__(self, setting: Setting, tape: Tape) -> None:
         super().__init__(setting)
@@ -244,10 +247,10 @@ class DynamicThirdParty(ThirdParty):
         self.ring = setting.ring
         self.seal = SealHolder(setting.ring, params.dim, params.n_users, params.n_items, tape)
         self.iteration = SETUP
-        self.answered: list[tuple[int, ...]] = []  # by attempt
+        self.answered: list[tuple[int, ...]] = []  # the users that committed, by attempt
 
     def facts(self) -> Facts:
-        """Once, with the first iteration that it has summed."""
+        """Report which users committed in each attempt: once, with the first iteration that it has summed."""
         return {"answered": [spans(users) for users in self.answered]} if self.iteration == 1 else {}
 
     def receive(self, sender: str, message: Message) -> Effects:
@@ -287,7 +290,7 @@ class DynamicThirdParty(ThirdParty):
         return [Send(RECOMMENDER, self.seal.seal())]
 
     def _unseal(self, effect: Any) -> Any:
-        """Take α out of a total on its way out; an item below its floor is absent, so never −α alone."""
+        """Take α out of a total before it is sent; an item below its floor is absent, so −α is never sent alone."""
         if not isinstance(effect, Send) or not isinstance(effect.message, MaskedTotal):
             return effect
         total = effect.message

@@ -1,4 +1,4 @@
-"""The recommender of `dynamic`: who is there, the commitment before the first iteration, the sealed noise in each."""
+"""The recommender of `dynamic`: users' presence, the commitment before iteration 0, the sealed noise in each."""
 
 from __future__ import annotations
 
@@ -63,14 +63,14 @@ class DynamicRecommender(MaskedRecommender):
         assert isinstance(params, DynamicParams)
         self.limit, self.wanted = params.online, params.committers
         self.online: set[int] = set()
-        self.due: frozenset[int] | None = None  # whose Present or Absent comes before the next iteration
-        self.unheard: set[int] = set()  # those of them who have not said it yet
-        self.told = -1  # the latest iteration for which that was said: it may be said again after a restart
+        self.due: frozenset[int] | None = None  # the users whose Present or Absent must come before the next iteration
+        self.unheard: set[int] = set()  # those of them that have not said it yet
+        self.told = -1  # the latest iteration for which `Due` came: it may come again after a restart
         self.changes: dict[int, bool] = {}
-        self.latest: dict[int, bool] = {}  # those before the iteration that runs
-        self.last_changes: dict[int, bool] = {}  # and before the one that has ended
+        self.latest: dict[int, bool] = {}  # the changes before the iteration that runs
+        self.last_changes: dict[int, bool] = {}  # the changes before the iteration that has ended
         self.commitments: list[Facts] = []
-        self.complete_roll = False  # everyone who is not gone has joined
+        self.complete_roll = False  # every user that is not gone has joined
         self.begun = False
         self.attempt = 0
         self.committing: dict[int, Part] = {}  # the committers of this attempt: items and blinds
@@ -78,7 +78,7 @@ class DynamicRecommender(MaskedRecommender):
         self.unsealed: Ids = np.zeros(0, np.uint32)
         self.pieces: dict[int, RingArray] = {}
 
-    # --- who is there ------------------------------------------------------------------------------------------
+    # --- presence ----------------------------------------------------------------------------------------------
 
     def joined(self) -> Effects:
         never = sum(user not in self.supports for user in self.gone)
@@ -120,10 +120,10 @@ class DynamicRecommender(MaskedRecommender):
         return self.begun and (self.iteration == SETUP or self.opened is not None)
 
     def _continue(self) -> Effects:
-        """Go on if nothing runs, everyone has joined, and everyone whose word is due has given it."""
+        """Go on if nothing runs, every user has joined, and every Present or Absent that is due has come."""
         if self._running() or not self.complete_roll or self.due is None:
             return []
-        if not self.unheard <= self.gone:  # told by their numbers alone, as long as many are missing
+        if not self.unheard <= self.gone:  # fast while many are missing: a larger set is no subset
             return []
         self.online |= {user for user, arrives in self.changes.items() if arrives}
         self.online -= {user for user, arrives in self.changes.items() if not arrives} | self.gone
@@ -217,7 +217,7 @@ class DynamicRecommender(MaskedRecommender):
     # --- one iteration -----------------------------------------------------------------------------------------
 
     def invited(self) -> list[int]:
-        """Everyone who is online, or as many as may take part, drawn anew in every iteration."""
+        """Return the users that are online, or `limit` of them, drawn anew in every iteration."""
         users = sorted(self.online - self.gone)
         return draw_invited(self.tape, self.iteration, users, self.limit)
 
@@ -248,7 +248,7 @@ class DynamicRecommender(MaskedRecommender):
         return ItemFactorsWithPieces(self.iteration, floors, factors, masks, envelopes, self.pieces[user])
 
     def _split(self, items: Ids) -> dict[int, RingArray]:
-        """Uniform pieces of τ^_j, one per invited rater; the last rater of an item gets what is missing to τ^_j."""
+        """Split τ^_j into uniform pieces, one per invited rater; the last rater of an item gets the rest."""
         ring, dim, key = self.setting.ring, self.params.dim, self.tape.key("pieces")
         last = np.zeros(self.params.n_items, np.int64)
         for user, own in self.dealt.items():
@@ -266,7 +266,7 @@ class DynamicRecommender(MaskedRecommender):
         return pieces
 
     def complete(self, words: RingArray, items: Ids) -> RingArray:
-        """The sealed noise: all of it (compact), or the pieces whose holders did not contribute (paper)."""
+        """Add the sealed noise: all of it (compact), or the pieces whose holders did not contribute (paper)."""
         ring, dim = self.setting.ring, self.params.dim
         if self.params.wire == "compact":
             return ring.add(words, self.sealed_noise[items])

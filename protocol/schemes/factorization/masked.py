@@ -2,15 +2,15 @@
 
 One iteration t, one message each for all items of a user:
 
-    recommender -> third party   OpenSum          who is invited, the floor of every item
+    recommender -> third party   OpenSum          the users that are invited, the floor of every item
     recommender -> user          ItemFactors      v_j(t), floors; masks and envelopes in the paper's wire form
     user -> third party          MaskedGradient   enc(∇) + enc(η share) + enc(ρ share) + ψ   mod P
-    third party -> recommender   Contributors     closed once: who, how many per item, digest
-    recommender -> third party   Agreed           all of them were dealt masks
+    third party -> recommender   Contributors     closed once: the users, how many per item, a digest
+    recommender -> third party   Agreed           all contributors were dealt masks
     third party -> recommender   MaskedTotal      φ_j for every item at or above its floor
 
-The recommender subtracts the masks of the contributors and moves v_j. The three encodings stay apart so that
-a known share or a constant η is visible, exactly, to an audit.
+The recommender subtracts the masks of the contributors and moves v_j. The gradient and the two shares are encoded
+separately, so that a known share or a constant η is visible, exactly, to an audit.
 """
 
 from __future__ import annotations
@@ -224,7 +224,7 @@ class MaskedUser(JoiningUser):
         return []
 
     def _dealt(self, offer: ItemFactors | ItemFactorsInFull) -> tuple[RingArray, Floats]:
-        """(masks, envelope) of an iteration: derived from keys, or as they were sent."""
+        """Return (masks, envelope) of an iteration, derived from keys or as they were sent."""
         ring, dim, items = self.setting.ring, self.params.dim, self.inputs.items
         if isinstance(offer, ItemFactors):
             masks = mask_rows(ring, self.mask_key, self.setting.run_id, offer.iteration, len(items), dim)
@@ -261,9 +261,9 @@ class MaskedRecommender(JoiningRecommender):
         self.dealer = MaskDealer(setting.ring, self.params.dim, setting.run_id, tape)
         self.item_keys = [tape.key("item", item) for item in range(self.params.n_items)]
         self.opened: OpenSum | None = None
-        self.dealt: Mapping[int, Ids] = {}  # who is invited to this iteration, and their items
+        self.dealt: Mapping[int, Ids] = {}  # the users invited to this iteration, and their items
         self.agreed: Mapping[int, Ids] | None = None  # the contributors of this iteration and their items
-        self.masks: RingArray | None = None  # their sums, once somebody has made them
+        self.masks: RingArray | None = None  # the sums of their masks, once computed
         self.released: Ids = np.zeros(0, np.uint32)
         self.gone: set[int] = set()
         self.welcomed: Collection[int] = ()
@@ -350,7 +350,7 @@ class MaskedRecommender(JoiningRecommender):
         return exponential(self.item_keys, self.params.dim, purpose, iteration)
 
     def _agree(self, announced: Contributors) -> Effects:
-        """Every contributor was dealt masks, for exactly the items that the third party summed; else this run ends."""
+        """Agree if every contributor was dealt masks for exactly the items that were summed; if not, abort the run."""
         require(self.opened is not None and self.agreed is None, Reason.WRONG_KIND)
         assert self.opened is not None
         require(len(announced.counts) == len(self.opened.items), Reason.WRONG_LENGTH)
@@ -368,12 +368,12 @@ class MaskedRecommender(JoiningRecommender):
         return [Send(THIRD_PARTY, Agreed(self.iteration, digest))]
 
     def work_ahead(self) -> None:
-        """The masks of the contributors, while the third party makes the total."""
+        """Sum the masks of the contributors while the third party makes the total."""
         if self.opened is not None and self.agreed is not None and self.masks is None:
             self.masks = self.dealer.sum(self.iteration, self.agreed, self.opened.items)
 
     def complete(self, words: RingArray, items: Ids) -> RingArray:
-        """What the recommender itself adds to an unmasked sum: nothing here."""
+        """Add the recommender's own values to an unmasked sum; here it has none."""
         return words
 
     def _finish_iteration(self, total: MaskedTotal) -> Effects:
@@ -392,7 +392,7 @@ class MaskedRecommender(JoiningRecommender):
 
 
 class ThirdParty(Role):
-    """Semi-honest: it follows these steps and remembers everything it saw."""
+    """The semi-honest third party: it follows these steps and remembers everything that it saw."""
 
     def __init__(self, setting: Setting) -> None:
         params = setting.params

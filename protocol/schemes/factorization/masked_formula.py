@@ -1,9 +1,10 @@
 """The bytes of `masked` and `dynamic` by closed formula, for any course of a run.
 
-A frame's number counts what went before it on the same way, and takes 1, 2, 3 or 5 bytes; so each way has its count:
+A frame carries the number of frames that went before it on the same way, which takes 1, 2, 3 or 5 bytes. So the frames
+of each way are counted:
 
     recommender -> user          Hello, what is dealt at first, then one for each invitation, Publication, Finish
-    user -> recommender          Hello, Join, then one for each coming and going
+    user -> recommender          Hello, Join, then one each time that the user comes or goes
     user -> third party          Hello, one for each commitment, then one for each invitation, answered in time or late
     recommender <-> third party  Hello, one for each attempt at a commitment, then two for each iteration
 """
@@ -24,7 +25,7 @@ TOWARDS, BACK = ("recommender", "third_party"), ("third_party", "recommender")
 
 
 class MaskedFormula:
-    """Walks through a course once, and counts the frames of each way as it goes."""
+    """One walk through a course, which counts the frames of each way as it goes."""
 
     offer_in_full = "ItemFactorsInFull"
 
@@ -55,7 +56,7 @@ class MaskedFormula:
         return flow
 
     def _each(self, users: Numbers) -> Numbers:
-        """Of each user of a group, so many are meant."""
+        """Divide the number of messages to or from each group, `users`, by the users of the group."""
         return users / np.maximum(self.course.users, 1e-300)
 
     def joining(self) -> Iterator[Flow]:

@@ -1,12 +1,12 @@
-"""The masked modular sum with a semi-honest third party, its three sides.
+"""The three sides of the masked modular sum with a semi-honest third party.
 
     user          φ^i_j = enc(∇) + enc(η share) + enc(ρ share) + ψ^i_j                 (`mask_rows` gives ψ)
     third party   collects, closes once, announces, and after agreement releases φ_j = Σ_i φ^i_j   (`SumHolder`)
-    recommender   Σ_i values = φ_j − Σ_i ψ^i_j, over those who contributed                        (`MaskDealer`)
+    recommender   Σ_i values = φ_j − Σ_i ψ^i_j, over the contributors                             (`MaskDealer`)
 
 Masks are one-time: a fresh key per user and run, a stream per (run id, purpose, iteration), a position in it per
 item and coordinate. An iteration number has one contributor set for ever: sums over two sets that differ in
-one user would be that user's message.
+one user would differ by that user's message.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ Part = tuple[Ids, RingArray]
 
 
 def mask_rows(ring: Ring, key: bytes, run_id: bytes, iteration: int, n_items: int, dim: int) -> RingArray:
-    """ψ^i_j(t), one row for each of the user's items in their order: both sides always need all of them."""
+    """Derive ψ^i_j(t), one row for each of the user's items in their order: both sides always need all of them."""
     return ring.uniform(key, n_items, dim, run_id, "psi", iteration)
 
 
 def contributor_digest(iteration: int, supports: Iterable[tuple[int, Ids]]) -> bytes:
-    """Of who contributed which items, in the order of users."""
+    """Hash the contributors and the items of each, in the order of users."""
     digest = hashlib.sha256(msgpack.packb(["contributors", iteration]))
     for user, items in supports:
         digest.update(msgpack.packb([user, items.astype("<u4").tobytes()]))
@@ -59,20 +59,20 @@ class MaskDealer:
         return mask_rows(self._ring, self.key(user), self._run_id, iteration, len(items), self._dim)
 
     def sum(self, iteration: int, supports: Mapping[int, Ids], opened: Ids) -> RingArray:
-        """Σ ψ^i_j of the opened items; `supports` are the contributors and what each of them sent."""
+        """Sum ψ^i_j for the opened items; `supports` are the contributors and the items that each of them sent."""
         parts = [(items, self.masks(user, iteration, items)) for user, items in supports.items()]
         return self._ring.sum_by_item(parts, opened, self._dim)
 
     def unmask(self, total: MaskedTotal, masks: RingArray, opened: Ids) -> RingArray:
-        """φ_j − Σ ψ^i_j for the released items."""
+        """Compute φ_j − Σ ψ^i_j for the released items."""
         return self._ring.subtract(total.values, masks[np.searchsorted(opened, total.items)])
 
 
 class SumHolder:
-    """The third party's side: adds what it cannot read, releases only the total.
+    """The third party's side: it adds values that it cannot read, and releases only the total.
 
     A user may be faster than the recommender's opening message, so contributions to the coming iteration are
-    held from the moment the previous one was released; whoever is then not invited is left out.
+    held from the moment the previous one was released; the opening then drops those that it does not name.
     """
 
     def __init__(self, ring: Ring, dim: int, n_users: int, n_items: int, iterations: int = 1 << 62) -> None:
@@ -123,12 +123,12 @@ class SumHolder:
         return missing == 0 or (0 < missing <= len(self._gone) and self._only_the_gone_are_missing())
 
     def missing(self) -> list[int]:
-        """List those who are invited, have not answered, and still may."""
+        """List the users that are invited, have not answered and still may."""
         waits = self.opening is not None and self.closing is None
         return sorted(self._invited.difference(self._parts, self._gone)) if waits else []
 
     def lose(self, user: int) -> None:
-        """This user will not answer any more; what it has sent to this iteration counts."""
+        """Note that `user` will not answer any more; what it has sent to this iteration counts."""
         self._gone.add(user)
 
     def _only_the_gone_are_missing(self) -> bool:
@@ -136,7 +136,7 @@ class SumHolder:
         return all(user in self._parts or user in self._gone for user in self._invited)
 
     def close(self) -> Contributors:
-        """Fix the contributor set of this iteration and say who is in it."""
+        """Fix the contributor set of this iteration and announce it."""
         assert self.opening is not None and self.closing is None
         users = sorted(self._parts)
         named = [self._parts[user][0] for user in users]
@@ -151,7 +151,7 @@ class SumHolder:
         return self.closing
 
     def release(self, iteration: int, digest: bytes) -> MaskedTotal:
-        """The total of every item at or above its floor. An item below it is absent: never a row of zeros."""
+        """Compute the total of every item at or above its floor; an item below it is absent, never a row of zeros."""
         require(self.closing is not None, Reason.WRONG_KIND)
         assert self.opening is not None and self.closing is not None
         require(iteration == self.iteration, Reason.WRONG_ITERATION)
@@ -167,14 +167,14 @@ class SumHolder:
 
 
 def require_rows(ring: Ring, dim: int, n_items: int, items: Ids, values: RingArray) -> None:
-    """One row of ring elements for each of some items that exist."""
+    """Require one row of ring elements for each of `items`, all of which exist."""
     require(not len(items) or items[-1] < n_items, Reason.UNKNOWN_ITEM)
     require(len(values) == len(items), Reason.WRONG_LENGTH)
     require(ring.fits(values, (len(items), dim)), Reason.OUT_OF_RANGE)
 
 
 def require_opened(opening: OpenSum | OpenCommitment | None, user: int, items: Ids) -> None:
-    """This user and these items were named in the opening, if that has come already."""
+    """Require that `opening`, if it has come already, names `user` and `items`."""
     if opening is not None:
         require(contains(opening.users, user), Reason.UNKNOWN_SENDER)
         require(subset(items, opening.items), Reason.UNKNOWN_ITEM)

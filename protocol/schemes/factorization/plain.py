@@ -75,7 +75,7 @@ class Plain(Scheme):
 
 
 def two_party_formula(params: Params, course: Course, answer: str, welcome: str = "") -> Iterator[Flow]:
-    """Hello, Join, perhaps something that is dealt once, then factors down and vectors up in every iteration."""
+    """Yield the messages of a run without a third party: `welcome` once, if given; factors down and `answer` up."""
     up, down, sizes, n = ("user", "recommender"), ("recommender", "user"), Sizes(params), course.supports
     yield Flow(SETUP, *up, "Hello", course.users, HELLO_FRAME)
     yield Flow(SETUP, *up, "Join", course.users, frame_size(1, sizes.items(n)))
@@ -139,7 +139,7 @@ class PlainRecommender(JoiningRecommender):
         return self.next_iteration()
 
     def _finish_iteration(self) -> None:
-        """Σ_i in the order of users, whatever the order of arrival: float addition is not associative."""
+        """Sum the gradients in the order of users, not of arrival (float addition is not associative), and move V."""
         parts = [(items, self._gradients[user]) for user, items in self.supports.items()]
         rated = np.flatnonzero(self.n_raters).astype(np.uint32)
         sums = self.setting.reals.sum_by_item(parts, rated, self.params.n_items)

@@ -1,4 +1,4 @@
-"""What the factorization schemes with static users share: joining, the user's step, the recommender's step."""
+"""The common part of the factorization schemes: joining, the user's step, the recommender's step, the publication."""
 
 from __future__ import annotations
 
@@ -43,18 +43,18 @@ HALF_LIMIT = 65504.0  # the largest number of float16
 
 
 def factor_limit(params: Params) -> float:
-    """No |v| may be larger: users could not be sent it."""
+    """Return the largest |v| that can be sent to users."""
     return HALF_LIMIT if params.factor_bits == 16 else FACTOR_LIMIT
 
 
 def as_sent(item_factors: Matrix, params: Params) -> npt.NDArray[np.float32]:
-    """v_j as users see it: rounded to float32, or to float16."""
+    """Round v_j to float32 or float16, as users receive it."""
     narrow = np.float16 if params.factor_bits == 16 else np.float32
     return item_factors.astype(narrow).astype(np.float32, copy=False)
 
 
 def publication(params: Params, factors: npt.NDArray[np.float32], supports: Mapping[int, Ids]) -> list[Send]:
-    """Write to each of these users what is published; all items are one message for everybody."""
+    """Write the published factors to each user in `supports`; if all items are published, the messages are equal."""
     everything = Publication(params.iterations, factors)
     return [
         Send(user_name(user), everything if params.publish == "all" else Publication(params.iterations, factors[own]))
@@ -63,7 +63,7 @@ def publication(params: Params, factors: npt.NDArray[np.float32], supports: Mapp
 
 
 class EndingUser(FactorizingUser):
-    """Receives the item factors at the end, fits its own profile to them and predicts."""
+    """A user that receives the item factors at the end, fits its own profile to them and predicts."""
 
     params: Params
 
@@ -88,7 +88,7 @@ class EndingUser(FactorizingUser):
 
 
 class JoiningUser(EndingUser):
-    """Joins with its support, then answers every iteration with something made of its gradients."""
+    """A user that joins with its support, then answers every iteration with a message made from its gradients."""
 
     def __init__(self, setting: Setting, tape: Tape, inputs: UserInput) -> None:
         self.setting = setting
@@ -101,7 +101,7 @@ class JoiningUser(EndingUser):
         return [Send(RECOMMENDER, Join(self.inputs.items))]
 
     def check_factors(self, iteration: int, factors: npt.NDArray[np.float32]) -> Matrix:
-        """The received v_j as the user computes with them, or `Rejected`."""
+        """Check the received v_j and return them as float64, or raise `Rejected`."""
         require(iteration > self.iteration and iteration < self.params.iterations, Reason.WRONG_ITERATION)
         require(self.published is None, Reason.WRONG_ITERATION)
         require(len(factors) == len(self.inputs.items), Reason.WRONG_LENGTH)
@@ -109,7 +109,7 @@ class JoiningUser(EndingUser):
         return factors.astype(np.float64)
 
     def step(self, iteration: int, item_factors: Matrix) -> Matrix:
-        """One gradient per item from u_i(t), then u_i moves to t+1."""
+        """Compute one gradient per item from u_i(t), then move u_i to t+1."""
         params = self.params
         errors = prediction_errors(self.inputs.ratings, self.user_factors, item_factors)
         used = np.minimum(np.maximum(errors, -params.clip), params.clip)
@@ -123,11 +123,11 @@ class JoiningUser(EndingUser):
         return gradients
 
     def label(self, what: str, iteration: int, floors: npt.NDArray[np.uint32] | None = None) -> Label:
-        """Of one row for each of the user's items; noise is one share of `floors`."""
+        """Label one row for each of the user's items; a row of noise is one of `floors` shares."""
         return Label(what, iteration, self.inputs.items, floors)
 
     def finish(self, sender: str, message: Message) -> Effects:
-        """Take what comes after the last iteration: what is published, then the end."""
+        """Handle the messages after the last iteration: the publication, then the end."""
         if isinstance(message, Publication):
             self.take_publication(sender, message)
             return []
@@ -140,7 +140,7 @@ class JoiningUser(EndingUser):
 
 
 class JoiningRecommender(FactorizingRecommender):
-    """Waits until every user has joined, then leads the iterations."""
+    """A recommender that waits until every user has joined, then leads the iterations."""
 
     def __init__(self, setting: Setting, tape: Tape) -> None:
         params = setting.params
@@ -171,7 +171,7 @@ class JoiningRecommender(FactorizingRecommender):
         return users_without(self.params.n_users, self.supports) if self.iteration == SETUP else ()
 
     def joined(self) -> Effects:
-        """Count the raters and begin, once everyone has joined."""
+        """Count the raters and begin, once every user has joined."""
         if len(self.supports) < self.params.n_users:
             return []
         self.count_raters()
@@ -186,11 +186,11 @@ class JoiningRecommender(FactorizingRecommender):
             raise Aborted(Reason.OUT_OF_RANGE, f"an item has more than {self.params.max_raters} raters")
 
     def begin(self) -> Effects:
-        """Everyone has joined."""
+        """Welcome the users, who have all joined, and open the first iteration."""
         return [*self.welcome(), *self.next_iteration()]
 
     def welcome(self) -> list[Send]:
-        """What is dealt once, when everyone has joined."""
+        """Make the messages that are dealt once, when every user has joined."""
         return []
 
     def open_iteration(self) -> list[Send]:
@@ -215,7 +215,7 @@ class JoiningRecommender(FactorizingRecommender):
         return as_sent(self.item_factors, self.params)
 
     def move(self, items: Ids, sums: Matrix) -> None:
-        """v_j(t+1) of the released items; the others stay as they are, without regularisation."""
+        """Move v_j of the released `items` to t+1; the others stay as they are, without regularisation."""
         params = self.params
         self.last_moved = items
         moved = step_items(

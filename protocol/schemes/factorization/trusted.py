@@ -1,15 +1,16 @@
-"""`trusted`: the trusted recommender (Hua, Xia, Zhong 2015, section 4.1). It may see ratings; what it publishes may not
-tell them.
+"""`trusted`: the trusted recommender (Hua, Xia, Zhong 2015, section 4.1).
+
+The recommender may see the ratings, but what it publishes must not reveal them.
 
     user -> recommender    RatingsHandover   its items and its ratings, as they are
     recommender            trains U and V by T plain steps, keeps U fixed from then on and forgets V;
-                           then T item steps from a fresh random V(0), the same η_j in every one of them
-    recommender -> user    Publication       the noisy v_j; the user fits its own u_i to them at home
+                           then T item steps from a fresh random V(0), with the same η_j in each step
+    recommender -> user    Publication       the noisy v_j; the user fits its own u_i to them
 
-The noisy steps never begin with the trained V: that would publish what no noise covers. From a fresh V(0) and with a
-fixed U, v_j(T) is an invertible affine map of 2 Σ_i u_i r_ij − η_j, whatever T is, so that the noise of one release
-covers all T steps. Errors are not clipped here: a clipped error would make the slope of that map depend on the ratings.
-U stays with the recommender: no noise covers it, and one rating moves the u_i of everybody.
+The noisy steps never begin with the trained V, because no noise covers that. From a fresh V(0) and with a fixed U,
+v_j(T) is an invertible affine map of 2 Σ_i u_i r_ij − η_j, whatever T is, so the noise of one release covers all T
+steps. Errors are not clipped here: a clipped error would make the slope of that map depend on the ratings.
+U stays with the recommender: no noise covers it, and one rating moves the u_i of every user.
 """
 
 from __future__ import annotations
@@ -116,7 +117,7 @@ class TrustingUser(EndingUser):
 
 
 class TrustedRecommender(FactorizingRecommender):
-    """Waits for everybody's ratings, then does everything at once."""
+    """A recommender that waits for the ratings of all users, then does everything at once."""
 
     def __init__(self, setting: Setting, tape: Tape) -> None:
         self.params = setting.params
@@ -142,7 +143,7 @@ class TrustedRecommender(FactorizingRecommender):
         return self._publish() if len(self.handed) == params.n_users else []
 
     def _publish(self) -> Effects:
-        self.handed = dict(sorted(self.handed.items()))  # float sums must not depend on who came first
+        self.handed = dict(sorted(self.handed.items()))  # float sums must not depend on the order of arrival
         book = RatingBook(self.handed, self.params.n_items)
         self.profiles, _ = train(book, self.params, self.tape)
         self.item_factors = noisy_item_factors(book, self.profiles, self.params, self.tape)
@@ -172,33 +173,33 @@ class RatingBook:
         self._shape = (len(handed), n_items)
 
     def errors(self, user_rows: Matrix, item_factors: Matrix) -> csr_matrix:
-        """e_ij of the unclipped prediction; `user_rows` has one row u_i per rating."""
+        """Compute e_ij from unclipped predictions; `user_rows` has one row u_i per rating."""
         predictions = np.einsum("nd,nd->n", user_rows, item_factors[self.items])
         return csr_matrix((self.ratings - predictions, self.items, self._starts), shape=self._shape)
 
     def gradient_sums(self, errors: csr_matrix, user_factors: Matrix) -> Matrix:
-        """Σ_i −2 u_i e_ij, one row per item."""
+        """Compute Σ_i −2 u_i e_ij, one row per item."""
         sums: Matrix = -2.0 * (errors.T @ user_factors)
         return sums
 
     def user_slopes(self, errors: csr_matrix, item_factors: Matrix) -> Matrix:
-        """−(2/n_i) Σ_j v_j e_ij, one row per user."""
+        """Compute −(2/n_i) Σ_j v_j e_ij, one row per user."""
         slopes: Matrix = -2.0 / self.n_rated[:, None] * (errors @ item_factors)
         return slopes
 
 
 def fresh_item_factors(params: Params, tape: Tape) -> Matrix:
-    """The V(0) from which V is published: another draw than the one that training begins with."""
+    """Draw the V(0) from which V is published; training begins with another draw."""
     return first_factors(tape, params.n_items, params.dim, "published item factors")
 
 
 def objective_noise(params: Params, tape: Tape) -> Matrix:
-    """η_j of every item, drawn once."""
+    """Draw η_j of every item; a second call gives the same."""
     return laplace(tape, params.noise_scale, params.n_items, params.dim, "eta")
 
 
 def train(book: RatingBook, params: Params, tape: Tape) -> tuple[Matrix, Matrix]:
-    """(U, V) after T plain steps from the recommender's own first factors. U is used, V is not."""
+    """Compute (U, V) after T plain steps from random first factors; `trusted` uses U and drops V."""
     users = first_factors(tape, params.n_users, params.dim, "user factors")
     items = first_factors(tape, params.n_items, params.dim, "item factors")
     for step in range(params.iterations):
@@ -210,7 +211,7 @@ def train(book: RatingBook, params: Params, tape: Tape) -> tuple[Matrix, Matrix]
 
 
 def noisy_item_factors(book: RatingBook, user_factors: Matrix, params: Params, tape: Tape) -> Matrix:
-    """V after T item steps with U fixed and η_j added to every sum; an item without raters keeps its first factors."""
+    """Compute V after T item steps, with U fixed and η_j added to each sum; an unrated item keeps its first factors."""
     noise, items, rows = objective_noise(params, tape), fresh_item_factors(params, tape), user_factors[book.users]
     for step in range(params.iterations):
         sums = book.gradient_sums(book.errors(rows, items), user_factors) + noise
@@ -231,6 +232,6 @@ def _step(book: RatingBook, items: Matrix, sums: Matrix, params: Params, when: s
 
 
 def _into_the_ball(rows: Matrix) -> Matrix:
-    """Every row projected onto |u| ≤ 1."""
+    """Project every row onto |u| ≤ 1."""
     lengths: Vector = np.sqrt(np.einsum("nd,nd->n", rows, rows))
     return rows / np.maximum(lengths, 1.0)[:, None]

@@ -1,4 +1,4 @@
-"""Numbers of other widths: factors of 16 bits, what they change and cost, and rings of every width."""
+"""Numbers of other widths: 16-bit factors, their effect and their cost, and rings of every width."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def seated(seats: list[Seat], party: str) -> Seat:
 
 
 def rounded(numbers: Any) -> list[list[float]]:
-    """To 16 bits and back, by Python alone."""
+    """Round `numbers` to 16 bits and back, in Python alone."""
     return [[struct.unpack("<e", struct.pack("<e", number))[0] for number in row] for row in numbers]
 
 
@@ -115,7 +115,7 @@ def test_the_largest_number_of_16_bits_is_the_limit_for_the_recommender():
 
 
 def test_a_user_refuses_factors_beyond_that():
-    """No frame can carry them: straight to the role."""
+    """No frame can carry such factors, so the test hands them straight to the role."""
     card, seats = small_run("plain", factor_bits=16)
     user = seated(seats, "user:0")
 
@@ -166,8 +166,9 @@ def test_every_width_gives_the_same_factors_in_one_process_and_in_many(scheme, f
 
 @pytest.mark.parametrize("scheme", ["masked", "dynamic"])
 def test_rings_of_every_width_give_the_same_factors_to_the_resolution_that_they_have(scheme):
-    """Three iterations; in each a sum of k = 4 users has 3 k roundings of half a unit 2^-f, and γ 2/n_j times that is
-    what a factor moves: less than 3 · 6 · 2^-f altogether, for γ = 2^-5.
+    """Roundings move a factor by less than 3 · 6 · 2^-f in three iterations, for γ = 2^-5.
+
+    In each of them a sum of k = 4 users has 3 k roundings of half a unit 2^-f, and a factor moves by γ 2/n_j times it.
     """
     runs = {}
     for bits in (24, 32, 40, 48, 56, 64):

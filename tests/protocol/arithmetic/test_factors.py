@@ -1,4 +1,4 @@
-"""Gradients and updates: by hand on two coordinates, and against differences of the objective."""
+"""Gradients and updates, checked by hand on two coordinates and against differences of the objective."""
 
 from __future__ import annotations
 
@@ -66,13 +66,13 @@ def test_the_step_of_items_by_hand():
 
 
 def rated(seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Ratings of three users for four items, and random factors with |u| well below 1."""
+    """Return ratings of three users for four items, and random factors with |u| well below 1."""
     generator = np.random.default_rng(seed)
     return generator.uniform(1, 5, (3, 4)), generator.uniform(-0.3, 0.3, (3, 2)), generator.normal(size=(4, 2))
 
 
 def slope(function, at: np.ndarray) -> np.ndarray:
-    """Central differences; exact up to rounding, because the objective is quadratic in each argument."""
+    """Compute the slope of `function` by central differences: exact up to rounding, because it is quadratic."""
     step, found = 1e-3, np.zeros_like(at)
     for place in np.ndindex(at.shape):
         moved = np.zeros_like(at)
@@ -88,7 +88,7 @@ def test_the_user_descends_the_mean_squared_error_of_its_ratings(seed):
     for r, u in zip(ratings, users, strict=True):
         expected = u - rate * slope(lambda x, r=r: np.mean((r - items @ x) ** 2) + regularisation * x @ x, u)
         found = step_user(u, items, prediction_errors(r, u, items), rate, regularisation)
-        assert np.hypot(*found) < 1  # not projected, else there is nothing to compare
+        assert np.hypot(*found) < 1  # not projected; a projected step could not be compared
         assert found == pytest.approx(expected, abs=1e-11)
 
 
@@ -132,7 +132,7 @@ def angle_p(factors: np.ndarray) -> float:
 
 
 def test_first_factors_point_everywhere_alike():
-    """Test of size 1e-6 on a fixed seed: the angle is uniform; normed uniform squares would favour the diagonals."""
+    """The angle is uniform (test of size 1e-6, fixed seed); points drawn from a square would favour the diagonals."""
     assert angle_p(first_factors(Tape(SEED), 50_000, 2, "item factors")) > FALSE_ALARM
     square = np.random.default_rng(1).uniform(-1, 1, (50_000, 2))
     assert angle_p(square) < FALSE_ALARM

@@ -1,4 +1,4 @@
-"""Fixed point by hand, and that no sum which the parameters allow can wrap."""
+"""Fixed point by hand, and the rule that no sum which the parameters allow can wrap."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_encoding_is_that_of_the_reference(bits, fraction_bits, reals):
 @given(data=st.data(), fraction_bits=st.integers(0, 12))
 def test_what_fits_comes_back_to_half_a_unit(bits, data, fraction_bits):
     half = 2.0 ** (bits - 1 - fraction_bits)
-    largest = min(half - 1, math.nextafter(half, 0))  # of a wide ring, half - 1 is half to a float
+    largest = min(half - 1, math.nextafter(half, 0))  # in a wide ring, half - 1 as a float is half
     x = data.draw(st.floats(-largest, largest))
     fixed = FixedPoint(Ring(bits), fraction_bits)
     back = float(fixed.decode(fixed.encode(row(x)))[0, 0])
@@ -85,12 +85,12 @@ def test_what_fits_comes_back_to_half_a_unit(bits, data, fraction_bits):
 
 
 def printed_formula(bits: int, clip: float, max_raters: int, reach: float) -> int:
-    """floor(log2(2^(bits-1) / (2 C k + q))): leaves no room for the end of the interval, nor for roundings."""
+    """Compute floor(log2(2^(bits-1) / (2 C k + q))): no room for the end of the interval, nor for roundings."""
     return math.floor(math.log2(2.0 ** (bits - 1) / (2 * clip * max_raters + reach)))
 
 
 def extreme_sum(bits: int, fraction_bits: int, clip: float, k: int) -> float:
-    """k users with u = (1, 0) and e = -C, each with the gradient -2 u e = (2C, 0), no noise; summed in the ring."""
+    """Sum in the ring the gradients -2 u e = (2C, 0) of `k` users with u = (1, 0) and e = -C, without noise."""
     ring = Ring(bits)
     fixed = FixedPoint(ring, fraction_bits)
     one = fixed.encode(row(2 * clip, 0.0))
@@ -126,7 +126,7 @@ def test_the_fraction_bits_in_use_do_not(bits, clip, k):
 
 
 def test_three_half_units_per_user_are_allowed_for():
-    """16 bits, 1000 users, 2 C k + q = 32767 - 1499: at f = 0 the sum alone fits, but not with 1500 units more."""
+    """16 bits, 1000 users, 2 C k + q = 32767 - 1499: at f = 0 the sum fits, but not with 1500 units of roundings."""
     clip, k, reach = 15.625, 1000, 18.0
     assert 2 * clip * k + reach == 32767 - 1499
     assert most_fraction_bits(16, clip, k, reach) == -1
@@ -150,7 +150,7 @@ ranges = {
 @steadily(500)
 @given(**ranges)
 def test_the_extreme_of_what_is_accepted_stays_below_half_the_modulus(bits, clip, k, reach):
-    """Exact arithmetic: every gradient at 2C, the noise at its reach, and 3k roundings all the same way."""
+    """In exact arithmetic: every gradient at 2C, the noise at its reach, and 3k roundings in the same direction."""
     fraction_bits = most_fraction_bits(bits, clip, k, reach)
     assume(fraction_bits >= 0)
     largest = (2 * Fraction(clip) * k + Fraction(reach)) * 2**fraction_bits + Fraction(3 * k, 2)
@@ -160,7 +160,7 @@ def test_the_extreme_of_what_is_accepted_stays_below_half_the_modulus(bits, clip
 @steadily(500)
 @given(**ranges)
 def test_one_fraction_bit_more_could_wrap_or_is_more_than_anyone_needs(bits, clip, k, reach):
-    """The formula gives away nothing: with f + 1 the bound does not hold (up to its margin of 2^-40 for |u| ≤ 1)."""
+    """The formula is tight: with f + 1 the bound does not hold (up to its margin of 2^-40 for |u| ≤ 1)."""
     fraction_bits = most_fraction_bits(bits, clip, k, reach)
     assume(0 <= fraction_bits < MOST_FRACTION_BITS)
     margin = 1 + Fraction(1, 2**39)
@@ -171,7 +171,7 @@ def test_one_fraction_bit_more_could_wrap_or_is_more_than_anyone_needs(bits, cli
 @steadily(150)
 @given(**{**ranges, "k": st.integers(1, 40)}, sign=st.sampled_from([1, -1]))
 def test_an_extreme_sum_keeps_its_sign_and_size_in_the_ring(bits, clip, k, reach, sign):
-    """The same through `encode`, `sum_by_item` and `decode`: three encodings per user, the noise shared evenly."""
+    """The extreme sum through `encode`, `sum_by_item` and `decode`: three terms per user, the noise shared evenly."""
     fraction_bits = most_fraction_bits(bits, clip, k, reach)
     assume(fraction_bits >= 0)
     ring = Ring(bits)
@@ -212,7 +212,7 @@ def test_no_noise_reaches_nowhere():
 
 
 def movielens(epsilon: float, dim: int) -> tuple[float, int, float]:
-    """Clip, most raters of an item and reach on ML-100k: 1682 items, 583 raters of the best known, 100 iterations."""
+    """Return clip, most raters and reach on ML-100k: 1682 items, one with 583 raters, 100 iterations."""
     scale = noise_scale(epsilon, 4.0, dim)
     return default_clip(scale, 4.0), 583, noise_reach(scale, 100 * 1682 * dim)
 

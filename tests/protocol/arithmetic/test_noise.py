@@ -36,7 +36,7 @@ def normal(user: int) -> np.ndarray:
 
 
 def noise_sum(contributors: int, floor: int, *, stretch: float = 1.0, h: np.ndarray | None = None) -> np.ndarray:
-    """The sum of the shares of so many users, one sample per item and coordinate. `stretch` plants an error."""
+    """Sum the shares of `contributors` users, one sample per item and coordinate. `stretch` plants an error."""
     floors = np.full(SAMPLES // 4, floor, np.uint32)
     given = envelope() if h is None else h
     return sum(noise_share(SCALE, given, floors, stretch * normal(user)) for user in range(contributors))
@@ -47,7 +47,7 @@ def laplace_p(samples: np.ndarray) -> float:
 
 
 def tails_p(samples: np.ndarray) -> float:
-    """Chi-square on cells that are mostly tail: P(|x| > y) = e^(-y/b) gives the expected counts."""
+    """Compute p of a chi-square test on cells that are mostly tail; P(|x| > y) = e^(-y/b) gives the expected counts."""
     outside = [0.0005, 0.005, 0.02, 0.1, 0.5]  # both tails together, from the outermost
     edges = [-SCALE * math.log(p) for p in outside]
     cuts = np.array([-edge for edge in edges] + edges[::-1])
@@ -80,7 +80,7 @@ def test_another_scale_is_found(stretch):
 
 
 def test_normal_noise_of_the_same_variance_is_found():
-    """Without the envelope (H = 1) the variance is the same 2 b^2, but the law is not."""
+    """Without the envelope (H = 1) the variance is the same 2 b^2, but the law is not Laplace."""
     samples = noise_sum(3, 3, h=np.ones((SAMPLES // 4, 4), np.float32))
     assert samples.var() == pytest.approx(2 * SCALE**2, rel=0.02)
     assert laplace_p(samples) < FALSE_ALARM
@@ -140,7 +140,7 @@ def test_floors_by_hand():
 
 
 def test_ten_invited_with_a_tenth_allowed_to_drop_out_need_nine():
-    assert math.ceil(10 * (1 - 0.7)) == 4  # floating point; 3 is meant
+    assert math.ceil(10 * (1 - 0.7)) == 4  # floating point gives 4, but the exact value is 3
     assert floor_of(np.array([10]), 0.1, 1).tolist() == [9]
     assert floor_of(np.array([10]), 0.7, 1).tolist() == [3]
 

@@ -1,4 +1,4 @@
-"""Z_P on machine words against Python integers."""
+"""Arithmetic in Z_P on machine words, checked against Python integers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def words(ring: Ring, rows: list[list[int]], dim: int) -> np.ndarray:
 
 
 def elements(bits: int) -> st.SearchStrategy[int]:
-    """Residues, with those at which a carry or a sign goes wrong more often than chance would have them."""
+    """Draw residues, those at which a carry or a sign may go wrong more often than by chance."""
     modulus = 1 << bits
     edges = [0, 1, modulus // 2 - 1, modulus // 2, modulus // 2 + 1, modulus - 2, modulus - 1]
     return st.one_of(st.sampled_from(edges), st.integers(0, modulus - 1))
@@ -116,7 +116,7 @@ def test_rows_that_are_not_contiguous_keep_their_order_as_bytes(bits):
 
 @pytest.mark.parametrize("bits", [8, 16])
 def test_every_byte_string_is_another_element(bits):
-    """So uniform bytes give uniform elements: no residue is left out and none comes twice."""
+    """Uniform bytes therefore give uniform elements: no residue is left out, and none occurs twice."""
     width = bits // 8
     data = b"".join(x.to_bytes(width, "little") for x in range(1 << bits))
     assert sorted(Ring(bits).from_bytes(data, 1)[:, 0].tolist()) == list(range(1 << bits))

@@ -1,4 +1,4 @@
-"""Named streams: repeatable, apart from each other, and of the law they are asked for."""
+"""Named streams: repeatable, different from each other, and with the law that is asked for."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from protocol.arithmetic.tape import Tape, _unit_interval, derive, exponential, 
 
 SEED, OTHER_SEED = bytes(range(32)), bytes(range(1, 33))
 
-# Names that become one another when their parts are joined or their types forgotten.
+# Names that would be equal if their parts were joined or their types were ignored.
 NAMES = [
     ("ab", "c"),
     ("a", "bc"),
@@ -43,7 +43,7 @@ item_keys = [hashlib.sha256(b"item %d" % item).digest() for item in range(1000)]
 
 
 def test_the_stream_is_shake_256_of_key_and_packed_name():
-    """So that a recorded run can be read in another language: ("a", 1) packs to 92 a1 61 01."""
+    """Another language can therefore repeat a recorded run: ("a", 1) packs to 92 a1 61 01."""
     expected = hashlib.shake_256(SEED + b"\x92\xa1\x61\x01").digest(50)
     assert keystream(SEED, 50, "a", 1) == expected
 
@@ -97,7 +97,7 @@ def test_names_do_not_run_together_and_seeds_differ(make):
 
 
 def test_keys_and_numbers_of_one_name_come_from_different_streams():
-    """One stream for both would hand out a key to whoever learns the numbers."""
+    """With one stream for both, a party that learns the numbers would learn the key."""
     purposes = ([], ["derive"], ["key"], ["normal"], ["exponential"])
     streams = [Tape(SEED).key("x"), *(keystream(SEED, 32, *purpose, "x") for purpose in purposes)]
     assert len(set(streams)) == len(streams)
@@ -160,7 +160,7 @@ def test_neighbouring_draws_are_uncorrelated():
 
 
 def test_every_word_becomes_a_number_strictly_between_0_and_1():
-    """At 1 a normal draw is infinite and an envelope 0: one would end the run, the other leave a sum without noise."""
+    """At 1 a normal draw is infinite, which would end the run; an envelope is 0, which leaves a sum without noise."""
     words = np.array([0, 2**11 - 1, 2**63, 2**64 - 2**12, 2**64 - 2**11, 2**64 - 1], np.uint64)
     uniform = _unit_interval(words)
     assert (uniform > 0).all() and (uniform < 1).all()
@@ -172,7 +172,7 @@ def test_every_word_becomes_a_number_strictly_between_0_and_1():
 
 @pytest.mark.parametrize("dim", [1, 2, 3, 7, 8, 10, 16, 50])
 def test_a_user_with_few_keys_derives_the_rows_of_the_recommender_with_all(dim):
-    """Bit for bit, for many lengths and places: vector instructions treat the end of an array apart."""
+    """The rows are equal bit for bit at many lengths and places: vector instructions handle array ends differently."""
     everything = exponential(item_keys, dim, b"run", "rho", 4)
     chosen = [range(length) for length in range(1, 20)]
     chosen += [range(start, start + 3) for start in range(0, 1000 - 3, 37)]
@@ -185,7 +185,7 @@ def test_a_user_with_few_keys_derives_the_rows_of_the_recommender_with_all(dim):
 
 @pytest.mark.parametrize("length", [1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33, 64, 100])
 def test_the_logarithm_does_not_depend_on_place_length_or_alignment(length):
-    """What the test above relies on, before a rounding to float32 could hide a last bit that differs."""
+    """The test above relies on this; here no rounding to float32 can hide a different last bit."""
     uniform = _unit_interval(np.frombuffer(keystream(SEED, 8 * 4096, "uniform"), "<u8"))
     everything = np.log(uniform)
     for start in range(0, 4096 - length, 101):

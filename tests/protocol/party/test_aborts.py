@@ -1,4 +1,4 @@
-"""When nobody's message is wrong by itself but the run cannot go on: disagreement, divergence, too many raters."""
+"""Runs that must end although no message is wrong by itself: disagreement, divergence, too many raters."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from protocol.schemes.factorization.static_users import FACTOR_LIMIT
 from protocol.wire.messages import Agreed, Contributors, Join, MaskedTotal
 from sim.drivers.inprocess import InProcess
 
-# Raters 2, 2, 2 and 1 of the items 0 to 3, all opened: who contributed, how many to each item.
+# The number of raters of each of the items 0 to 3; all items are opened, and all raters contribute.
 COUNTS = [2, 2, 2, 1]
 
 
 def before_agreement(wire: str = "compact") -> tuple[Stage, Contributors]:
-    """The recommender waits for the contributors of iteration 0, and what the third party will truly say."""
+    """Run until the recommender waits for the contributors of iteration 0; return the stage and the true message."""
     card, seats = small_run(n_items=ITEMS, dim=DIM, iterations=T, ratings=RATINGS, wire=wire)
     whole, stage = Stage(card, seats), Stage(card, seats)
     whole.finish()
@@ -56,7 +56,7 @@ LIES: dict[str, tuple[str, dict[str, Any]]] = {
 
 @pytest.mark.parametrize("lie", LIES)
 def test_the_recommender_ends_a_run_in_which_the_contributors_are_not_those_it_dealt_masks_to(lie):
-    """In the paper's wire, which can name users that do not exist."""
+    """The test uses the paper's wire, which can name users that do not exist."""
     stage, truth = before_agreement("paper")
     detail, fields = LIES[lie]
     role = stage.parties[RECOMMENDER].role
@@ -103,7 +103,7 @@ def test_the_third_party_releases_nothing_for_another_digest():
 
 
 def lying(driver: InProcess, party: str, kind: type, lie: Callable[[Any], Any]) -> None:
-    """Let a party alter what it sends of one kind."""
+    """Make `party` alter with `lie` every message of `kind` that it sends."""
     role = driver.parties[party].role
     honest = role.receive
 
@@ -136,7 +136,7 @@ def test_a_run_without_agreement_has_no_result(party, kind, field, value, tmp_pa
     assert outcome.abort is not None and outcome.abort.reason is Reason.DISAGREEMENT
     assert outcome.item_factors is None
     assert driver.parties[RECOMMENDER].role.iteration == 0
-    # whoever was lied to has the lie in its view, as the last thing that it heard
+    # the deceived party has the lie in its view, as the last message that it received
     deceived = RECOMMENDER if party == THIRD_PARTY else THIRD_PARTY
     sender, message = received(card, tmp_path, deceived)[-1]
     assert sender == party and isinstance(message, kind)
@@ -144,7 +144,7 @@ def test_a_run_without_agreement_has_no_result(party, kind, field, value, tmp_pa
 
 
 def test_a_total_that_is_refused_leaves_the_factors_alone():
-    """The third party sums honestly but leaves the last item out of its message: refused, so nothing moved."""
+    """The total lacks the last item, so it is refused and no factor moves."""
     card, seats = small_run(n_items=ITEMS, dim=DIM, iterations=T, ratings=RATINGS)
     stage = Stage(card, seats)
     stage.run_until(RECOMMENDER, USERS + 1)

@@ -1,4 +1,4 @@
-"""Again: what a party asks for and when, what it answers byte for byte, and how much it keeps for that."""
+"""The message Again: when a party asks for lost frames, the exact bytes of the answer, and how many frames are kept."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ AGAIN, FINISH = code_of("plain", "Again"), code_of("plain", "Finish")
 
 
 class Speaker(Role):
-    """Tells the sender of a Finish as many items as that says; 999 ends it."""
+    """A role that answers a Finish with a Join of `iteration` items; iteration 999 ends it."""
 
     def receive(self, sender: str, message: Any) -> Effects:
         if not isinstance(message, Finish):
@@ -42,12 +42,12 @@ def speaker(with_view: bool = True) -> Party:
 
 
 def frame(number: int, size: int = 0) -> bytes:
-    """What a peer sends under this number: its Hello, or a Finish that makes the speaker send so many items."""
+    """Return a peer's frame with this `number`: its Hello, or a Finish that makes the speaker send `size` items."""
     return framed(0, 0, WIRE_VERSION, RUN_ID, PARAMS) if number == 0 else framed(FINISH, number, size)
 
 
 def hear(party: Party, peer: str, *numbers: int, size: int = 0) -> list[Outgoing]:
-    """What leaves when these frames come."""
+    """Send `party` the frames of `peer` with these `numbers`, and return what it sends."""
     steps = [party.receive(peer, frame(number, size)) for number in numbers]
     assert not any(step.rejected for step in steps)
     return [out for step in steps for out in step.sends]
@@ -192,7 +192,7 @@ def test_every_peer_has_its_own_gap():
 
 
 def test_two_parties_mend_a_gap_by_themselves():
-    """Of four frames the second is lost; the third says so, and what comes then is what was lost and the rest."""
+    """The second of four frames is lost. The third shows the gap, and the answer holds the lost frame and the rest."""
     receiver, sender = speaker(), speaker()
     sent = [out.frame for out in hear(sender, "recommender", 0, 1, 2, 3, size=5)]
     assert receiver.receive("recommender", sent[0]).rejected is None
@@ -206,7 +206,7 @@ def test_two_parties_mend_a_gap_by_themselves():
 
 
 def test_four_frames_are_kept_for_each_peer_and_older_ones_are_asked_for():
-    """Eight left: Hello and seven answers. The numbers 4 to 7 are kept."""
+    """The party sends eight frames, a Hello and seven answers; those with the numbers 4 to 7 are kept."""
     assert party_module.KEPT_FRAMES == 4
     party = speaker()
     sent = [out.frame for out in hear(party, "user:0", *range(8))]
@@ -219,7 +219,7 @@ def test_four_frames_are_kept_for_each_peer_and_older_ones_are_asked_for():
 
 
 def test_the_latest_frame_of_every_peer_is_kept_and_older_ones_as_long_as_there_is_room(monkeypatch):
-    """An answer of 60 items: array, kind, number, 4 · 60 bytes with a header of two, head; 3 + 242 + 32 = 277."""
+    """An answer of 60 items has 3 + 242 + 32 = 277 bytes: array, kind, number, 4 · 60 with a header of two, head."""
     monkeypatch.setattr(party_module, "KEPT_BYTES", 276)
     party = speaker()
     latest = {}
@@ -242,8 +242,8 @@ def test_the_latest_frame_of_every_peer_is_kept_and_older_ones_as_long_as_there_
 
 @pytest.mark.parametrize("limit", [300, 1000, 4000, 100_000])
 def test_what_is_kept_is_what_a_list_of_the_latest_frames_keeps(monkeypatch, limit):
-    """With every frame the oldest of its peer goes if there are five; then, while those that are no peer's latest are
-    too long together, the one that has been no longer the latest for longest."""
+    """A new frame drops the oldest one of its peer if that has five. Then, while the frames that are no peer's latest
+    exceed the limit together, the one that first ceased to be its peer's latest is dropped."""
     monkeypatch.setattr(party_module, "KEPT_BYTES", limit)
     party, chance = speaker(), random.Random(limit)
     peers = [f"user:{user}" for user in range(6)]

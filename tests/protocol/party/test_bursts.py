@@ -1,4 +1,4 @@
-"""A long step in parts, and records that are written by the burst: what leaves and what is written stays the same."""
+"""A long step in parts, and records written in bursts: neither changes the frames that leave or the records."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sim.experiments.bench.crowd_bench import bench_crowd
 
 
 def everything(party: Party, step: Step) -> tuple[list[bytes], list[bytes], int]:
-    """Frames and records of a step and of what it has left over, and in how many parts they came."""
+    """Collect the frames and records of `step` and of the parts that are left over, and count the parts."""
     frames, records, parts = [out.frame for out in step.sends], list(step.records), 1
     while step.rest:
         assert len(step.sends) >= (party.burst or 0)

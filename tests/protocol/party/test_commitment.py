@@ -1,4 +1,4 @@
-"""The pre-commitment of noise: by hand on an 8-bit ring, then on vectors of the paper's size with real tapes."""
+"""The pre-commitment of noise, by hand on an 8-bit ring and then on vectors of the paper's size with real tapes."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ BOTH = ids(0, 1)
 
 
 class HolderByHand(SealHolder):
-    """The same holder with seals that a reader can add up."""
+    """A seal holder with small fixed seals, so that a reader can add them up."""
 
     def _draw(self, count):
         return ALPHA[self.attempt][:count]
@@ -86,12 +86,12 @@ def test_two_committers_by_hand():
     hidden = unblind(Ring(8), 2, total, {user: (BOTH, BLINDS[user]) for user in (0, 1)})
     # 149 - 107, 43 - 208 + 256; 55 - 300 + 256, 188 - 61
     assert hidden.tolist() == [[42, 91], [11, 127]]
-    # the same from above: 40 + 3 + 255 - 256, 90 + 250 + 7 - 256; 0 + 10 + 1, 255 + 0 + 128 - 256
+    # the same from seal and shares: 40 + 3 + 255 - 256, 90 + 250 + 7 - 256; 0 + 10 + 1, 255 + 0 + 128 - 256
     assert Ring(8).add(ALPHA[0], SHARES[0], SHARES[1]).tolist() == hidden.tolist()
 
 
 def test_a_missing_committer_leaves_its_item_out_and_its_sum_is_forgotten():
-    """Users 0 and 1 commit to item 0; of item 1 only the share of user 0 arrives; the next attempt has other seals."""
+    """Users 0 and 1 commit to item 0; for item 1 only the share of user 0 arrives. The next attempt has other seals."""
     holder = holder_by_hand()
     holder.open(opening(0, [0, 1], {0: 2, 1: 2}))
     holder.add(0, 0, BOTH, SENT[0])
@@ -196,7 +196,7 @@ def test_a_sealed_item_and_a_used_attempt_are_never_opened_again():
 
 
 def test_no_seal_is_drawn_twice():
-    """64-bit words: 10 attempts that all fail, then a last one, on two tapes; all different (else p < 10^-14)."""
+    """All 64-bit words of ten failed attempts and a last one on two tapes differ (by chance two agree: p < 10^-14)."""
     words = []
     for key in (KEY, OTHER_KEY):
         holder = SealHolder(Ring(64), 4, 2, 6, Tape(key))
@@ -208,7 +208,7 @@ def test_no_seal_is_drawn_twice():
         holder.open(opening(10, [0, 1], dict.fromkeys(range(6), 2)))
         for user in (0, 1):
             holder.add(user, 10, ids(*range(6)), zeros)
-        total = holder.seal()  # the shares are zero: what leaves are the seals
+        total = holder.seal()  # the shares are zero, so the total holds the seals
         assert total.values.tolist() == holder.seals.tolist()
         words += total.values.ravel().tolist()
     assert len(set(words)) == len(words) == 2 * 11 * 24
@@ -254,7 +254,7 @@ def test_the_choice_of_committers_follows_from_tape_and_attempt():
     assert choice(KEY, 0) != choice(KEY, 1) != choice(OTHER_KEY, 1)
 
 
-# ---- in a run (more of them in test_churn.py)
+# ---- in a run (more such tests are in test_churn.py)
 
 
 @pytest.mark.parametrize("wire", WIRES)
@@ -295,7 +295,7 @@ DIM, ITEMS, USERS, WANTED = 50, 300, 20, 3
 
 
 def commit(seed: int, scale: float, bits: int = 32, fraction_bits: int = 11) -> SimpleNamespace:
-    """A whole pre-commitment in which everything is known, η summed up beside it in Python's own integers."""
+    """Make a whole pre-commitment whose parts are all known, and sum up η beside it in Python's own integers."""
     ring = Ring(bits)
     fixed = FixedPoint(ring, fraction_bits)
     seeds = [bytes([seed, part]) * 16 for part in range(3)]
@@ -322,7 +322,7 @@ def octets(values: np.ndarray) -> np.ndarray:
 
 
 def same_law_p(first: np.ndarray, second: np.ndarray) -> float:
-    """Chi-square that two samples of bytes have one distribution."""
+    """Compute the p-value of a chi-square test that the bytes of two samples have one distribution."""
     table = [np.bincount(octets(sample).ravel(), minlength=256) for sample in (first, second)]
     return float(stats.chi2_contingency(table).pvalue)
 
@@ -350,12 +350,12 @@ def test_the_uniformity_test_finds_noise_that_is_not_hidden():
     done = commit(2, SCALE)
     bare = (done.eta % done.modulus).astype(np.uint32)
     assert uniform_p(octets(bare), 256) < FALSE_ALARM
-    half = np.where(np.arange(bare.size).reshape(bare.shape) % 20 == 0, bare, done.hidden)  # every twentieth
+    half = np.where(np.arange(bare.size).reshape(bare.shape) % 20 == 0, bare, done.hidden)  # every twentieth is bare
     assert uniform_p(octets(half), 256) < FALSE_ALARM
 
 
 def test_what_each_server_holds_does_not_depend_on_the_noise():
-    """No noise at all against noise a thousand times larger: neither server's numbers change in law."""
+    """Without noise and with a thousand times the usual noise, the numbers of each server have the same law."""
     none, much = commit(3, 0.0), commit(4, 1000 * SCALE)
     assert not none.eta.any() and abs(much.eta).max() > 10**6
     assert same_law_p(none.hidden, much.hidden) > FALSE_ALARM
@@ -369,7 +369,7 @@ def test_that_comparison_finds_a_difference_where_there_is_one():
 
 
 def test_the_seal_does_not_go_with_the_noise():
-    """A seal that followed the noise would leave one of these sums: τ^ + η, τ^ - η, τ^ + 2η are as uniform as τ^."""
+    """If the seal followed the noise, one of τ^ + η, τ^ - η and τ^ + 2η would not be uniform; all are, like τ^."""
     done = commit(5, SCALE)
     for sign in (1, -1, 2):
         shifted = (done.hidden.astype(object) + sign * done.eta) % done.modulus
@@ -377,7 +377,7 @@ def test_the_seal_does_not_go_with_the_noise():
 
 
 def test_an_early_share_for_an_item_that_was_not_opened_is_left_out():
-    """It arrived before the opening that would have refused it; its committer then counts as missing."""
+    """The share came before the opening, which would have refused it; its committer then counts as missing."""
     ring = Ring(8)
     holder = SealHolder(ring, 2, n_users=2, n_items=4, tape=Tape(bytes(32)))
     row = np.ones((2, 2), np.uint32)

@@ -1,4 +1,4 @@
-"""A party: what it writes before it speaks, what it says first and last, and that its view is its replay script."""
+"""A party: its records before its frames, its first and last messages, and its view as a replay script."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def sent_records(step: Step) -> list[list[Any]]:
 
 
 def bodies(step: Step) -> list[list[Any]]:
-    """The records of a step, read without the reader: length (4), body, hash (32)."""
+    """Return the bodies of the records of `step`, parsed without the reader: length (4), body, hash (32)."""
     return [msgpack.unpackb(record[4:-32]) for record in step.records]
 
 
@@ -113,7 +113,7 @@ def test_every_step_returns_the_record_of_its_input_and_then_one_for_each_send(r
 
 @pytest.mark.parametrize("run", RUNS)
 def test_the_driver_writes_before_it_speaks(run, tmp_path, monkeypatch):
-    """Whenever a frame arrives anywhere, its sender's view file already has the record of its sending."""
+    """Whenever a frame arrives, the view file of its sender already has the record of its sending."""
     scheme, wire = RUNS[run]
     card, seats = small_run(scheme, wire=wire, n_users=3, n_items=3, iterations=2)
     receive = Party.receive
@@ -177,7 +177,7 @@ def test_a_refused_frame_leaves_its_digest_and_not_its_bytes():
 
 
 def test_a_deadline_is_an_input_and_is_recorded_before_what_it_causes():
-    """The third party has one gradient of four when the time of iteration 0 is up."""
+    """The third party has one gradient of four when the deadline of iteration 0 passes."""
     card, seats = small_run()
     stage = Stage(card, seats)
     stage.run_until(THIRD_PARTY, 2)
@@ -259,7 +259,7 @@ def test_the_last_record_of_everyone_is_the_end_with_the_digest_of_the_result(ru
 
 
 def replay(card: Card, party: str, view: bytes) -> bytes:
-    """A fresh party from the input and tape of a view, fed with what that view received; the view that it writes."""
+    """Return the view that a fresh `party` writes when it gets the input, tape and received frames of `view`."""
     records = list(read_records(io.BytesIO(view)))
     assert records[1].type == INPUT
     [brought] = records[1].fields
@@ -316,7 +316,7 @@ def test_a_third_party_whose_patience_ended_replays_as_well(silent, tmp_path):
 
 
 def test_another_tape_replays_to_other_frames():
-    """What makes the tests above mean something: the frames do depend on tape and input."""
+    """The frames depend on the tape; otherwise the tests above would prove nothing."""
     stage = finished("compact")
     card, seats = small_run()
     gradient = [frame[:-32] for sender, to, frame in stage.sent if (sender, to) == ("user:0", THIRD_PARTY)][1]

@@ -1,4 +1,4 @@
-"""The user's own profile, against a ridge regression written out in plain Python that refits without each rating."""
+"""The user's own profile, checked against a ridge regression in plain Python that refits without each rating."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ STARS = (1.0, 5.0)
 
 
 def solve(matrix: list[list[float]], right: list[float]) -> list[float]:
-    """Gauss–Jordan with pivoting."""
+    """Solve `matrix` x = `right` by Gauss–Jordan elimination with pivoting."""
     n = len(right)
     rows = [[*row, value] for row, value in zip(matrix, right, strict=True)]
     for at in range(n):
@@ -26,7 +26,7 @@ def solve(matrix: list[list[float]], right: list[float]) -> list[float]:
 
 
 def ridge_fit(items: list[list[float]], ratings: list[float], ridge: float) -> list[float]:
-    """(V^T V + λ' I) u = V^T r; of no ratings at all, 0."""
+    """Solve (V^T V + λ' I) u = V^T r."""
     dim = len(items[0]) if items else 0
     gram = [[sum(row[a] * row[b] for row in items) + ridge * (a == b) for b in range(dim)] for a in range(dim)]
     return solve(gram, [sum(row[a] * rating for row, rating in zip(items, ratings, strict=True)) for a in range(dim)])
@@ -37,7 +37,7 @@ def clipped(value: float) -> float:
 
 
 def leave_one_out(items: list[list[float]], ratings: list[float], ridge: float) -> float:
-    """Fit to all ratings but one and predict that one, for each of them."""
+    """Compute the mean squared error of each rating's prediction after a fit to all the others."""
     total = 0.0
     for at, rating in enumerate(ratings):
         rest, values = items[:at] + items[at + 1 :], ratings[:at] + ratings[at + 1 :]
@@ -55,7 +55,7 @@ def draw(n: int, dim: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.parametrize(("n", "dim"), [(1, 1), (1, 4), (2, 5), (3, 3), (7, 3), (20, 4), (40, 10)])
 @pytest.mark.parametrize("seed", [1, 2])
 def test_profiles_and_leave_one_out_errors_are_those_of_explicit_refits(n, dim, seed):
-    """With fewer ratings than coordinates too, and with a single one."""
+    """The cases include fewer ratings than coordinates, and a single rating."""
     items, ratings = draw(n, dim, seed)
     fitted, scores = fit_and_score(items, ratings, STARS, RIDGES)
     for place, ridge in enumerate(RIDGES):
@@ -91,7 +91,7 @@ def test_users_choose_different_ridges():
 
 
 def test_of_equal_errors_the_largest_ridge_is_taken():
-    """One rating alone is predicted by nothing, as 1, whatever λ' is: all eight errors are (4 − 1)²."""
+    """Without the only rating the prediction is 1 for every λ', so all eight errors are (4 − 1)²."""
     items, ratings = np.array([[0.5, -1.0]]), np.array([4.0])
     _, scores = fit_and_score(items, ratings, STARS, RIDGES)
     assert scores.tolist() == [9.0] * len(RIDGES)
@@ -133,7 +133,7 @@ def test_tiny_and_huge_factors_give_finite_profiles_and_predictions_in_range(siz
 
 
 def test_equal_rows_of_the_largest_factors_give_finite_profiles():
-    """The matrix has rank 1 and no room left for λ': only the pivots' own floor keeps it solvable."""
+    """The matrix has rank 1, and λ' is lost in its rounding: only the lower limit of the pivots keeps it solvable."""
     items, ratings = np.full((4, 3), 2.0**60), np.array([1.0, 2.0, 4.0, 5.0])
     profile = fit_profile(items, ratings, STARS)
     assert np.isfinite(profile.factors).all() and np.isfinite(profile.as_printed).all()

@@ -1,8 +1,8 @@
 """A refused message changes nothing, leaves one record, and does not stop the run.
 
-For every role in every state that it passes through in a small run, everything that is wrong there
-(`support/attackers/faults.py`) is thrown at it: wrong kinds, senders, iterations, lengths, values and items, second
-answers, and frames that are no messages.
+Every role is tested in every state of a small run. In each state it receives every kind of fault
+(`support/attackers/faults.py`): wrong kinds, senders, iterations, lengths, values and items, second answers, and frames
+that are no messages.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def undisturbed(setup: Setup) -> Stage:
 class Part(NamedTuple):
     party: str
     cases: Callable[[int, Truth, Setup], Cases]
-    messages: int  # that it receives in the whole run
+    messages: int  # received in the whole run
 
 
 MASKED = [
@@ -139,7 +139,7 @@ def test_a_refused_message_changes_nothing(setup, part, k):
 
 
 def test_a_snapshot_shows_damage_done_in_place():
-    """The tests above are worth as much as this."""
+    """The tests above rely on this."""
     stage = make_stage(Setup("plain"))
     stage.run_until(RECOMMENDER, USERS + 1)
     role = stage.parties[RECOMMENDER].role
@@ -152,7 +152,7 @@ def test_a_snapshot_shows_damage_done_in_place():
     assert snapshot(role) != before
 
 
-# --- ring elements that no frame can carry, straight to the role: a ring of 24 bits in words of 32 ---------------
+# --- ring elements that no frame can carry, handed straight to the role: a ring of 24 bits in words of 32 --------
 
 
 @pytest.mark.parametrize(
@@ -208,7 +208,7 @@ PARTIES = [
 
 @pytest.mark.parametrize(("setup", "name"), PARTIES)
 def test_a_party_that_has_finished_accepts_nothing_and_its_view_is_closed(setup, name):
-    """Neither what it heard before, nor the same for one iteration more, nor what is no message."""
+    """It refuses the messages that it received before, the same for iteration T, and frames that are no messages."""
     stage = make_stage(setup)
     stage.finish()
     party = stage.parties[name]

@@ -1,4 +1,4 @@
-"""A view is the party: replayed it gives the very chain, from any cut the run goes on, and no change is missed."""
+"""A view replayed gives the same chain, a run goes on from any cut in a view, and no change to a view is missed."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def say(party: Party, told: Told) -> Any:
     return getattr(party, told.how)(*told.given)
 
 
-# --- the very chain --------------------------------------------------------------------------------------------------
+# --- the same chain --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("scheme", "wire", "seed", "loss", "hurry"), CASES)
@@ -50,13 +50,13 @@ def test_replay_gives_the_very_chain_and_the_very_party(scheme, wire, seed, loss
         assert (step.records, step.sends, step.done, step.abort) == ([], [], True, None)
         assert sent == run.frames(name)
         assert snapshot([fresh.role, fresh.result]) == snapshot([party.role, party.result])
-        for peer in run.parties:  # it remembers the same of everyone
+        for peer in run.parties:  # it remembers the same about every peer
             again = framed(code_of(scheme, "Again"), 0, 0, 1)
             assert fresh.receive(peer, again) == party.receive(peer, again)
 
 
 def test_the_runs_have_every_kind_of_record_and_trouble():
-    """The tests here are worth as much as this."""
+    """The other tests of this file rely on this."""
     runs = [played(*case.values) for case in CASES]
     types = {(record.type, record.fields[0] if record.type == EVENT else None) for run in runs for name in run.parties
              for record in run.records(name)[2:]}  # fmt: skip
@@ -84,7 +84,7 @@ def test_a_view_replays_without_the_secret_up_to_its_signature():
     assert (keyless.view.head, step.records, step.sends, step.done) == (records[-2].head, [], [], True)
 
 
-# --- cut anywhere, it goes on -----------------------------------------------------------------------------------------
+# --- from any cut the run goes on -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("scheme", "wire", "seed", "loss", "hurry"), CUT)
@@ -111,7 +111,7 @@ def test_from_every_cut_between_records_the_same_view_is_written_and_the_same_fr
     [("masked", "compact", THIRD_PARTY), ("masked", "paper", "user:1"), ("dynamic", "paper", RECOMMENDER)],
 )
 def test_from_a_file_that_ends_inside_any_record_the_same_file_is_written(scheme, wire, name, tmp_path):
-    """Every boundary, some bytes behind it and some before it, from the first byte of the file on."""
+    """The cuts are at each record boundary, shortly before and behind it, and in the first bytes of the file."""
     run = played(scheme, wire, 4, 0.15)
     view, records = bytes(run.views[name]), run.records(name)
     ends = list(itertools.accumulate((len(msgpack.packb([r.type, *r.fields])) + 36 for r in records), initial=14))
@@ -150,7 +150,7 @@ def test_a_file_of_another_run_is_not_gone_on_with(tmp_path):
     assert path.read_bytes() == before
 
 
-# --- who was restarted is told again what had come from outside ------------------------------------------------------
+# --- a restarted party is told its events again ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("seed", "loss", "hurry"), [(1, 0.0, 0.0), (5, 0.15, 0.1)])
@@ -173,11 +173,11 @@ def test_an_event_that_is_told_again_at_any_later_moment_changes_nothing(wire, s
     assert returned == [Churn(0, True), Churn(1, False)], "the first is told again after the second, too"
 
 
-# --- a change that the chain does not show is seen -------------------------------------------------------------------
+# --- changes that the chain does not show are found ------------------------------------------------------------------
 
 
 def difference(run: Troupe, name: str, bodies: list[list[Any]]) -> int | None:
-    """The record that replay names, of a view with these records and a sound chain."""
+    """Return the number of the record that a replay of these `bodies` in a sound chain names, None without one."""
     try:
         run.fresh(name).replay(chained(bodies)[2:])
     except Differs as differs:
@@ -197,7 +197,7 @@ def changed_values(value: Any) -> list[Any]:
 @pytest.mark.parametrize("name", [RECOMMENDER, THIRD_PARTY, "user:1"])
 @pytest.mark.parametrize(("scheme", "wire"), [("masked", "compact"), ("dynamic", "paper")])
 def test_every_altered_effect_is_named(scheme, wire, name):
-    """Each field of each SENT, END and SIGNED record changed in turn."""
+    """Each field of each SENT, END and SIGNED record is changed in turn."""
     run = played(scheme, wire, 4, 0.15)
     bodies, tried = contents(run.records(name)), 0
     assert difference(run, name, bodies) is None
@@ -226,7 +226,7 @@ def test_an_effect_that_was_removed_added_or_moved_is_named(name):
 
 
 def test_a_difference_says_what_it_is_and_what_the_role_would_have_written():
-    """Of user 1: records 2 and 3 are its Hello and its Join, record 4 is the first frame that it receives."""
+    """In the view of user 1, records 2 and 3 are its Hello and its Join, record 4 is the first frame it receives."""
     run = played("masked")
     bodies = contents(run.records("user:1"))
     assert [body[0] for body in bodies[2:5]] == [SENT, SENT, RECEIVED]
@@ -245,7 +245,7 @@ def test_a_difference_says_what_it_is_and_what_the_role_would_have_written():
 @pytest.mark.parametrize("name", [RECOMMENDER, THIRD_PARTY, "user:1"])
 @pytest.mark.parametrize(("scheme", "wire"), [("masked", "compact"), ("dynamic", "paper")])
 def test_every_altered_input_is_seen_at_the_next_effect(scheme, wire, name):
-    """Even a refusal or a note, which no role sees, moves the head that the next frame carries, or the signature's."""
+    """Even a refusal or a note, which no role sees, changes the head in the next frame or under the signature."""
     run = played(scheme, wire, 4, 0.15)
     bodies = contents(run.records(name))
     effects = [number for number, body in enumerate(bodies) if body[0] in (SENT, SIGNED)]
@@ -266,7 +266,7 @@ def test_another_tape_or_key_is_seen_at_the_first_effect_that_depends_on_it():
     records = run.records("user:1")
     first = next(record.number for record in records if record.type == SENT)
     for changes in ({"tape_seed": bytes(32)}, {"signer": make_signer(bytes(32), "user:1")}):
-        with pytest.raises(Differs) as caught:  # both stand in the opening, whose head the first frame carries
+        with pytest.raises(Differs) as caught:  # both are in the opening, whose head the first frame carries
             run.fresh("user:1", **changes).replay(records[2:])
         assert caught.value.number == first
 
@@ -289,7 +289,7 @@ STRANGE_EVENTS = [
 
 @pytest.mark.parametrize("name", [RECOMMENDER, THIRD_PARTY, "user:1"])
 def test_whatever_stands_in_a_view_is_refused_as_one_or_replays(name):
-    """Whole records and single fields replaced by anything, with a sound chain: no error but the one for views."""
+    """Records and fields are replaced at random, in a sound chain; a bad view raises `Broken` and no other error."""
     run, chance = played("dynamic", "paper", 4, 0.15), random.Random(name)
     bodies, refused = contents(run.records(name)), 0
     for _ in range(1500):

@@ -1,4 +1,4 @@
-"""Once and in order: what a session accepts next, and what it says about everything else."""
+"""A session accepts each frame once and in order, and gives a reason when it refuses one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def frame_at(number: int) -> bytes:
 
 
 def after(numbers: int) -> Session:
-    """A session that has accepted the Hello and Finish frames of one peer, `numbers` altogether."""
+    """Return a session that has accepted `numbers` frames of one peer: a Hello, and then Finish frames."""
     session = Session(HELLO)
     for number in range(numbers):
         hear(session, number)
@@ -35,7 +35,7 @@ def after(numbers: int) -> Session:
 
 
 def hear(session: Session, number: int, message: object = None, frame: bytes | None = None, peer: str = PEER) -> None:
-    """What a party does with a frame: check, and only then accept."""
+    """Handle a frame as a party does: check it, and only then accept it."""
     message = message or (HELLO if number == 0 else Finish(number))
     frame = frame or frame_at(number)
     session.check(peer, number, frame, message)
@@ -82,7 +82,7 @@ def test_other_bytes_under_a_used_number_are_a_conflict():
 
 
 def test_only_so_many_digests_are_remembered():
-    """After 100 frames the 64 last ones are compared; an older one counts as replayed whatever it holds."""
+    """After 100 frames the last 64 are compared; an older one counts as replayed whatever it holds."""
     assert REMEMBERED == 64
     session = after(100)
     assert refusal(session, 36, frame=b"other") is Reason.CONFLICT
@@ -119,7 +119,7 @@ def test_it_says_how_many_frames_of_a_peer_have_used_up_their_number():
 
 
 def test_a_frame_of_which_only_the_digest_is_known_counts_like_the_frame():
-    """As it stands in the record of a refusal, from which a session is made anew."""
+    """The record of a refusal holds only the digest, and a session is rebuilt from it."""
     session = after(2)
     session.note(PEER, hashlib.sha256(b"frame 2").digest())
     assert session.received_from(PEER) == 3
@@ -137,7 +137,7 @@ def test_a_frame_of_which_only_the_digest_is_known_counts_like_the_frame():
 def test_a_hello_of_another_version_run_or_parameters(other):
     session = Session(HELLO)
     assert refusal(session, 0, dataclasses.replace(HELLO, **other)) is Reason.VERSION
-    hear(session, 0)  # the right one is still welcome
+    hear(session, 0)  # the right one is still accepted
 
 
 def test_the_first_frame_is_a_hello():
@@ -155,7 +155,7 @@ def test_there_is_one_hello():
 
 
 def recommender() -> tuple[Party, list[np.ndarray]]:
-    """The recommender of a run with two users after the Hello of user 0, and what the users rated."""
+    """Return the recommender of a run with two users after the Hello of user 0, and the items that each user rated."""
     card, seats = small_run(n_users=2, n_items=3)
     party, _ = seat_party(card, seats[0], with_view=True)
     assert hear_party(party, 0, Hello(WIRE_VERSION, card.run_id, card.params_digest)) is None
@@ -181,7 +181,7 @@ def test_a_frame_that_the_role_refused_has_used_up_its_number():
         (b"\xc1", Reason.MALFORMED),
         (b"\x93\x01\x01\xc5\x00\x04" + bytes(4) + NO_HEAD, Reason.NOT_CANONICAL),
         (bytes(100_000), Reason.OVERSIZED),
-        (framed(1, 1, bytes(6)), Reason.WRONG_LENGTH),  # three items are bits of one byte
+        (framed(1, 1, bytes(6)), Reason.WRONG_LENGTH),  # three items take the bits of one byte
         (framed(1, 1, b"\x08"), Reason.NOT_CANONICAL),
         (framed(1, 7, b"\x01"), Reason.GAP),
     ],

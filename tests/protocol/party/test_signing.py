@@ -1,4 +1,4 @@
-"""Signatures under finished views: valid as they stand, for nothing else, and made with what no view holds."""
+"""Signatures under finished views: valid for exactly what was signed, and made with a secret that no view holds."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SIGNER = make_signer(RUN_SEED, "user:7")
 
 
 def statement(run_id: bytes, party: str, records: int, head: bytes) -> bytes:
-    """["keyhole view", run id, party, records, head] in msgpack, by hand; strings are shorter than 32 bytes."""
+    """Pack ["keyhole view", run id, party, records, head] as msgpack by hand; strings are shorter than 32 bytes."""
     name = bytes([0xA0 + len(party)]) + party.encode()
     return b"\x95\xackeyhole view" + pack_bin(run_id) + name + pack_uint(records) + pack_bin(head)
 
@@ -67,7 +67,7 @@ def test_a_signature_holds_for_what_was_signed_and_for_nothing_else():
 
 
 def flips(data: bytes) -> list[bytes]:
-    """Each byte with one bit changed."""
+    """Return a copy of `data` for each of its bytes, with one bit of that byte changed."""
     return [data[:at] + bytes([data[at] ^ (1 << at % 8)]) + data[at + 1 :] for at in range(len(data))]
 
 

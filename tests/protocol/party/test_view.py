@@ -1,4 +1,4 @@
-"""View files: their exact bytes, that no change to them goes unnoticed, and that nobody's secrets are in another's."""
+"""View files: their exact bytes, the detection of every change, and no secret of one party in the view of another."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def fault(view: bytes) -> str:
 
 
 def sealed(head: bytes, body: bytes) -> bytes:
-    """A record by hand: length, body, hash over the previous hash, the length and the body."""
+    """Build a record by hand: length, body, hash over the previous hash, the length and the body."""
     length = struct.pack("<I", len(body))
     return length + body + sha(head + length + body)
 
@@ -67,7 +67,7 @@ SAMPLE_HEADER = Header(b"\x11" * 32, "user:7", "masked", b"\x22" * 32, True, b"\
 
 
 def sample() -> tuple[bytes, list[bytes], ViewWriter]:
-    """(preamble, records, writer) of a small view that has one record of each type."""
+    """Return (preamble, records, writer) of a small view that has one record of each type."""
     writer = ViewWriter()
     opening = writer.opening(SAMPLE_HEADER, {"tape_seed": b"\x33" * 32})
     first, second = split(opening[len(PREAMBLE) :])
@@ -203,7 +203,7 @@ def test_a_cut_inside_a_record_names_it():
 
 
 def test_a_cut_between_records_shows_in_their_number_and_in_the_head():
-    """The chain cannot show it; what the run keeps of every view (records, head) does."""
+    """The chain cannot show such a cut; the number of records and the head that the run keeps of a view do."""
     preamble, records, writer = sample()
     for kept in range(len(records)):
         back = read(preamble + b"".join(records[:kept]))
@@ -292,7 +292,7 @@ def test_a_difference_is_a_fault_that_names_its_record():
 
 
 def test_every_whole_record_is_read_from_every_cut():
-    """Wherever the file ends: the records before the cut, and where the last of them ends."""
+    """For every cut the reader gives the whole records before it, and the place where the last of them ends."""
     preamble, records, _ = sample()
     view = preamble + b"".join(records)
     ends = [len(preamble)]
@@ -317,7 +317,7 @@ def test_damage_before_the_last_record_is_not_taken_for_a_crash():
 
 
 def with_marked_ratings(seats: list[Seat]) -> list[Seat]:
-    """Every rating of the run is another number whose bytes occur nowhere by chance."""
+    """Give every rating of the run a different number whose bytes occur nowhere by chance."""
     marked, count = [], 0
     for seat in seats:
         if seat.inputs is not None:
@@ -331,7 +331,7 @@ def with_marked_ratings(seats: list[Seat]) -> list[Seat]:
 def run_with_views(folder: Path, scheme: str, wire: str) -> tuple[Card, list[Seat], dict[str, bytes], InProcess]:
     card, seats = small_run(scheme, wire=wire)
     seats = with_marked_ratings(seats)
-    before = os.umask(0)  # the mode must not depend on the person's habits
+    before = os.umask(0)  # the mode must not depend on the person's umask
     try:
         driver = InProcess(card, seats, run_folder=str(folder), with_view=frozenset(seat.party for seat in seats))
         assert driver.run().item_factors is not None
@@ -356,7 +356,7 @@ def test_the_views_of_a_run_are_private_files_that_read_back(scheme, wire, tmp_p
 
 
 def test_nothing_follows_the_end_of_a_view(tmp_path):
-    """Nobody was late, so the clock had nothing to say: no deadline is recorded, least of all behind the end."""
+    """No party was late, so no deadline is recorded, neither before nor behind the end."""
     _, _, views, _ = run_with_views(tmp_path, "masked", "compact")
     for view in views.values():
         types = [record.type for record in read(view)]
@@ -379,7 +379,7 @@ def test_only_the_parties_that_were_asked_for_keep_a_view(tmp_path):
     assert [path.name for path in tmp_path.rglob("*.view")] == ["user-1.view"]
 
 
-# --- nobody's secrets are in another's view ----------------------------------------------------------------------
+# --- no view holds the secrets of another party ------------------------------------------------------------------
 
 
 def holders(views: dict[str, bytes], secret: bytes) -> set[str]:

@@ -1,4 +1,4 @@
-"""Users who come, go, fall silent and end: presence, drop-outs, the emulator's plan, and what a run may ask for."""
+"""Users that come, go, fall silent or end: presence, drop-outs, the emulator's plan, and the parameters of a run."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from sim.plan.config import RunConfig
 from tests.protocol.schemes.test_dynamic import CHURNED, WIRES, Seen, churn, dropping
 from tests.sim.bandwidth.test_traffic import metered
 
-# ---- both wires, any order of arrival: one V
+# ---- the same V for both wires and every order of arrival
 
 AWAY = frozenset({2, 5})
 CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {  # settings of the run, and what happens in it
@@ -90,7 +90,7 @@ def test_silent_users_are_left_out_with_their_masks_and_pieces(tmp_path, wire, a
             assert missed and not reached
         else:
             assert reached
-        for user in seen.inputs:  # an item below its floor does not move: neither noise nor -α nor regularisation
+        for user in seen.inputs:  # an item below its floor does not move, not even by noise, -α or regularisation
             before, after = (seen.offers[at, user].factors for at in (t, t + 1))
             stays = [int(item) not in seen.totals[t] for item in seen.inputs[user].items]
             assert (before == after).all(axis=1).tolist() == stays
@@ -143,7 +143,7 @@ def test_a_user_that_ends_or_is_late_does_not_hold_up_the_iteration(event):
     """The third party has the opening, all commitments, the next opening, and all answers but the last."""
     stage = stage_with_everyone()
     stage.run_until(THIRD_PARTY, 1 + N + 1 + N - 1)
-    assert kinds(tick(stage, THIRD_PARTY, Gone(0))) == []  # has answered
+    assert kinds(tick(stage, THIRD_PARTY, Gone(0))) == []  # user 0 has answered
     assert kinds(tick(stage, THIRD_PARTY, Deadline(1))) == []  # of another iteration
     step = tick(stage, THIRD_PARTY, event)
     assert kinds(step) == [(RECOMMENDER, "Contributors")]
@@ -201,7 +201,7 @@ def test_wrong_words_about_presence_are_refused_and_change_nothing():
     refuse("user:0", Present(1), Reason.WRONG_ITERATION)
     accept(0, Present(0))
     refuse("user:0", Present(0), Reason.DUPLICATE)
-    refuse("user:0", Absent(0), Reason.DUPLICATE)  # one word before each iteration
+    refuse("user:0", Absent(0), Reason.DUPLICATE)  # one message before each iteration
     for user in (1, 2):
         assert accept(user, Present(0)).sends == []
     assert tick(stage, RECOMMENDER, Due(1, (0,))).sends == []
@@ -221,7 +221,7 @@ def test_wrong_words_about_presence_are_refused_and_change_nothing():
     accept(0, Absent(1))
     accept(3, Present(1))
     refuse("user:0", Absent(1), Reason.DUPLICATE)
-    assert recommender.opened is None  # nothing begins before all whose word is due have given it
+    assert recommender.opened is None  # nothing begins before every due user has spoken
     tick(stage, RECOMMENDER, Due(1, (0, 3)))
     assert recommender.online == {1, 2, 3} == set(recommender.opened.users.tolist())
 
@@ -233,7 +233,7 @@ def test_a_user_says_once_that_it_comes_or_goes():
         assert [kind for _, kind in kinds(tick(stage, "user:0", event))] == said
 
 
-# ---- who is invited
+# ---- which users are invited
 
 
 def test_as_many_as_may_are_drawn_anew_from_the_recommenders_tape(tmp_path):
@@ -338,10 +338,10 @@ def test_the_events_of_an_iteration_are_exactly_the_changes():
 
 def test_the_plan_follows_from_the_seed():
     first, same, other = churn(1), churn(1), churn(2)
-    assert first.online(9).tolist() == [same.online(t) for t in range(10)][9].tolist()  # asked in between or not
+    assert first.online(9).tolist() == [same.online(t) for t in range(10)][9].tolist()  # directly or one by one
     assert [same.online(t).tolist() for t in range(10, 20)] != [other.online(t).tolist() for t in range(10, 20)]
     mine = first.online(10)
-    mine[:] = False  # what was handed out is the caller's
+    mine[:] = False  # the array belongs to the caller
     assert first.online(10).any()
 
 

@@ -36,11 +36,11 @@ KEY = bytes(range(32))
 Rows = dict[int, list[float]]  # by item
 
 
-# ---- a whole run once more, straight down the page, on Python floats
+# ---- a whole run computed again, step by step, on Python floats
 
 
 class Drawn:
-    """What is random, from the tapes alone: first factors, keys' envelopes, normal draws."""
+    """The random values of a run, from the tapes alone: first factors, the keys' envelopes, normal draws."""
 
     def __init__(self, card: Card, seats: list[Seat]) -> None:
         self.params = card.params
@@ -55,7 +55,7 @@ class Drawn:
         return unit(self.tapes[party].normal(1, self.params.dim, "user factors"))[0]
 
     def shares(self, party: str, items: list[int], raters: Counter[int]) -> Rows:
-        """The user's share of η, by item."""
+        """Compute the share of η that `party` adds, by item."""
         normal = self.tapes[party].normal(len(items), self.params.dim, "eta", 0).tolist()
         return {
             item: reference.noise_share(self.scale, self.envelopes[item], raters[item], row)
@@ -69,7 +69,7 @@ class Drawn:
 
 
 def straight_line(card: Card, seats: list[Seat]) -> tuple[list[list[float]], dict[str, reference.User]]:
-    """(V, users) of a run, with the gradient, the share and ρ added as the formula says."""
+    """Compute (V, users) of a run; gradient, share and ρ are added as the formula says."""
     params, drawn = card.params, Drawn(card, seats)
     given = {seat.party: seat.inputs for seat in seats if seat.inputs is not None}
     raters = Counter(int(item) for own in given.values() for item in own.items)
@@ -132,7 +132,7 @@ def test_without_noise_it_is_plain_bit_for_bit(rho):
 
 
 def lone_user(epsilon: float = math.inf, n_items: int = 1, dim: int = 1, iterations: int = 3, **options: Any) -> Any:
-    """(a user who rated everything with 5, its card): straight from the scheme, with the same tape every time."""
+    """Return (the role of a user that rated everything with 5, its card), with the same tape every time."""
     ratings = [dict.fromkeys(range(n_items), 5.0)]
     card, seats = small_run(
         DIRECT, ratings=ratings, n_items=n_items, dim=dim, iterations=iterations, epsilon=epsilon, **options
@@ -160,7 +160,7 @@ def test_an_upload_without_noise_is_the_gradient():
 
 
 def test_an_upload_is_gradient_plus_share_plus_rho():
-    """The same user with both noises, with shares over one and over four raters: the share falls to one half."""
+    """The same user with both noises and a floor of one or four: with four the share falls to one half."""
     [u], tape = lone_user()[0].user_factors, lone_user()[0].tape
     [[normal]], [[n_rho]] = tape.normal(1, 1, "eta", 0).tolist(), tape.normal(1, 1, "rho", 0).tolist()
     [[h]] = exponential([KEY], 1, "eta", 0).tolist()
@@ -182,7 +182,7 @@ SCALE = 8 * math.sqrt(D) / EPSILON
 
 
 def uploads(rho: bool, iterations: int = 3) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """(uploads, gradients) of a lone user of N items: the gradients from its own factors, −2 u (5 − u·v)."""
+    """Return (uploads, gradients) of a lone user of N items; its factors give the gradients −2 u (5 − u·v)."""
     user, card = lone_user(EPSILON, N, D, iterations, rho=rho)
     keys = tuple(Tape(bytes(32)).key("item", item) for item in range(N))
     user.receive("recommender", NoiseKeys(np.full(N, 3, np.uint32), keys))
@@ -202,7 +202,7 @@ def own_share() -> np.ndarray:
 
 
 def test_what_is_left_of_an_upload_is_laplace_of_full_strength_and_fresh():
-    """Minus gradient and share, per iteration and coordinate; a user alone already has scale b, not b/√k."""
+    """An upload minus gradient and share is tested per iteration and coordinate: one user has scale b, not b/√k."""
     left = [upload - gradient - own_share() for upload, gradient in zip(*uploads(rho=True), strict=True)]
     for residual in left:
         for column in residual.T:
@@ -214,7 +214,7 @@ def test_what_is_left_of_an_upload_is_laplace_of_full_strength_and_fresh():
 
 
 def test_without_rho_the_difference_of_two_uploads_has_no_noise():
-    """η cancels: what is left is the difference of two gradients, up to float32. With ρ nothing cancels."""
+    """η cancels, so the difference of two gradients is left, up to float32. With ρ nothing cancels."""
     sent, gradients = uploads(rho=False)
     for later in (1, 2):
         noise = (sent[later] - sent[0]) - (gradients[later] - gradients[0])
@@ -227,7 +227,7 @@ def test_without_rho_the_difference_of_two_uploads_has_no_noise():
 
 
 def test_the_shares_of_an_item_sum_to_laplace_noise(tmp_path):
-    """Three users, one iteration, no ρ: minus the gradients, the sum that reaches the recommender is η."""
+    """Three users, one iteration, no ρ: the sum of the uploads minus the gradients is η."""
     n_items = 1500
     ratings = [dict.fromkeys(range(n_items), 3.0)] * 3
     options = {"ratings": ratings, "n_items": n_items, "iterations": 1, "rho": False, "epsilon": EPSILON}
@@ -305,7 +305,7 @@ def refuse(role: Any, sender: str, message: Any, reason: Reason) -> None:
 
 
 def two_item_user() -> DirectUser:
-    """It rated items 0 and 1; dim 2, three iterations."""
+    """Make a user that rated items 0 and 1; dim 2, three iterations."""
     card, seats = small_run(DIRECT, ratings=RATINGS, n_items=5)
     return card.scheme.make_role("user:0", card.setting, Tape(seats[1].tape_seed), seats[1].inputs)
 
@@ -316,7 +316,7 @@ TWO = [[1.0, 0.0], [0.0, 1.0]]
 
 def test_a_user_refuses_wrong_keys():
     user = two_item_user()
-    refuse(user, "recommender", offer(0, TWO), Reason.WRONG_KIND)  # nothing to add yet
+    refuse(user, "recommender", offer(0, TWO), Reason.WRONG_KIND)  # it has no noise keys yet
     for sender in ("user:1", "third_party"):
         refuse(user, sender, KEYS, Reason.UNKNOWN_SENDER)
     for floors, keys in (([2], 2), ([2, 2, 2], 2), ([], 2), ([2, 2], 1), ([2, 2], 3), ([2], 1), ([], 0)):
@@ -441,7 +441,7 @@ def test_it_says_what_it_is_and_claims():
     scheme = find_scheme(DIRECT)
     for text in (scheme.name, scheme.title, scheme.source, scheme.unit, scheme.claims, *scheme.known_weaknesses):
         assert text.strip()
-    assert "difference-attack" not in scheme.known_weaknesses  # it is beyond what is claimed
+    assert "difference-attack" not in scheme.known_weaknesses  # it goes beyond the claims
     assert scheme.parties() == ("user", "recommender") and scheme.messages[0] is Hello
 
 

@@ -1,4 +1,4 @@
-"""`dynamic` in one process, read back from views and tapes: the noise that stays, its pieces, what each party sees."""
+"""`dynamic` in one process, read back from views and tapes: the constant noise, its pieces, what each party sees."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def dropping(card: Card, silent: dict[int, set[int]] | None = None, skipped: dic
 
 
 class Seen:
-    """A run, what its views hold, and what follows from them and the users' tapes in plain integers."""
+    """A run, the contents of its views, and the values that follow from them and the users' tapes in plain integers."""
 
     def __init__(self, card: Card, seats: list[Seat], folder: Path, **options: Any) -> None:
         self.card, self.params = card, card.params
@@ -115,7 +115,7 @@ class Seen:
         self._commitment()
 
     def stream(self, user: int, rows: int, purpose: str, at: int) -> list[list[int]]:
-        """Masks or blinds of the compact wire: SHAKE-256 over the user's key and a name."""
+        """Compute masks or blinds of the compact wire: SHAKE-256 over the user's key and a name."""
         width, dim = self.params.ring_bits // 8, self.params.dim
         name = msgpack.packb((self.card.run_id, purpose, at))
         data = hashlib.shake_256(self.welcomes[user].mask_key + name).digest(rows * dim * width)
@@ -123,7 +123,7 @@ class Seen:
         return [words[at : at + dim] for at in range(0, len(words), dim)]
 
     def _commitment(self) -> None:
-        """From the users' views and tapes: enc(η^i_j) and β of every attempt; from the recommender's: τ^."""
+        """Compute enc(η^i_j) and β of every attempt from the users' views and tapes, and τ^ from the recommender's."""
         self.shares: dict[int, dict[int, dict[int, list[int]]]] = {}  # attempt -> user -> item
         blinds: dict[int, dict[int, dict[int, list[int]]]] = {}
         for user, view in self.user_views.items():
@@ -172,7 +172,7 @@ class Seen:
         return by_item(self.inputs[user].items, self.offers[t, user].pieces)
 
     def check_seals(self) -> None:
-        """τ^ - Ση and, in every iteration, Σφ - total: always the third party's α, bit for bit."""
+        """Check that τ^ - Ση and, in every iteration, Σφ - total are the third party's α, bit for bit."""
         seals = self.run.parties["third_party"].role.seal.seals.tolist()
         assert sorted(self.hidden) == sorted(self.n_raters)
         for item, hidden in self.hidden.items():
@@ -183,7 +183,7 @@ class Seen:
                 assert self.subtract(self.add(*sent), total) == seals[item]
 
     def check_noise(self) -> None:
-        """Straight down the page: in every sum that the recommender completes, what is neither ∇ nor ρ is η_j."""
+        """Check that η_j is what is left of every sum that the recommender completes, minus ∇ and ρ."""
         params = self.params
         users = {
             user: reference.User(
@@ -251,7 +251,7 @@ def number(party: str) -> int:
     return int(party.partition(":")[2]) if party.startswith("user:") else -1 - (party == "third_party")
 
 
-# ---- the noise is the same in every iteration, whoever is online
+# ---- the noise is the same in every iteration, whichever users are online
 
 
 @pytest.fixture(scope="module")
@@ -276,7 +276,7 @@ def test_with_churn_seal_and_noise_of_an_item_never_change(churned, wire):
 
 
 def test_the_noise_is_there(churned):
-    """One share of it less, and the sums do not come out."""
+    """Without one share of the noise both checks fail."""
     seen = churned("compact")
     first = min(seen.shares[0])
     item, share = next(iter(seen.shares[0][first].items()))
@@ -289,7 +289,7 @@ def test_the_noise_is_there(churned):
     seen.eta[item] = kept
 
 
-# ---- the pieces (paper wire), and that there are none in the compact one
+# ---- the pieces of the paper wire; the compact wire has no pieces
 
 
 def test_all_pieces_of_an_iteration_sum_to_the_sealed_noise_and_a_sole_contributor_holds_it(churned):
@@ -304,7 +304,7 @@ def test_all_pieces_of_an_iteration_sum_to_the_sealed_noise_and_a_sole_contribut
 
 @pytest.fixture(scope="module")
 def wide(tmp_path_factory):
-    """Three users with the same 30 items, 50 coordinates, 12 iterations: enough numbers for a distribution."""
+    """Give a function that plays three users with the same 30 items, 50 coordinates and 12 iterations."""
 
     @functools.cache
     def of(wire: str) -> Seen:
@@ -329,13 +329,13 @@ def subset_sums(seen: Seen, coalition: tuple[int, ...]) -> list[list[int]]:
 
 @pytest.mark.parametrize("coalition", SUBSETS)
 def test_who_misses_a_piece_learns_nothing_of_the_sealed_noise(wide, coalition):
-    """Size 1e-6 each: the sum of its pieces is uniform, and so is what it misses, though τ^ is the same each time."""
+    """The sum of its pieces is uniform (size 1e-6), and so is the part that it misses, though τ^ never changes."""
     seen, width = wide("paper"), wide("paper").params.ring_bits // 8
     held = subset_sums(seen, coalition)
     missed = [seen.subtract(seen.hidden[at % 30], row) for at, row in enumerate(held)]
     assert uniform_p(octets(held, width), 256) > FALSE_ALARM
     assert uniform_p(octets(missed, width), 256) > FALSE_ALARM
-    assert len({tuple(row) for row in held}) == len(held) == 12 * 30  # and no piece comes twice
+    assert len({tuple(row) for row in held}) == len(held) == 12 * 30  # and no sum occurs twice
 
 
 def test_with_all_pieces_nothing_is_missed_and_the_test_sees_it(wide):
@@ -345,7 +345,7 @@ def test_with_all_pieces_nothing_is_missed_and_the_test_sees_it(wide):
     assert not np.array(missed, np.uint64).any()
     assert uniform_p(octets(missed, width), 256) < FALSE_ALARM
     assert len({tuple(row) for row in held}) == 30
-    some = [row if at % 20 else [0] * 50 for at, row in enumerate(subset_sums(seen, (0, 1)))]  # one in twenty is bare
+    some = [row if at % 20 else [0] * 50 for at, row in enumerate(subset_sums(seen, (0, 1)))]  # one in twenty is zero
     assert uniform_p(octets(some, width), 256) < FALSE_ALARM
 
 
@@ -367,7 +367,7 @@ def test_without_the_masks_it_would_not_be(wide):
 
 @pytest.mark.parametrize("wire", WIRES)
 def test_other_seals_change_nothing_for_users_but_their_pieces(churned, tmp_path, wire):
-    """The third party gets another tape. α cancels, so V is the same; of τ^ a user of the compact wire sees nothing."""
+    """The third party gets another tape. α cancels, so V is the same; a user of the compact wire sees nothing of τ^."""
     first = churned(wire)
     card, seats = small_run("dynamic", wire=wire, **CHURNED)
     others = [dataclasses.replace(seat, tape_seed=bytes(32)) if seat.party == "third_party" else seat for seat in seats]

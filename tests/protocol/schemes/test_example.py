@@ -1,4 +1,4 @@
-"""The worked example of one's own protocol: it runs, costs what its formula says, is audited."""
+"""The worked example of a person's own protocol: it runs, costs what its formula says, and is audited."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ class Followed:
         )
 
     def check(self) -> None:
-        """Every ring element on the wire, exactly; factors up to the last bits of a dot product."""
+        """Check every ring element on the wire exactly, and the factors up to the last bits of a dot product."""
         for t in range(self.card.params.iterations):
             expected = self.step(t)
             assert {user: self.sent[t, user] for user in self.present(t)} == expected.sent
@@ -127,7 +127,7 @@ class Followed:
 
 
 def merge(known: dict[int, list[float]], new: dict[int, list[float]]) -> None:
-    """Everyone who is entitled to an item's envelope was told the same one."""
+    """Merge `new` into `known`, and check that all raters of an item were told the same envelope."""
     for item, row in new.items():
         assert known.setdefault(item, row) == row
 
@@ -183,7 +183,7 @@ def test_an_item_that_nobody_rated_is_never_opened_and_keeps_its_factors(tmp_pat
 
 
 def test_epsilon_infinity_means_no_noise_at_all(tmp_path):
-    """The reference without noise meets every number at ε = ∞, and at no finite ε, however large."""
+    """The reference without noise gives every number at ε = ∞, but not at ε = 1000."""
     for epsilon in (math.inf, 1e3):
         folder = tmp_path / str(epsilon)
         folder.mkdir()

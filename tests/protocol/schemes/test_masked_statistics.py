@@ -24,7 +24,7 @@ from protocol.wire.messages import ItemFactorsInFull, MaskedGradient
 
 
 def released_noise(epsilon: float) -> np.ndarray:
-    """η_j + ρ_j(0): how far one iteration with noise lands from one without, times -k/γ. Three users, all items."""
+    """Compute η_j + ρ_j(0): one iteration with noise minus one without, times -k/γ. Three users rate all items."""
     ratings = [{item: 1.0 + (user + item) % 5 for item in range(2500)} for user in range(3)]
     options = {"ratings": ratings, "n_items": 2500, "dim": 4, "iterations": 1}
     quiet = factors_of(*small_run(epsilon=math.inf, **options))
@@ -33,7 +33,7 @@ def released_noise(epsilon: float) -> np.ndarray:
 
 
 def two_laplace(x: np.ndarray, scale: float) -> np.ndarray:
-    """The distribution function of a sum of two independent Laplace(0, b)."""
+    """Compute the distribution function of a sum of two independent Laplace(0, b)."""
     tail = 0.5 * (1 + np.abs(x) / (2 * scale)) * np.exp(-np.abs(x) / scale)
     return np.where(x < 0, tail, 1 - tail)
 
@@ -48,14 +48,14 @@ def test_a_released_sum_carries_the_noise_of_lemma_1_twice():
     assert noise_p(samples, 16.0) > FALSE_ALARM
     assert noise_p(samples, 16.0 * 1.15) < FALSE_ALARM
     assert noise_p(samples, 16.0 / math.sqrt(3)) < FALSE_ALARM
-    assert stats.kstest(samples, stats.laplace(0, 16.0).cdf).pvalue < FALSE_ALARM  # one of the two alone
+    assert stats.kstest(samples, stats.laplace(0, 16.0).cdf).pvalue < FALSE_ALARM  # the law of one of the two
 
 
 # ---- what the third party sees
 
 
 def seen_by_third_party(folder: Path, **options: Any) -> tuple[Card, list[np.ndarray], list[np.ndarray]]:
-    """(card, values as received, the same without their masks), one array per user and iteration in that order."""
+    """Return (card, values as received, the same without masks), one array per user and iteration in that order."""
     card, seats = small_run(wire="paper", n_users=6, n_items=40, dim=8, iterations=10, **options)
     play(card, seats, folder, [seat.party for seat in seats])
     masks = {
@@ -79,7 +79,7 @@ def seen_by_third_party(folder: Path, **options: Any) -> tuple[Card, list[np.nda
 
 
 def byte_ps(card: Card, arrays: list[np.ndarray]) -> list[float]:
-    """One p-value per byte of a ring element."""
+    """Compute one p-value of uniformity for each byte of a ring element."""
     values = np.concatenate(arrays).astype(np.uint64).ravel()
     places = range(0, card.params.ring_bits, 8)
     return [uniform_p(((values >> np.uint64(place)) & np.uint64(255)).astype(np.int64), 256) for place in places]
@@ -96,13 +96,13 @@ def test_what_the_third_party_receives_is_uniform_and_without_masks_it_is_not(tm
 
 
 def steps(card: Card, arrays: list[np.ndarray]) -> list[np.ndarray]:
-    """From each message of a user to its next one."""
+    """Subtract each message of a user from its next one."""
     ring, T = Ring(card.params.ring_bits), card.params.iterations
     return [ring.subtract(arrays[n + 1], arrays[n]) for n in range(len(arrays) - 1) if (n + 1) % T]
 
 
 def test_the_difference_of_two_messages_of_a_user_is_uniform_too(tmp_path):
-    """Were a mask used twice, the difference would be that of the values without masks."""
+    """If a mask were used twice, the difference would be that of the values without masks."""
     card, masked, bare = seen_by_third_party(tmp_path, **RINGS[0])
     assert min(byte_ps(card, steps(card, masked))) > FALSE_ALARM
     assert byte_ps(card, steps(card, bare))[-1] < FALSE_ALARM
@@ -110,7 +110,7 @@ def test_the_difference_of_two_messages_of_a_user_is_uniform_too(tmp_path):
 
 @pytest.mark.parametrize("wire", ["compact", "paper"])
 def test_no_masked_value_comes_twice(tmp_path, wire):
-    """64-bit words; by chance two of them agree with probability 10^-11. And every byte of them is uniform."""
+    """All 64-bit words differ (two agree by chance with probability 10^-11), and every byte of them is uniform."""
     card, seats = small_run(wire=wire, n_users=6, n_items=40, dim=8, iterations=10, ring_bits=64, epsilon=math.inf)
     play(card, seats, tmp_path, ["third_party"])
     seen = [message for _, message in received(card, tmp_path, "third_party") if isinstance(message, MaskedGradient)]

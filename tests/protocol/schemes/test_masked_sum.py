@@ -1,4 +1,4 @@
-"""The masked sum: by hand on an 8-bit ring, against the reference, and what its masks look like."""
+"""The masked sum: by hand on an 8-bit ring, against the reference, and the law of its masks."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ SECOND = (ids(1), rows([10, 255]))  # user 1 sends item 1
 
 
 class DealerByHand(MaskDealer):
-    """The same dealer with masks that a reader can add up."""
+    """A mask dealer with small fixed masks, so that a reader can add them up."""
 
     def masks(self, user, iteration, items):
         by_hand = {0: {0: [190, 20], 1: [100, 0]}, 1: {1: [200, 254]}}
@@ -125,7 +125,7 @@ def test_nobody_came():
     assert released(holder.release(0, closing.digest)) == {}
 
 
-# ---- who is in the sum
+# ---- which users are in the sum
 
 
 def test_contributions_that_arrive_before_the_opening_are_kept():
@@ -198,7 +198,7 @@ def test_one_contribution_per_user_and_iteration(early):
     assert released(holder.release(0, holder.close().digest)) == {0: [200, 10], 1: [250, 3]}
 
 
-# ---- one contributor set per iteration, for ever
+# ---- one contributor set per iteration, which never changes
 
 
 def test_whoever_comes_after_the_close_is_not_in_the_sum():
@@ -292,7 +292,7 @@ def test_the_order_of_arrival_does_not_show():
 @steadily(200)
 @given(data=st.data())
 def test_random_sums_are_those_of_the_reference(data):
-    """Rings, supports, floors, arrival and absence at random; real masks, handed to the reference as numbers."""
+    """Rings, supports, floors, arrival and absence are random; the masks are real and given to the reference."""
     bits = data.draw(st.sampled_from([8, 16, 24, 32, 40, 64]))
     dim, iteration = data.draw(st.integers(1, 3)), data.draw(st.integers(0, 2))
     ring, modulus = Ring(bits), 1 << bits
@@ -359,7 +359,7 @@ def test_every_byte_of_a_mask_is_uniform(bits):
 
 
 def test_no_mask_is_used_twice():
-    """64-bit words of 8 users, 8 iterations and 2 runs, 24 each: all different (by chance with p = 1 - 10^-13)."""
+    """All 64-bit words of 8 users, 8 iterations and 2 runs, 24 each, differ (by chance with p = 1 - 10^-13)."""
     words = []
     for run in (RUN, OTHER_RUN):
         dealer = MaskDealer(Ring(64), 4, run, Tape(KEY))

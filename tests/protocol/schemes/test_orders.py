@@ -1,4 +1,4 @@
-"""Frames of different senders may arrive in any order: hundreds of orders, one V."""
+"""Frames of different senders may arrive in any order: hundreds of orders give the same V."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def run(request) -> Staged:
 
 
 def arrive(run: Staged, orders: int, record: Callable[[str, object], None]) -> None:
-    """The head of a server's view says in which order it heard what; no two orders are the same."""
+    """Play `orders` orders of arrival: the heads of the servers' views show that all differ, the result is the same."""
     found, heard = set(), set()
     for order in (None, *range(orders)):
         outcome = InProcess(run.card, run.seats, order=order, **run.settings()).run()

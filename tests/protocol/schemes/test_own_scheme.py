@@ -1,4 +1,4 @@
-"""A person's own protocol: a subclass of a scheme in a file of theirs, run by name with real processes."""
+"""A person's own protocol: a subclass of a scheme in the person's own file, run by name with real processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What may be asked for, what is refused, and in which words."""
+"""Parameters: defaults and derived values, and the words in which impossible ones are refused."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def made(**changes: Any) -> Params:
     return make_params(**{**GOOD, **changes})[0]
 
 
-# ---- what follows from what
+# ---- defaults and derived values
 
 
 def test_defaults():
@@ -80,8 +80,10 @@ def test_a_dropout_allowance_leaves_room_for_the_wider_noise():
 
 @pytest.mark.parametrize("more", [{"iterations": 10**6}, {"n_items": 3 * 10**6}, {"dim": 4096}], ids=str)
 def test_every_coordinate_of_every_release_counts_for_the_reach(more):
-    """With a clip that hardly counts and b = 2^10 / 44: q is about 38 b < 2^10 for 1200 draws, and more than
-    44.5 b > 2^10 for a thousand times as many, which costs one fraction bit.
+    """A thousand times as many draws cost one fraction bit.
+
+    The clip is negligible and b = 2^10 / 44, so q is about 38 b < 2^10 for 1200 draws, and more than 44.5 b > 2^10 for
+    a thousand times as many.
     """
     few = {"max_raters": 1, "clip": 1e-3}
     epsilon = 16 * 44 / 2**10  # b = 2 * 4 * sqrt(4) / ε

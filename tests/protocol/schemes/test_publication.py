@@ -1,4 +1,4 @@
-"""What is published after the last iteration: to whom, how many bytes, where they are shown, what users do with it."""
+"""The publication after the last iteration: its receivers, its bytes, where they are shown, and its use by users."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ def lines_of(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "iterations.jsonl").read_text("utf-8").splitlines()]
 
 
-# ---- users who were never there
+# ---- users that were never online
 
 
 def rarely(seed: int) -> ChurnPlan:
-    """Whoever is online at the start, half of the users on average, stays, and nobody else ever comes."""
+    """Make a plan in which the users online at the start, half of all on average, stay, and no other user comes."""
     return ChurnPlan(USERS, 1e-12, 1e-12, bytes([seed]) * 32)
 
 
@@ -71,7 +71,7 @@ def test_the_bytes_of_users_who_never_came_online_are_those_of_the_formula(tmp_p
 
 
 def frame_bytes(rows: int, bits: int) -> int:
-    """Array, kind, number, iteration: a byte each; bytes with a header of two, or three from 256 on; the head."""
+    """Add up array, kind, number, iteration (1 byte each), the data, its header (2; from 256 bytes on 3), the head."""
     size = rows * DIM * bits // 8
     return 4 + (2 if size < 256 else 3) + size + 32
 
@@ -95,7 +95,7 @@ def test_what_is_published_has_the_bytes_of_the_formula(tmp_path, scheme, publis
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_published_bytes_are_a_row_of_the_end_and_in_no_figure_of_an_iteration(tmp_path, scheme):
-    """Two runs that differ in nothing but what is published have the same figures of every iteration."""
+    """Two runs that differ only in what is published have the same figures for every iteration."""
     everything, rated = (made(tmp_path / publish, scheme, publish=publish) for publish in ("all", "rated"))
     assert everything["bytes"]["total"] > rated["bytes"]["total"]
     for figure in ("per_iteration", "per_user_iteration"):
@@ -128,7 +128,7 @@ def test_a_prediction_shows_published_bytes_at_the_end_only(scheme):
 @pytest.mark.parametrize("bits", [32, 16])
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_with_rated_items_alone_users_predict_those_and_as_with_all_items(scheme, bits):
-    """The profile is fitted to the same rows, so that the predictions are the same numbers."""
+    """The profile is fitted to the same rows, so the predictions are the same numbers."""
     ends = {}
     for publish in ("all", "rated"):
         card, seats = small_run(scheme, n_users=6, n_items=ITEMS, publish=publish, factor_bits=bits)

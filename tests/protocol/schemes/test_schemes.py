@@ -1,4 +1,4 @@
-"""Whole runs in one process on tiny data: `plain`, `masked` beside it, and what must not matter."""
+"""Whole runs in one process on tiny data: `plain`, `masked` beside it, and changes that must not matter."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_the_clip_counts_what_it_clips(scheme):
 
 
 def largest_gradient(folder: Path, **options: Any) -> float:
-    """The largest Euclidean norm of a gradient that `plain`'s recommender received."""
+    """Return the largest Euclidean norm of a gradient that the recommender of `plain` received."""
     card, seats = small_run("plain", iterations=5, **options)
     folder.mkdir()
     play(card, seats, folder, ["recommender"])
@@ -108,12 +108,12 @@ def test_a_small_clip_bounds_every_gradient(tmp_path):
 
 @pytest.mark.parametrize(("ring_bits", "fraction_bits"), [(24, 16), (32, 24), (64, 24)])
 def test_without_noise_one_masked_iteration_is_a_plain_one_up_to_rounding(tmp_path, ring_bits, fraction_bits):
-    """Both begin with the same V and U, so they differ by how a gradient g travels:
+    """Both begin with the same V and U, so they differ only in how a gradient g is sent:
 
     * `masked` rounds it to a multiple of 2^-f: an error of at most 2^-(f+1) for each of the k_j contributors,
     * `plain` rounds it to float32: an error of at most 2^-24 |g|,
 
-    and v_j moves by γ/k_j times the sum. What float64 adds is below 2^-48 here. So
+    and v_j moves by γ/k_j times the sum. The rounding of float64 adds less than 2^-48 here. So
 
         |Δ v_j| ≤ γ/k_j ( k_j 2^-(f+1) + 2^-24 Σ_i |g_i| ) + 2^-48.
     """
@@ -134,10 +134,10 @@ def test_without_noise_one_masked_iteration_is_a_plain_one_up_to_rounding(tmp_pa
     bound = per_rater * (raters[:, None] * 2.0 ** -(fraction_bits + 1) + 2.0**-24 * size) + 2.0**-48
     difference = np.abs(masked - plain)
     assert (difference <= bound).all()
-    assert difference.max() > bound.max() / 1000  # the bound says something
+    assert difference.max() > bound.max() / 1000  # the bound is not far too large
 
 
-# ---- the same factors, whatever should not matter
+# ---- changes that must not change the factors
 
 
 @pytest.mark.parametrize("options", [{}, {"ring_bits": 64}, {"epsilon": math.inf}, {"min_contributors": 4}], ids=str)
@@ -166,7 +166,7 @@ def test_every_order_of_arrival_gives_the_same_factors(scheme, wire):
 
 
 def test_some_order_of_arrival_brings_a_contribution_before_the_opening(tmp_path):
-    """Else the test above would not cover it."""
+    """Otherwise the test above would not cover this case."""
     card, seats = small_run(n_users=5, n_items=6)
     play(card, seats, tmp_path, ["third_party"], order=0)
     early, is_open = 0, False
@@ -251,7 +251,7 @@ def test_a_deadline_does_nothing_before_the_opening_after_the_close_or_for_anoth
     role.receive("recommender", opening())
     assert role.tick(Deadline(1)) == []
     (send,) = role.tick(Deadline(0))
-    assert role.tick(Deadline(0)) == []  # one contributor set, for ever
+    assert role.tick(Deadline(0)) == []  # the contributor set never changes
     role.receive("recommender", Agreed(0, send.message.digest))
     assert role.tick(Deadline(0)) == []
     assert role.tick(Deadline(1)) == []

@@ -1,4 +1,4 @@
-"""`trusted`: training and publishing against Python floats, the noise and where it enters, refusals, bytes, leakage."""
+"""`trusted`: training and publishing against Python floats, the noise and its place, refusals, bytes, leakage."""
 
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ RATINGS = [{0: 1.0, 1: 4.0}, {1: 5.0, 2: 2.0}, {0: 3.0, 2: 4.0, 3: 1.0}]
 Rows = list[list[float]]
 
 
-# ---- the whole computation once more, straight down the page, on Python floats
+# ---- the whole computation again, step by step, on Python floats
 
 
 def to_laplace(normal: float, scale: float) -> float:
-    """The value that is exceeded as often by a Laplace variable as `normal` is by a normal one."""
+    """Return the value that a Laplace variable exceeds as often as a normal one exceeds `normal`."""
     beyond = math.erfc(abs(normal) / math.sqrt(2)) / 2
     return math.copysign(scale * math.log(1 / (2 * beyond)), normal)
 
 
 class Drawn:
-    """What the recommender draws, from its tape alone."""
+    """The random draws of the recommender, from its tape alone."""
 
     def __init__(self, card: Card, seats: list[Seat]) -> None:
         params = card.params
@@ -161,7 +161,7 @@ def test_two_steps_by_hand():
 
 
 def test_publishing_begins_with_fresh_factors_and_never_with_the_trained_ones():
-    """Without noise, so that nothing covers a difference. Five steps leave a trace of where they began."""
+    """Without noise nothing hides a difference, and after five steps the factors still depend on the first ones."""
     card, seats = small_run(TRUSTED, epsilon=math.inf, iterations=5)
     params, drawn = card.params, Drawn(card, seats)
     ratings = small_ratings(params.n_users, params.n_items)
@@ -195,7 +195,7 @@ def test_the_noise_is_constant_and_laplace_in_what_is_published(iterations):
 
         v(T) = a^T v(0) + c (1 − a^T) / (1 − a),
 
-    and each η follows from v(T), if it is the same in all T steps. Their law is tested by Kolmogorov and Smirnov.
+    and each η follows from v(T), if it is the same in all T steps. The law of η is tested by Kolmogorov–Smirnov.
     """
     n_items, epsilon = 2000, 0.5
     ratings = [{item: 1.0 + item % 5 for item in range(n_items)}]
@@ -317,7 +317,7 @@ def test_a_refused_handover_changes_nothing(sender, message, reason):
         role.receive(sender, message)
     assert caught.value.reason is reason
     assert snapshot(role) == before
-    # and the run goes on to the same end
+    # and the run goes on to the same result
     assert role.receive("user:2", handover((0, 3.0), (2, 4.0), (3, 1.0))) == []
     *sends, done = role.receive("user:0", SOUND)
     assert [send.to for send in sends] == ["user:0", "user:1", "user:2"]

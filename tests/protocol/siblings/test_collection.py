@@ -127,7 +127,7 @@ def test_the_counts_are_those_of_the_reference(epsilon):
 
 
 def made(seed: int, users: int, items: int, density: float) -> tuple[np.ndarray, np.ndarray]:
-    """(Θ in [−1, 1] of rank 3, which cells are rated): products of unit vectors, uniform on [−1, 1]."""
+    """Make (Θ of rank 3, which cells are rated); Θ has products of unit vectors, uniform on [−1, 1]."""
     rng = np.random.default_rng(seed)
     left, right = rng.normal(size=(users, 3)), rng.normal(size=(items, 3))
     left /= np.linalg.norm(left, axis=1)[:, None]
@@ -140,7 +140,7 @@ def noisy_ratings(seed: int, truth: np.ndarray, spread: float) -> np.ndarray:
 
 
 def laplace_distance(seed: int, epsilon: float) -> tuple[float, float, float]:
-    """(‖P_Ω(Θ − Z)‖, what the formula expects, the bound (6)) with the true ρ0, s and mean Θ²."""
+    """Compute (‖P_Ω(Θ − Z)‖, its expectation by the formula, the bound (6)) with the true ρ0, s and mean Θ²."""
     truth, rated = made(seed, 30, 40, 0.3)
     ratings, mechanism, square, arrived = noisy_ratings(seed, truth, 0.2), ModifiedLaplace(epsilon), 0.0, 0
     for user in range(30):
@@ -170,7 +170,7 @@ def response_distance(seed: int, epsilon: float) -> tuple[float, float, float]:
 @pytest.mark.parametrize("distance", [laplace_distance, response_distance])
 @pytest.mark.parametrize("epsilon", [1.0, 4.0])
 def test_theorem_3_holds_in_200_runs_and_the_expected_square_is_the_formula(distance, epsilon):
-    """γ = .05, so at least 190 of 200; half of the bound would still hold, an eightieth would not."""
+    """γ = .05, so the bound holds in 190 of 200 runs or more. It is loose by a factor of 3 to 80 on average."""
     runs = [distance(seed, epsilon) for seed in range(200)]
     held = sum(found <= bound for found, _, bound in runs)
     assert held >= 0.95 * len(runs)
@@ -179,11 +179,11 @@ def test_theorem_3_holds_in_200_runs_and_the_expected_square_is_the_formula(dist
     assert sum(found <= bound / 80 for found, _, bound in runs) < 0.95 * len(runs)
     squares, expected = (np.array([run[place] ** 2 for run in runs]) for place in (0, 1))
     error = (squares - expected).std() / math.sqrt(len(runs))
-    assert abs((squares - expected).mean()) < 4 * error  # of a mean of 200 that is unbiased
+    assert abs((squares - expected).mean()) < 4 * error  # 4 standard errors of the mean of 200
 
 
 def test_the_number_of_ratings_is_estimated_without_bias():
-    """To the number of cells that arrives on average belongs the number of ratings that there are."""
+    """From the number of cells that arrives on average, the estimate is the true number of ratings."""
     for epsilon in (0.5, 3.0):
         one, other = ModifiedLaplace(epsilon), RandomizedResponse(epsilon, 5)
         arrived = laplace_counts(one, 700, 10_000).present
@@ -225,7 +225,7 @@ def test_the_estimates_of_sum_and_count_are_unbiased(kind, monkeypatch):
         mechanism = RandomizedResponse(epsilon, 5)
         sent = [mechanism.answer(tape(user), STARS.vector(*held[user], 1)) for user in range(m)]
         response_means(mechanism, STARS, np.stack(sent))
-        spread = math.sqrt(m * 2) / (mechanism.keep - mechanism.other)  # no answer's variance exceeds 2² … on average 2
+        spread = math.sqrt(m * 2) / (mechanism.keep - mechanism.other)  # an answer's variance: at most 2², on average 2
     else:
         mechanism = ModifiedLaplace(epsilon)
         sent = [mechanism.answer(tape(user), held[user][0], STARS.scaled(held[user][1]), 1) for user in range(m)]
@@ -237,5 +237,5 @@ def test_the_estimates_of_sum_and_count_are_unbiased(kind, monkeypatch):
 
 
 def test_a_user_adds_the_shrunk_mean_of_its_own_errors():
-    """(1 + 2)/(2 + 20)"""
+    """The errors 1 and 2 give (1 + 2)/(2 + 20)."""
     assert own_mean(np.array([4.0, 5.0]), np.array([3.0, 3.0])) == pytest.approx(3 / 22)

@@ -1,4 +1,4 @@
-"""The mechanisms' exact laws: the likelihood ratio never exceeds e^ε, attains it, and what is drawn follows the law."""
+"""The mechanisms' exact laws: the likelihood ratio attains e^ε, never exceeds it, and the draws follow the law."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def exactly(fraction: Fraction) -> Decimal:
 
 
 def worst_of_all(mass, levels: int) -> Fraction:
-    """The largest likelihood ratio of two entries over every answer."""
+    """Return the largest likelihood ratio of any two entries over every answer."""
     everything = range(levels + 1)
     return max(Fraction(mass(x, z), mass(y, z)) for x, y, z in itertools.product(everything, repeat=3))
 
@@ -41,18 +41,18 @@ def worst_of_all(mass, levels: int) -> Fraction:
 @pytest.mark.parametrize("epsilon", EPSILONS)
 @pytest.mark.parametrize("levels", [2, 5, 10])
 def test_the_ratio_of_randomized_response_is_at_most_e_to_the_epsilon_and_attains_it(epsilon, levels):
-    """In whole numbers out of 2^64, as drawn, against e^ε to 60 digits."""
+    """The ratio of whole numbers out of 2^64, as they are drawn, is compared with e^ε to 60 digits."""
     mechanism = RandomizedResponse(epsilon, levels)
     worst, limit = exactly(worst_of_all(mechanism.mass, levels)), Decimal(epsilon).exp()
     assert worst <= limit
-    grain = math.exp(epsilon) * (levels + 1) / WHOLE  # what one part of 2^64 is of the smaller chance
+    grain = math.exp(epsilon) * (levels + 1) / WHOLE  # one part of 2^64, relative to the smaller chance
     assert float(worst / limit) >= 1 - 1e-12 - grain
     for entry in range(levels + 1):
         assert sum(mechanism.mass(entry, answer) for answer in range(levels + 1)) == WHOLE
 
 
 def test_a_ratio_that_is_too_large_would_be_found():
-    """The same search on a mechanism that forgets the missing entries: they are never altered."""
+    """The same search is run on a mechanism that hardly ever alters missing entries."""
     mechanism = RandomizedResponse(2.0, 5)
 
     def forgetful(entry: int, answer: int) -> int:
@@ -102,8 +102,8 @@ ENTRIES = (None, *np.linspace(-1, 1, 41).tolist())
 
 @pytest.mark.parametrize("epsilon", EPSILONS)
 def test_the_ratio_of_modified_laplace_is_at_most_e_to_the_epsilon_and_attains_it(epsilon):
-    """Over all pairs of entries, "?" among them. |x − y| is largest at the ends, where rating against rating attains ε;
-    a rating at an end against "?" attains ε too."""
+    """The search covers all pairs of entries, also "?". |x − y| is largest at the ends, where rating against rating
+    attains ε; a rating at an end against "?" attains ε too."""
     mechanism = ModifiedLaplace(epsilon)
     ratios = {pair: mechanism.log_ratio(*pair) for pair in itertools.product(ENTRIES, repeat=2)}
     assert max(ratios.values()) <= epsilon * (1 + 1e-12)

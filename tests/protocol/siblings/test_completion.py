@@ -1,5 +1,5 @@
-"""The recovery (4): against a dense solver that shares nothing with it, by its optimality conditions, and by its answer
-on matrices whose truth is known."""
+"""The recovery (4), checked against an independent dense solver, by its optimality conditions, and by its answer on
+matrices whose truth is known."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def tape(number: int) -> Tape:
 
 
 def sparse(values: np.ndarray, present: np.ndarray) -> csr_matrix:
-    """With the zeros among the present cells."""
+    """Make a sparse matrix of the `present` cells, including zeros among them."""
     rows, columns = np.nonzero(present)
     return csr_matrix((values[rows, columns].astype(np.float64), (rows, columns)), shape=values.shape)
 
@@ -39,7 +39,7 @@ def small(seed: int, shape: tuple[int, int] = (20, 14), density: float = 0.5) ->
 
 
 def reference(values: np.ndarray, present: np.ndarray, multiplier: float) -> np.ndarray:
-    """min ½‖P(M − Z)‖² + λ‖M‖_* by plain proximal steps with full decompositions, no momentum, until nothing moves."""
+    """Minimise ½‖P(M − Z)‖² + λ‖M‖_* by proximal steps with full decompositions, without momentum, to convergence."""
     found = np.zeros_like(values)
     for _ in range(20_000):
         left, lengths, right = np.linalg.svd(np.where(present, values, found), full_matrices=False)
@@ -83,7 +83,7 @@ def test_the_constraint_is_met_and_the_optimality_conditions_hold(seed, part):
 
 
 def test_no_other_matrix_with_that_residual_has_a_smaller_nuclear_norm():
-    """Of the dense solver's solutions for other multipliers those with a residual of at most ρ are all larger."""
+    """All the dense solver's solutions for other multipliers with a residual of at most ρ have a larger norm."""
     values, present = small(7)
     radius = 0.4 * float(np.sqrt((values[present] ** 2).sum()))
     found = complete(sparse(values, present), radius)
@@ -145,7 +145,7 @@ def test_users_without_a_cell_and_cells_that_are_zero_do_no_harm():
 
 
 def test_a_thresholding_step_is_that_of_the_full_decomposition():
-    """sparse + weighted low-rank parts, followed for some rounds."""
+    """The step acts on a sparse part plus weighted low-rank parts, and is repeated for 60 rounds."""
     values, present = small(6)
     cells = Cells(sparse(values, present))
     part = Path(sparse(values, present))
@@ -164,14 +164,14 @@ def test_a_thresholding_step_is_that_of_the_full_decomposition():
 
 
 def rank_three(seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Products of unit vectors in three dimensions: uniform on [−1, 1], root mean square .577; 30 % are rated."""
+    """Make products of unit vectors in three dimensions (uniform on [−1, 1], root mean square .577), 30 % rated."""
     rng = np.random.default_rng(seed)
     left, right = (side / np.linalg.norm(side, axis=1)[:, None] for side in rng.normal(size=(2, 300, 3)))
     return left @ right.T, rng.random((300, 300)) < 0.3
 
 
 def observed(truth: np.ndarray, seed: int, spread: float) -> np.ndarray:
-    """X: how far ratings lie from Θ the reference does not say; .1 and, in stars, .3 give its figures (0: .07, .10)."""
+    """Make ratings around Θ. The reference gives no `spread`; .1 (.3 stars) yields its errors, 0 yields .07 and .10."""
     return np.clip(truth + spread * np.random.default_rng(seed + 50).normal(size=truth.shape), -1, 1)
 
 

@@ -272,7 +272,7 @@ def test_factors_are_the_largest_eigenpairs_and_repeat():
 
 
 def test_another_rating_range_gives_the_same_predictions_scaled():
-    """Ratings r of 1 to 5 as 10 r − 10 of 0 to 40: the same sums but for the factor, and the same noise."""
+    """Ratings r of 1 to 5 become 10 r − 10 of 0 to 40: up to this scale, the sums and the noise are the same."""
     users = some_users(30, 8, 4)
     params, wide = of_size(30, 8, 2.0, rank=3), covariance_params(base(30, 8, 2.0, (0.0, 40.0)), rank=3)
     model = measured(params, Book.of(users), TAPE)

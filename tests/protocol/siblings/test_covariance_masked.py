@@ -35,7 +35,7 @@ NOISES = ("gaussian", "laplace")
 
 
 class Listening(MaskedCovarianceRecommender):
-    """Remembers the noisy sums that it opened."""
+    """A recommender that remembers the noisy sums that it opened."""
 
     def _opened(self, words):
         noisy = super()._opened(words)
@@ -55,7 +55,7 @@ def played(**options):
 
 
 def summed_shares(params, seats, round_, averages):
-    """All noise of a round, as the users (and for empty places the recommender) drew it, drawn again."""
+    """Draw the users' noise of a round again; return its sums and the number of users for each place."""
     total, covered = np.zeros(round_length(params, round_)), None if averages is None else averages.covered
     spread = 0.0 if averages is None else averages.spread
     users = [seat for seat in seats if seat.inputs is not None]
@@ -104,7 +104,7 @@ def test_every_place_that_nobody_adds_to_has_the_noise_of_the_recommender():
 @pytest.mark.parametrize("noise", NOISES)
 @pytest.mark.parametrize("k", [1, 2, 40])
 def test_k_shares_sum_to_the_whole_noise(noise, k):
-    """Kolmogorov–Smirnov at 1e-4, over the places of round 1; each scaled to 1."""
+    """A Kolmogorov–Smirnov test at 1e-4 over the places of round 1, each scaled to 1."""
     card, _ = small_run("covariance-masked", n_users=4, n_items=800, ratings=[{0: 3.0}] * 4, noise=noise, epsilon=1.0)
     params, places = card.params, np.arange(2 * 800 + 2)
     counts = np.full(len(places), float(k))
@@ -124,7 +124,7 @@ def test_the_reach_covers_the_noise():
     assert 5 <= beyond <= 40  # 20 are expected
 
 
-# --- who sees what ---------------------------------------------------------------------------------------------------
+# --- what the servers see --------------------------------------------------------------------------------------------
 
 
 def heard(form):
@@ -238,7 +238,7 @@ def test_every_order_of_arrival_gives_the_same_sums():
 
 @pytest.mark.parametrize("noise", NOISES)
 def test_the_sensitivity_covers_what_rounding_adds(noise):
-    """Each of many equal weights is rounded by itself: with few fraction bits the exact bound would be exceeded."""
+    """Each of many equal weights is rounded separately: with few fraction bits the exact bound can be exceeded."""
     everything = dict.fromkeys(range(40), 3.0)
     card, _ = small_run("covariance-masked", n_items=40, ratings=[everything] * 4, noise=noise, epsilon=1.0)
     coarse = dataclasses.replace(card.params, fraction_bits=8)

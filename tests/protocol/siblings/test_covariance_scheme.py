@@ -80,7 +80,7 @@ def test_ratings_on_a_grid_travel_as_a_byte_each(tmp_path):
 
 
 def test_nothing_that_a_user_is_sent_depends_on_its_own_average(tmp_path):
-    """With factors every user is told the same; only the recommender and the user itself know what r̄_u is made of."""
+    """With factors every user is sent the same message; only the recommender and the user itself can compute r̄_u."""
     card, seats = small_run("covariance")
     users = [seat.party for seat in seats if seat.party != "recommender"]
     play(card, seats, tmp_path, users)
@@ -167,7 +167,7 @@ FACTORS = {
 
 
 def neighbours(**changes: Any) -> NeighbourModel:
-    """For user 0, who rated two items; one neighbour for each of the five items."""
+    """Make a model for user 0, which rated two items, with one neighbour for each of the five items."""
     shrink, among, near = np.array([20.0]), f32(0.5, 0.1, 0.5), u32(0, 1, 0, 1, 0)
     return dataclasses.replace(NeighbourModel(MEANS, ALL, shrink, among, near, f32(0.1, 0.2, 0, 0, 0)), **changes)
 

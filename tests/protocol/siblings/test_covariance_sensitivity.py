@@ -1,4 +1,4 @@
-"""How far one record moves the sums of `covariance`: a search over neighbours, and where the printed bounds fail."""
+"""The sensitivity of the sums of `covariance` to one record: a search over neighbours, and printed bounds that fail."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ COV, WGT = 0, 1
 
 
 def searched(params, rng: np.random.Generator, tries: int, which: int, norm: int) -> float:
-    """The largest change that a climb finds over neighbours: two groups of items, each with one mean and one rating,
-    and a last rating that comes. In groups, because a change is large where many entries move alike."""
+    """Climb over neighbours and return the largest change: two groups of items, each with one mean and one rating, and
+    a last rating that is added. Groups are used because a change is large where many entries move alike."""
     low, high, reach = params.rating_min, params.rating_max, params.perturbation
 
     def drawn() -> np.ndarray:  # share of the first group, how many items; (mean, rating) of both groups and the last
@@ -93,7 +93,7 @@ def test_no_neighbour_moves_a_sum_or_a_count_farther_than_its_bound(noise, unit_
 
 
 def test_with_L2_weights_a_users_laplace_item_sums_would_be_farther_apart():
-    """Why the norm of the weight follows the noise: 1/√c makes the L1 norm 2√c."""
+    """The norm of the weight therefore follows the noise: weights 1/√c make the L1 norm 2√c."""
     wrong = of_size(2, 16, unit_of="user", noise="gaussian")
     moved = first_part(wrong, np.arange(16), np.full(16, 5.0))[2:18]
     assert np.abs(moved).sum() == pytest.approx(2 * math.sqrt(16))
@@ -129,7 +129,7 @@ def test_theorem_5_is_exceeded_and_the_corrected_bound_is_not():
 
 
 def test_an_item_mean_outside_the_range_breaks_every_bound():
-    """Why MAvg is clipped. 3 items of mean −34, 1000 of mean 40, whose t is just above −1; one more like the first."""
+    """MAvg is therefore clipped. 3 items of mean −34, 1000 of mean 40 (t is just above −1); one more like the first."""
     means = np.concatenate([np.full(3, -34.0), np.full(1000, 40.0), [-34.0]])
     items, ratings = np.arange(1004), np.full(1004, 3.0)
     laplace, gaussian = of_size(2, 1004, noise="laplace"), of_size(2, 1004)
@@ -158,7 +158,7 @@ def test_a_shifted_sum_needs_more_than_the_printed_bound_for_an_unshifted_one():
         assert sum_sensitivity(hybrid_of_size(2, 2, gamma=gamma)).total < 4 + 2 * gamma
 
 
-# --- scales, and what θ buys -----------------------------------------------------------------------------------------
+# --- scales, and the ε that θ gives ----------------------------------------------------------------------------------
 
 
 def test_scales_are_what_the_page_says():
@@ -200,7 +200,7 @@ def test_what_a_theta_buys():
 def test_laplace_noise_buys_theta_and_more_as_printed():
     assert whole_epsilon(of_size(2, 2, 1.5, noise="laplace"), DELTA) == pytest.approx(1.5)
     assert whole_epsilon(of_size(2, 2, 1.5, noise="laplace", joint=False), DELTA) == pytest.approx(3.0)
-    # the covariance moves 19/11 times as far as the printed bound says: .395 θ more by 8/11 of it
+    # the covariance moves by 19/11 of the printed bound, so its part of the budget, .395 θ, grows by 8/11
     printed = of_size(2, 2, 1.5, noise="laplace", printed_bound=True)
     assert whole_epsilon(printed, DELTA) == pytest.approx(1.5 * (1 + 0.395 * 8 / 11))
     assert whole_epsilon(of_size(2, 2, math.inf), DELTA) == math.inf

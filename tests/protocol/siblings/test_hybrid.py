@@ -1,4 +1,4 @@
-"""`hybrid`: the perturbation of a rating, what the recommender makes of it, and what of it is protected at all."""
+"""`hybrid`: the perturbation of ratings, the recommender's model of them, and the protection that this gives."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_what_is_sent_is_the_rating_within_gamma_and_stays_in_reach():
 
 
 def test_bounded_noise_has_disjoint_supports():
-    """γ < .5: no r' of one rating can be of another, so that one look tells the rating and no ε is finite."""
+    """With γ < .5 each r' can come from one rating only, so it gives the rating away and no ε is finite."""
     params = hybrid_of_size(2, 2, gamma=0.49)
     ratings = np.repeat(np.arange(1.0, 6), 1000)
     assert np.array_equal(np.rint(perturbed(params, TAPE, ratings)), ratings)

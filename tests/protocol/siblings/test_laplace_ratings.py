@@ -1,4 +1,4 @@
-"""`laplace-ratings`: what travels, what is refused, bytes that depend on the draw."""
+"""`laplace-ratings`: its messages, its refusals, and bytes that depend on the draw."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The list of the items most often rated, beside a user's own: only where the scheme tells users noisy counts."""
+"""The list of the items rated most often, beside a user's own list: only where the scheme tells users noisy counts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Ended(PredictingUser):
 
 
 def measured(*popularities: np.ndarray | None):
-    """The ranking over users who hold out item 1, five stars, of twelve items."""
+    """Measure the ranking over users that hold out item 1, five stars, of twelve items, and know `popularities`."""
     observer = Observer.in_memory(len(popularities), 12, 2, (1.0, 5.0))
     held_out = HeldOut(np.array([1], np.uint32), np.array([5.0]))
     for user, popularity in enumerate(popularities):
@@ -53,7 +53,7 @@ def test_where_a_user_knows_no_counts_there_is_no_such_figure():
 
 @pytest.mark.parametrize("scheme", ["covariance", "hybrid", "covariance-masked", "masked"])
 def test_schemes_that_send_users_no_counts_of_all_items_have_none(tmp_path, scheme):
-    """The covariance family measures noisy counts and keeps them: users are sent averages and what is covered."""
+    """The covariance family measures noisy counts but keeps them: users are sent averages and the covered items."""
     config = RunConfig(scheme=scheme, data="demo-small", seed=1, transport="inprocess", views="none")
     ranking = run(config, out=tmp_path / "run")["accuracy"]["ranking"]
     assert ranking["users"] > 0 and ranking["popular_ndcg_10"] is None

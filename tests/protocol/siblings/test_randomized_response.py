@@ -1,4 +1,4 @@
-"""`randomized-response`: what travels, what comes back, what is refused, and what the run says of its recovery."""
+"""`randomized-response`: its messages, its refusals, and what a run says about its recovery."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_a_run_tells_rho_the_residual_and_theorem_3(tmp_path):
 
 
 def test_a_run_says_that_the_answer_is_zero(tmp_path):
-    """At ε = 1 nothing is asked for: all predictions are 3, and the error is that of 3."""
+    """At ε = 1 the recovered matrix is zero: all predictions are 3, and the error is that of 3."""
     summary = run(RunConfig(**DEMO, epsilon=1.0), out=tmp_path / "run")
     assert summary["figures"]["zero"] and summary["figures"]["rank"] == 0
     assert summary["figures"]["residual"] <= summary["figures"]["rho"]

@@ -1,4 +1,4 @@
-"""One frame per message: what is written, what is refused, and in which order the checks come."""
+"""One frame per message: its bytes, the frames that are refused, and the order of the checks."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ DIM = 2
 MAX_FRAME = 4096
 EVERY_MESSAGE = [(scheme, kind) for scheme, kinds in KINDS.items() for kind in (*kinds, "Again")]
 FACTORIZING = [(scheme, kind) for scheme, kind in EVERY_MESSAGE if SCHEMES[scheme].factorizes]
-DIGITS = ("randomized-response", "RandomizedLevels")  # one for every item, in a base of their own: below
+DIGITS = ("randomized-response", "RandomizedLevels")  # one digit for every item, in its own base; see below
 
 
 PACKED = Form(packed=(3, 300))  # users and items: 8 bits for a count, 9 for an item, one byte for all users
@@ -50,7 +50,7 @@ HALVES = Form(factor_bits=16, packed=(3, 300))
 def codec_of(
     scheme: str = "masked", ring_bits: int = 8, dim: int = DIM, max_frame: int = MAX_FRAME, form: Form | None = None
 ) -> Codec:
-    """In 32-bit words unless a form says more."""
+    """Make the codec of `scheme`, with 32-bit words unless `form` says otherwise."""
     form = form or Form(ring_bits)
     packing = form.packed and Packing(*form.packed)
     return Codec(SCHEMES[scheme].messages, Ring(form.ring_bits), dim, max_frame, packing, form.factor_bits)
@@ -159,7 +159,7 @@ def test_digits_are_one_number_in_their_base(data):
 @pytest.mark.parametrize("wire", ["compact", "paper"])
 @pytest.mark.parametrize(("scheme", "kind"), FACTORIZING)
 def test_the_size_limit_leaves_room_for_the_largest_message(scheme, kind, wire):
-    """A user who rated everything, at the end of the longest run that is allowed."""
+    """The largest message belongs to a user that rated everything, at the end of the longest run that is allowed."""
     users, items, dim, ring_bits = 40, 30, 3, 64
     flags = {"wire": wire, "epsilon": 8.0, "ring_bits": ring_bits} if scheme in ("masked", "dynamic") else {}
     made = find_scheme(scheme)
@@ -210,7 +210,7 @@ def test_the_limit_itself_is_allowed():
 
 # --- not a message -----------------------------------------------------------------------------------------------
 
-FINISH = pack(11, 1, 3)  # 93 0b 01 03; here and below what stands before the head
+FINISH = pack(11, 1, 3)  # 93 0b 01 03; here and below without the head
 ROW_OF_8 = b"\x01\x02"  # two elements of an 8-bit ring
 
 MALFORMED = {
@@ -375,13 +375,13 @@ def test_a_row_of_ring_elements_is_as_long_as_the_ring_is_wide(ring_bits, too_sh
     assert codec.decode(framed(7, 1, 0, bytes(4), bytes(2 * too_short)))[1].values.tolist() == [[0, 0]]
 
 
-# --- fuzz: whatever arrives is refused with a reason, or is the frame of its message ---------------------------------
+# --- fuzz: any bytes are refused with a reason, or are the one frame of their message --------------------------------
 
 INTERESTING = [0x00, 0x7F, 0x80, 0x8F, 0x90, 0x93, 0x9F, 0xA0, *range(0xC0, 0xE0), 0xE0, 0xFF]
 
 
 def seeds(chance: random.Random, form: Form) -> list[bytes]:
-    """A few sound frames of every kind, without their head; short enough for a mutation to hit what matters."""
+    """Make a few sound frames of every kind without their head, so short that a mutation often hits a field."""
     frames = []
     for kind in [*KINDS["masked"], "Again"] * 4:
         n = chance.choice([0, 1, 2, 3, 20, 40])
@@ -443,7 +443,7 @@ def test_fuzz_decoding_refuses_with_a_reason_or_gives_the_frame_back(form):
         else:
             met["accepted"] = met.get("accepted", 0) + 1
             assert codec.encode(message, sequence, head) == frame, frame.hex()
-    # each kind of fault was really met, and so was soundness
+    # each kind of fault occurred, and so did sound frames
     assert set(met) == {
         "accepted", "MALFORMED", "NOT_CANONICAL", "WRONG_LENGTH", "DUPLICATE_ITEM", "UNSORTED_ITEMS", "OUT_OF_RANGE",
         *(["UNKNOWN_ITEM"] if form.packed else []),
@@ -459,7 +459,7 @@ def test_noise_is_refused():
 
 
 def test_a_role_may_keep_what_was_decoded():
-    """The buffer that a frame arrived in may be used again: nothing that was decoded changes with it."""
+    """The buffer that a frame arrived in may be used again: the decoded message does not change with it."""
     codec = codec_of(ring_bits=32)
     contents = [7, [1, 2], [[1.0, 2.0]] * 2, [[6, 2**32 - 1]] * 2, [[0.5, 0.25]] * 2]
     buffer = bytearray(frame_of("masked", "ItemFactorsInFull", 1, contents, Form(32)))

@@ -1,4 +1,4 @@
-"""The closed formula against what was metered, for courses that nobody would choose: row by row, to the byte."""
+"""The closed formula against the metered bytes, for unusual courses of a run: row by row, to the byte."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Rows = dict[tuple[int, str, str, str], list[float]]
 
 
 class Losing(InProcess):
-    """The first commitments of these users are lost on their way."""
+    """A driver that loses the first commitment of each of the `losers` on its way."""
 
     losers: frozenset[str] = frozenset()
 
@@ -39,7 +39,7 @@ class Losing(InProcess):
 
 
 def both(driver: type[InProcess] = InProcess, disturbed: Mapping[str, Any] | None = None, **flags: Any) -> Any:
-    """(what was metered, what the formula gives for the course that was told, the run)."""
+    """Make a run and return (its metered rows, the rows of the formula for its reported course, its outcome)."""
     plan = make_plan(RunConfig(**{"data": "demo-small", "seed": 3, "dim": 2, **flags}))
     told: list[IterationDone] = []
     churn = plan.churn()

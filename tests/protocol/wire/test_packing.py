@@ -1,4 +1,4 @@
-"""Packed identifiers and counts: as short as the formula says, one form for each content, and nothing else is read."""
+"""Packed identifiers and counts: as short as the formula says, one form for each content, no other bytes are read."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def counts_back(data: bytes, n: int) -> list[int] | Reason:
 
 
 def some_ids(data: st.DataObject, n: int) -> list[int]:
-    """Few, many or all."""
+    """Draw few, many or all of `n` identifiers."""
     most = data.draw(st.sampled_from([0, 3, 40, 600]))
     ids = st.integers(0, n - 1) | st.sampled_from([0, n - 1])
     chosen = data.draw(st.sets(ids, max_size=min(n, most)))
@@ -92,7 +92,7 @@ def test_every_set_of_a_few_has_a_form_of_its_own(n):
 
 @pytest.mark.parametrize("n", [1, 2, 7, 8, 9, 12, 16])
 def test_of_all_short_byte_strings_exactly_the_packed_sets_are_read(n):
-    """All strings of up to two bytes: one for each set whose form is that short, each read as that set."""
+    """Of all strings of up to two bytes, only the packed forms of sets are read, each as its set."""
     strings = [b"", *(bytes([a]) for a in range(256)), *(bytes([a, b]) for a in range(256) for b in range(256))]
     read = {data: ids for data in strings if isinstance(ids := ids_back(data, n), list)}
     assert all(pack_identifiers(ids, n) == data for data, ids in read.items())
@@ -110,7 +110,7 @@ def test_the_widths_of_identifiers(n, bits):
 
 
 def test_twenty_of_ten_thousand_items_are_35_bytes_and_all_of_them_1250():
-    """14 bits each: 280 bits; a bit for each: 10,000 bits. 714 one by one are 9,996 bits and as long as the bits."""
+    """Twenty items of 14 bits are 280 bits; a bit for each item is 10,000 bits, as long in bytes as 714 of 14 bits."""
     assert len(pack_ids(u32(list(range(20))), 10_000)) == 35
     assert [len(pack_ids(u32(list(range(count))), 10_000)) for count in (713, 714, 10_000)] == [1248, 1250, 1250]
     assert [int(packed_ids_bytes(count, 10_000)) for count in (20, 713, 714, 10_000)] == [35, 1248, 1250, 1250]
@@ -123,7 +123,7 @@ def test_twenty_of_ten_thousand_items_are_35_bytes_and_all_of_them_1250():
 @steadily(400)
 @given(n=SIZES, data=st.data())
 def test_whatever_is_read_is_written_like_that(n, data):
-    """Any bytes, and sound ones that are shorter, longer, or have another bit: another content, or refused."""
+    """Random bytes, and sound bytes that are cut, extended or have a flipped bit, are refused or canonical."""
     ids = some_ids(data, n)
     sound = data.draw(st.sampled_from([pack_ids(u32(ids), n), pack_counts(u32(ids), n)]))
     other = data.draw(

@@ -33,7 +33,7 @@ PARAMS_DIGEST = b"\x22" * 32
 MAX_FRAME = 160  # of a message; the head comes on top
 USERS, ITEMS = 2, 300
 
-# Reasons for which no single frame or message can be blamed; they are met in test_aborts.py and by the drivers.
+# Reasons that no single frame or message causes; they are tested in test_aborts.py and with the drivers.
 OF_THE_RUN = {
     Reason.DISAGREEMENT,
     Reason.DIVERGED,
@@ -52,7 +52,7 @@ BAD = {name: vector for name, vector in VECTORS.items() if "_bad_" in name}
 
 
 def from_hex(text: str) -> bytes:
-    """`11*32` is the byte 11 thirty-two times."""
+    """Read hexadecimal `text`; `11*32` is the byte 11 thirty-two times."""
     digits, _, times = text.partition("*")
     return bytes.fromhex(digits) * int(times or 1)
 
@@ -67,7 +67,7 @@ def frame(name: str) -> bytes:
 
 
 def contents(vector: dict[str, Any]) -> list[Any]:
-    """The fields in the order of the wire, with bytes instead of their hexadecimal form."""
+    """Return the fields in the order of the wire, with bytes instead of their hexadecimal form."""
     kinds = FIELDS[vector["kind"]]
     assert list(vector["fields"]) == list(kinds)
     read = {"bytes32": from_hex, "keys": lambda keys: [from_hex(key) for key in keys]}
@@ -80,7 +80,7 @@ def codec_of(scheme: str, ring_bits: int, wire: str = "compact", factor_bits: in
 
 
 def third_party(view: ViewWriter | None) -> Party:
-    """Of a run with two users, 300 items, two coordinates, one iteration, mod 256."""
+    """Make the third party of a run with two users, 300 items, two coordinates, one iteration, mod 256."""
     params = Params(
         scheme="masked",
         n_users=USERS,
@@ -129,7 +129,7 @@ def test_every_kind_of_message_has_a_vector():
 
 @pytest.mark.parametrize("with_view", [False, True])
 def test_one_iteration_of_a_third_party_byte_for_byte(with_view):
-    """With a view, what differs is the head: where the chain stands just before the record of the sending."""
+    """With a view only the head of a frame differs: it is the head of the chain before the record of the sending."""
     party = third_party(ViewWriter() if with_view else None)
     assert party.start().sends == []
     head = bytes(32)
@@ -188,19 +188,19 @@ def test_a_bad_frame_is_refused_for_its_reason_and_changes_nothing(name):
 
 
 def asks(vector: dict[str, Any], head: bytes) -> list[Outgoing]:
-    """Only where a frame is missing: [Again, no number, so many have come, no answer], and where the view stands."""
+    """Return the expected Again after a gap (no number, `has` frames have come, no answer wanted), else nothing."""
     if vector["reason"] != "GAP":
         return []
     return [Outgoing(vector["sender"], "Again", -1, framed(13, 0, vector["has"], 0, head=head))]
 
 
 def only_records(records: list[bytes], head: bytes) -> list[list[Any]]:
-    """What these records hold, after a check that they continue the chain at `head`."""
+    """Return the contents of `records`, after a check that they continue the chain at `head`."""
     bodies = []
     for record in records:
         assert record[-32:] == hashlib.sha256(head + record[:-32]).digest()
         head = record[-32:]
-        # a file of its own, so that the reader of views does the reading
+        # put in a file of its own, so that the reader of views can read it
         alone = record[:-32] + hashlib.sha256(bytes(32) + record[:-32]).digest()
         [read] = read_records(io.BytesIO(PREAMBLE + alone))
         bodies.append([read.type, *read.fields])

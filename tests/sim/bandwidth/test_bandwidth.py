@@ -1,4 +1,4 @@
-"""`keyhole bandwidth RUN`: counted and predicted bytes of runs that were made, and every form of their figures."""
+"""`keyhole bandwidth RUN`: counted and predicted bytes of finished runs, and every form of their figures."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ RUNS: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """The folder of one of `RUNS`, made once."""
+    """Give a function that makes one of `RUNS` once and returns its folder."""
     folders: dict[str, Path] = {}
 
     def make(name: str) -> Path:
@@ -62,7 +62,7 @@ def printed(*arguments: object) -> Any:
 
 
 def from_views(folder: Path) -> Counter[tuple[int, str, str, str]]:
-    """Wire bytes of every frame that stands in a view as sent, by iteration, roles and kind."""
+    """Count the wire bytes of every frame that a view records as sent, by iteration, roles and kind."""
     found: Counter[tuple[int, str, str, str]] = Counter()
     for path in folder.rglob("*.view"):
         with path.open("rb") as stream:
@@ -153,7 +153,7 @@ def test_a_scheme_without_iterations_on_the_wire_has_no_matrix_of_them(made):
 
 
 def test_medians_and_maxima_are_over_users_and_iterations(made):
-    """Every user of this data has 3 items to train on, so that all of them have the same bytes in an iteration."""
+    """Every user of this data has 3 items to train on, so all of them have the same bytes in an iteration."""
     document = api.bandwidth(made("masked"))
     (down,) = {row["wire_bytes"] / row["messages"] for row in document["rows"] if row["kind"] == "ItemFactors"}
     user = document["per_user_iteration"]
@@ -222,7 +222,7 @@ def test_a_run_over_tcp_is_what_the_kernel_counted(tmp_path):
     assert "and the kernel agrees on every connection" in told and document["kernel_match"] is True
     path = tmp_path / "run" / "bandwidth.json"
     totals = json.loads(path.read_text())
-    # a frame that was among the rows and never left
+    # a frame that is counted in the rows but never left
     (met,) = (row for row in totals["kernel"] if row[:2] == ["recommender", "user:1"])
     met[4] -= 45
     totals["apart"].append(["undelivered", "recommender", "user:1", 1, 10, 45])

@@ -1,4 +1,4 @@
-"""`keyhole bandwidth` on folders that are no completed run, or not what the run wrote."""
+"""`keyhole bandwidth` on folders that are no completed run, or that differ from what the run wrote."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def folder(original, tmp_path):
 
 
 def change(folder: Path, how: Change) -> None:
-    """Of the lines, bandwidth.json and the summary, all of which are written again."""
+    """Change the lines, bandwidth.json and the summary with `how`, and write all of them again."""
     lines = [json.loads(line) for line in (folder / "iterations.jsonl").read_text().splitlines()]
     totals, summary = (json.loads((folder / f"{name}.json").read_text()) for name in ("bandwidth", "summary"))
     how(lines, totals, summary)
@@ -175,7 +175,7 @@ def test_what_contradicts_itself_ends_with_4_and_says_where(folder, how, words):
 
 
 def test_a_course_that_was_not_taken_is_not_hidden(folder):
-    """Everything adds up, but the contributors of an iteration are one less than there were gradients."""
+    """All sums are right, but the course of one iteration has one contributor fewer than gradients."""
 
     def lose_one(lines: list[dict[str, Any]], totals: dict[str, Any], summary: dict[str, Any]) -> None:
         course = lines[1]["course"]

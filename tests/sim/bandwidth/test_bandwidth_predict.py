@@ -56,7 +56,7 @@ def test_nothing_is_measured_and_nothing_is_written(tmp_path, monkeypatch):
 
 
 def test_without_a_seed_only_what_depends_on_it_is_in_doubt():
-    """Plain never names the rated items; some of demo-small have few raters, and a seed may hold all of them out."""
+    """`plain` never names the rated items; some of demo-small have few raters, and a seed may hold all of them out."""
     assert api.predict_bandwidth(scheme="plain", data="demo-small")["basis"] == "exact"
     document = api.predict_bandwidth(scheme="masked", data="demo-small")
     assert document["basis"] == "expectation" and any("--seed" in note for note in document["notes"])
@@ -66,13 +66,13 @@ def test_without_a_seed_only_what_depends_on_it_is_in_doubt():
 
 
 def test_a_whole_number_that_is_only_expected_is_not_called_exact(tmp_path):
-    """Of two users with the same two items each holds one out: 3 of 4 items are expected to have a rater."""
+    """Two users with the same two items hold out one each, so 3 of the 4 items are expected to have a rater."""
     file = tmp_path / "ratings.csv"
     file.write_text("user,item,rating\na,1,3\na,2,3\nb,1,3\nb,2,3\nc,3,3\nc,4,3\nd,3,3\nd,4,3\n")
     document = api.predict_bandwidth(scheme="masked", data=str(file), test_fraction=0.5)
     assert document["items_per_iteration"] == pytest.approx({"opened": 3.0, "released": 3.0})
     assert document["basis"] == "expectation"
-    # half of 200 users on average, and half of them come or go; every item has a rater
+    # half of the 200 users are online on average, and half of all come or go; every item has a rater
     half = api.predict_bandwidth(data="synthetic:200x20:.8", join=0.5, leave=0.5, seed=1)
     assert half["basis"] == "expectation" and half["online"]["invited"] == 100
 

@@ -31,7 +31,7 @@ def made(folder: Path, **flags: Any) -> Path:
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """Only to be read."""
+    """Make a run that the tests only read."""
     return made(tmp_path_factory.mktemp("runs") / "run", **SCHEMES[1])
 
 
@@ -57,7 +57,7 @@ def test_people_read_both_wires_side_by_side_in_80_columns(run):
     result = keyhole("bandwidth", run, "--wire", "paper", columns=80)
     assert result.exit_code == 0 and max(map(len, result.stdout.splitlines())) <= 80
     assert "paper / compact" in result.stdout and "ItemFactorsWithPieces" in result.stdout
-    assert "measured" in keyhole("bandwidth", run, "--wire", "compact").stdout  # its own
+    assert "measured" in keyhole("bandwidth", run, "--wire", "compact").stdout  # the run's own wire
 
 
 def test_a_wire_that_cannot_be_is_refused(run, tmp_path):
@@ -108,7 +108,7 @@ def test_by_party_people_read_twenty_rows_and_programs_all(run):
 
 @pytest.fixture
 def handed_over(tmp_path):
-    """A run folder whose ratings stayed behind; `views` as of `keyhole run`."""
+    """Give a function that makes a run folder without its ratings file; `views` is the flag of `keyhole run`."""
 
     def make(views: str, **flags: Any) -> Path:
         file = tmp_path / "ratings.csv"

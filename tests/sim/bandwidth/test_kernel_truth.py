@@ -1,4 +1,4 @@
-"""Metered bytes against those that the kernel counted, connection by connection: no byte off, or said in words."""
+"""Metered bytes against the kernel's counts, connection by connection: equal to the byte, or a difference in words."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ DATA = {"data": "synthetic:12x9:.5", "dim": 3, "iterations": 5, "seed": 7}
 
 
 def document(**changes: Any) -> dict[str, Any]:
-    """user:0 sent 100 bytes and received 200; user:1 said nothing; 5 went unheard of the recommender's 50."""
+    """Build a bandwidth.json with equal counts: user:0 sent 100 bytes and received 200, user:1 sent nothing."""
     parties = [
         *([-1, f"user:{user}", "recommender", "handshake", 1, 0, 567] for user in range(2)),
         *([-1, "recommender", f"user:{user}", "handshake", 1, 0, 301] for user in range(2)),
@@ -130,7 +130,7 @@ def test_a_party_that_came_back_has_two_connections_one_of_which_may_be_silent()
 
 
 def finished(folder: Path, **changes: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """(summary, bandwidth.json)"""
+    """Make a run and return (summary, bandwidth.json)."""
     summary = run(RunConfig(**{**DATA, **changes}), out=folder)
     assert summary["completed"]
     return summary, read_bandwidth(folder)
@@ -161,7 +161,7 @@ def test_metered_and_kernel_are_the_same_to_the_byte(tmp_path, changes):
 
 
 def test_users_who_never_speak_to_the_third_party_have_made_a_handshake_with_it(tmp_path):
-    """Nobody comes and nobody goes, and those who are offline at the start stay so."""
+    """No user comes or goes, so the users that are offline at the start stay offline."""
     _, bandwidth = finished(tmp_path / "run", scheme="dynamic", join=0.001, leave=0.002)
     silent = {row[0]: row[2:] for row in bandwidth["kernel"] if row[1] == ""}
     assert silent["third_party"][0] > 0 and "recommender" not in silent
@@ -193,7 +193,7 @@ def test_where_there_are_too_few_files_the_run_goes_on_without_counts_and_says_s
 
 
 class Followed(Launch):
-    """Keeps itself, so that a test finds its processes and servers."""
+    """A launch that keeps itself, so that a test finds its processes and servers."""
 
     def run(self):
         Followed.current = self
@@ -209,7 +209,7 @@ class Followed(Launch):
 
 @pytest.fixture
 def followed(monkeypatch, tmp_path):
-    """Run with something happening after iteration 2; the same two documents."""
+    """Give a function that makes a run, calls `happens` after iteration 2 and returns (summary, bandwidth.json)."""
     monkeypatch.setattr("sim.run.run.Launch", Followed)
 
     def start(happens, **changes: Any) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -225,7 +225,7 @@ def followed(monkeypatch, tmp_path):
 
 
 def left(bandwidth: dict[str, Any]) -> int:
-    """Wire bytes that were handed over."""
+    """Count the wire bytes that left: the rows and what is apart, without the undelivered frames."""
     apart = sum(-row[-1] if row[0] == "undelivered" else row[-1] for row in bandwidth["apart"])
     return sum(row[-1] for row in bandwidth["parties"]) + apart
 
@@ -235,7 +235,7 @@ def of_others(sentences: list[str], party: str) -> list[str]:
 
 
 def test_a_user_that_is_killed_and_comes_back_has_its_second_handshakes_and_questions_apart(followed):
-    """What was lost with its first connection is a difference, of this user and of nobody else."""
+    """Bytes that were lost with its first connection are a difference of this user alone."""
     summary, bandwidth = followed(lambda launch: launch.kill("user:5"), scheme="masked")
     assert summary["restarts"] == 1
     apart = Counter({(what, *sorted(edge)): n for what, *edge, n, _, _ in bandwidth["apart"]})

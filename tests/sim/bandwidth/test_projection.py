@@ -75,8 +75,8 @@ def test_the_least_time_adds_serving_transfer_and_latencies():
     """Ten users and one opening, a million bytes each; servers with 80 Mbit/s, so .1 s for a million bytes.
 
     The recommender sends 11 MB in 1.1 s while the third party receives as much: 1.1 s. Three messages between the
-    servers .3 s. The user's own 2 MB down at 16 Mbit/s 1 s and 1 MB up at 4 Mbit/s 2 s. Rounds: two of 20 + 1 ms with
-    the user, three of 2 ms between the servers.
+    servers take .3 s. The user's own 2 MB down at 16 Mbit/s take 1 s, its 1 MB up at 4 Mbit/s 2 s. The rounds: two of
+    20 + 1 ms with the user, three of 2 ms between the servers.
     """
     link, servers = Link("home", 16, 4, 20), Link("datacentre", 80, 80, 1)
     found = least_seconds(rounds_of(MASKED), link, servers, 2e6, 1e6)
@@ -97,7 +97,7 @@ def test_median_and_largest_user_are_of_those_who_take_part():
     found = user_bytes(flows, invited)
     assert (found.down_median, found.down_max) == (200 + 35, 300 + 42)
     assert (found.up_median, found.up_max) == (400 + 42, 600 + 42)
-    assert user_bytes(flows[:1], np.array([5.0, 4.0, 1.0])).down_median == 0  # nobody exchanged these
+    assert user_bytes(flows[:1], np.array([5.0, 4.0, 1.0])).down_median == 0  # not all users exchange these
     even = Flow(0, "recommender", "user", "ItemFactors", np.array([2.0, 1.0, 1.0]), frames)
     assert user_bytes([even], even.messages).down_median == (135 + 235) / 2
 

@@ -1,4 +1,4 @@
-"""Bytes by closed formula against bytes counted."""
+"""Bytes by the closed formula against counted bytes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def metered(card: Card, seats: list[Seat], handshakes: bool = False) -> list[Tra
 
 @pytest.mark.parametrize("scheme", ["plain", "masked", "dynamic"])
 def test_every_client_makes_one_handshake_with_each_of_its_servers(scheme):
-    """567 bytes from whoever connects and 301 back; 4 users, and the recommender is a client of the third party."""
+    """567 bytes from the client and 301 back; 4 users, and the recommender is a client of the third party."""
     rows = [row for row in metered(*small_run(scheme, n_users=4), handshakes=True) if row.kind == HANDSHAKE]
     servers = [("recommender", "user", 4)] + [("third_party", "recommender", 1), ("third_party", "user", 4)] * (
         scheme != "plain"

@@ -28,13 +28,13 @@ ENVIRONMENT = {"PYTHONPATH": str(Path(__file__).parents[3]), "COLUMNS": "200"}
 
 
 def keyhole(*arguments: object, columns: int = 200):
-    """The command in this process: its exit code, stdout and stderr."""
+    """Run the command in this process; return its exit code, stdout and stderr."""
     environment = {**ENVIRONMENT, "COLUMNS": str(columns)}
     return CliRunner().invoke(app, [str(argument) for argument in arguments], env=environment)
 
 
 def refused(result, code: int, *words: str) -> None:
-    """That exit code, one sentence with these words on stderr, nothing on stdout, no traceback."""
+    """Check for this exit code, one sentence with these words on stderr, nothing on stdout and no traceback."""
     assert result.exit_code == code, result.stderr
     assert result.stdout == ""
     assert result.stderr.startswith("keyhole: ") and result.stderr.count("\n") == 1
@@ -309,11 +309,11 @@ def test_every_command_has_help_with_an_example(command):
     assert result.exit_code == 0 and "Example: keyhole " + command in " ".join(result.stdout.split())
 
 
-# --- by hand --------------------------------------------------------------------------------------------------------
+# --- parties started by hand ----------------------------------------------------------------------------------------
 
 
 def two_free_ports() -> int:
-    """The first of two neighbours, below those that the kernel hands out by itself."""
+    """Find two free neighbouring ports below those that the kernel hands out by itself; return the first."""
     for port in random.sample(range(20_000, 32_000, 2), 100):
         try:
             with socket.socket() as one, socket.socket() as other:
@@ -371,7 +371,7 @@ def test_an_actor_that_was_killed_is_started_again_by_hand_and_goes_on(tmp_path,
         for line in actors[party].stderr:
             if "finished iteration" in line:
                 break
-        actors[party].send_signal(signal.SIGSTOP)  # the run must not end before the next line has looked at it
+        actors[party].send_signal(signal.SIGSTOP)  # the run must not end before the next line is done
         refused(keyhole("actor", "users", *where), 2, "A process that lives")
         actors[party].kill()
         actors[party].communicate()

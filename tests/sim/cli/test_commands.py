@@ -1,4 +1,4 @@
-"""The list of commands: it is what the commands say of themselves, and names are suggested and completed from it."""
+"""The list of commands: it agrees with the commands, and names are suggested and completed from it."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ EVIL = "<script>alert(1)</script>"
 
 
 class Runaway(Masked):
-    """A rate of 2^70 moves the factors beyond what may travel, in one step."""
+    """`masked` with a rate of 2^70: one step moves the factors beyond the range that may be sent."""
 
     options = {**Masked.options, "learning_rate": 2.0**70}  # noqa: RUF012
 
@@ -131,7 +131,7 @@ def test_an_audit_is_its_document_and_two_tables(run):
     plain = api.audit(run.folder, only=QUICK)
     assert isinstance(audit, dict) and isinstance(plain, Audit) and run.audited is audit
     assert {**audit, "reused": 0} == {**plain, "reused": 0} and audit.verdict == plain["verdict"]
-    assert plain["reused"] == list(QUICK)  # it is not asked twice
+    assert plain["reused"] == list(QUICK)  # the questions are not asked twice
     assert audit.findings.id.tolist() == [each["id"] for each in audit["findings"]]
     assert audit.parties.members.tolist() == [each["members"] for each in audit["parties"]]
     assert audit.verdict == "within-claims" and not audit.findings.beyond.any()
@@ -157,7 +157,7 @@ def test_the_page_is_made_from_an_audit_that_asked_everything_and_else_from_a_ne
     assert run.report() == run.folder / "report.html" and asked[-1] == ("gathered", run.folder, {})
     part = run.audit(only=QUICK)
     run.report(tmp_path / "part.html")
-    assert asked[-1][0] == "gathered"  # not all was asked
+    assert asked[-1][0] == "gathered"  # not every question was asked
     run.audited = Audit({**part, "questions": dict.fromkeys(QUESTIONS, 0.0)})
     assert run.report(tmp_path / "whole.html").read_text("utf-8") == "a page"
     assert asked[-1].audit["findings"] == part["findings"] and asked[-1].summary == run
@@ -170,7 +170,7 @@ def test_the_page_is_made_from_an_audit_that_asked_everything_and_else_from_a_ne
         run.report(tmp_path / "no" / "such" / "folder.html")
 
 
-# ---- what is not there is said
+# ---- missing things are named
 
 
 def test_what_is_no_run_or_has_no_end_is_refused(tmp_path, folder):

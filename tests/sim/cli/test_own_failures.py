@@ -1,4 +1,4 @@
-"""A mistake in a person's own scheme is shown as that: its own lines, the party and the message, exit code 2."""
+"""A mistake in a person's own scheme is shown as such: with its lines, the party and the message, exit code 2."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from sim.run.run import run
 
 ROOT = Path(__file__).parents[3]
 FLAGS = ("--data", "synthetic:9x8:.3", "--iterations", "2", "--dim", "2", "--seed", "1")
-# scheme: (who was doing what, its own function, what was raised)
+# scheme: (the party and what it was doing, the function of the scheme, the exception)
 MISTAKES = {
     "FailsInReceive": ("user:0, handling ItemFactors of iteration 1 from recommender", "receive", "ZeroDivisionError"),
     "FailsAtStart": ("recommender, at its start", "start", "KeyError"),
@@ -59,7 +59,7 @@ def shown(ended: subprocess.CompletedProcess[str]) -> str:
 
 @pytest.mark.parametrize("name", [name for name in MISTAKES if name != "FailsInTick"])
 def test_a_mistake_is_shown_with_the_line_and_the_message_in_whose_handling_it_arose(tmp_path, name):
-    """In one process; a deadline comes only where users keep silent."""
+    """All in one process. `FailsInTick` is left out: a deadline comes only where users are silent."""
     scheme = f"support.schemes.failing:{name}"
     who, function, raised = MISTAKES[name]
     told = shown(keyhole(tmp_path, "run", "--scheme", scheme, "--transport", "inprocess", *FLAGS))
@@ -72,7 +72,7 @@ def test_the_same_holds_for_real_processes(tmp_path, name):
     who, function, raised = MISTAKES[name]
     command = ("run", "--scheme", f"support.schemes.failing:{name}", *FLAGS, "--users-per-process", "5", "--out", "run")
     told = shown(keyhole(tmp_path, *command))
-    doing = who.partition(", ")[2]  # which user is first is for the machine to say
+    doing = who.partition(", ")[2]  # which user is first depends on the machine
     assert doing in told and raised in told and f", in {function}\n" in told
     summary = json.loads((tmp_path / "run/summary.json").read_text())
     assert summary["abort"]["reason"] == "SCHEME_FAILED" and function in summary["abort"]["traceback"]

@@ -1,4 +1,4 @@
-"""What a README says can be done in Python is done here, and prints what it says that it prints."""
+"""The Python scripts of the READMEs run, and print what the README shows below them."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ PAGES = [ROOT / name / "README.md" for name in (".", "protocol", "actors", "sim"
 README = "\n".join(page.read_text("utf-8") for page in PAGES)
 SCRIPT = re.compile(r"^```python\n(.*?)^```\n(?:\n[^\n]+\n\n?```\n(.*?)^```\n)?", re.M | re.S)  # and what it prints
 MODULE = "# mine.py\n"  # the first line of a file, not of a script: tests/protocol/schemes/test_own_scheme.py runs it
-BY_HAND_ALONE = {"prepare", "actor"}  # of processes that are started on other machines
+BY_HAND_ALONE = {"prepare", "actor"}  # for processes that are started on other machines
 
 
 def lines(text: str) -> list[str]:
-    """Tables have spaces at the ends of their lines, and editors take them away."""
+    """Split `text` into lines without spaces at their ends: tables have some, and editors remove them."""
     return [line.rstrip() for line in text.strip().splitlines()]
 
 
 def carried_out(script: str, folder: Path) -> str:
-    """As a person would: another process, in an empty folder. It has nothing to say on stderr."""
+    """Run `script` as a person would, in another process and an empty folder; it must print nothing on stderr."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1"}
     folder.mkdir()
     made = subprocess.run([sys.executable, "-c", script], cwd=folder, env=environment, capture_output=True, text=True)

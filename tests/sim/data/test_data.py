@@ -1,4 +1,4 @@
-"""What `--data` accepts and refuses, and how ratings are dealt to users."""
+"""The data that `--data` accepts and refuses, and the dealing of ratings to users."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def triples(ratings: Ratings) -> list[tuple[str, str, float]]:
 
 
 def made(counts: list[int]) -> Ratings:
-    """User i rates items 0 .. counts[i]-1, each with a value that tells user and item."""
+    """Make ratings: user i rates items 0 .. counts[i]-1, each with a value that tells user and item."""
     users = np.repeat(np.arange(len(counts)), counts)
     items = np.concatenate([np.arange(count) for count in counts])
     names = tuple(map(str, range(len(counts)))), tuple(map(str, range(max(counts))))
@@ -194,7 +194,7 @@ def test_demo_has_names_and_titles_that_can_be_told_apart() -> None:
 
 
 def test_who_likes_a_title_likes_the_others_of_its_shelf() -> None:
-    """Two shelves, by the side of the taste: over users, the mean stars of one rise where those of the other fall."""
+    """The sign of a taste gives two shelves: over users, the mean stars of one rise where those of the other fall."""
     ratings, made = load("demo"), generate.demo()
     means = np.bincount(ratings.items, ratings.values) / np.bincount(ratings.items)
     rest = ratings.values - means[ratings.items]
@@ -220,7 +220,7 @@ def ridge(side: Ints, features: Floats, rest: Floats, count: int) -> Floats:
 
 
 def test_factors_predict_the_small_demo_better_than_the_mean_of_the_user() -> None:
-    """Alternating least squares of rank 4 around the mean; without low rank in the data it could not win."""
+    """Alternating least squares of rank 4 around the mean is better only because the data have low rank."""
     users = split(load("demo-small"), 0.2, SEED)
     owner = np.repeat(np.arange(40), [len(user.items) for user in users])
     item = np.concatenate([user.items for user in users]).astype(np.int64)
@@ -309,7 +309,7 @@ def test_split_deals_each_rating_once_to_its_user() -> None:
         assert user.values.tolist() == [u * 1000.0 + item for item in user.items]
         assert user.held_out_values.tolist() == [u * 1000.0 + item for item in user.held_out_items]
         assert user.items.dtype == user.held_out_items.dtype == np.uint32
-        assert user.items.base is None and user.values.base is None  # no way to the ratings of the others
+        assert user.items.base is None and user.values.base is None  # no reference to the ratings of others
 
 
 def test_split_depends_on_the_seed_and_on_nothing_else() -> None:

@@ -32,7 +32,7 @@ def archive(members: dict[str, bytes]) -> bytes:
 
 
 class Internet:
-    """What the two download functions give: bytes, or Unreachable where there are none. Counts the calls."""
+    """A stand-in for the two download functions: gives bytes, or Unreachable without them, and notes the calls."""
 
     def __init__(self) -> None:
         self.archive: bytes | None = None
@@ -54,7 +54,7 @@ class Internet:
 
 @pytest.fixture
 def internet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Internet:
-    """A machine without data sets with the cache folder tmp_path/keyhole; ml-100k is U_DATA."""
+    """Set up a machine without data sets, with the cache folder tmp_path/keyhole; ml-100k is U_DATA."""
     made = Internet()
     monkeypatch.setattr(module, "download_archive", made.download_archive)
     monkeypatch.setattr(module, "download_wheel", made.download_wheel)
@@ -162,7 +162,7 @@ def test_unknown_names_and_folders_that_cannot_be_written(
         fetch("ml-100k")
 
 
-# ---- the two ways out
+# ---- the two ways to download
 
 
 def test_a_download_is_limited_in_time_and_size(monkeypatch: pytest.MonkeyPatch) -> None:

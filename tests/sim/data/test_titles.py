@@ -1,4 +1,4 @@
-"""What items are called: titles beside the ratings and in a column of them, whatever somebody has written there."""
+"""The titles of items: in a file beside the ratings or in a column of them, with any text in them."""
 
 from __future__ import annotations
 

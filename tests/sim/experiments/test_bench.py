@@ -1,4 +1,4 @@
-"""Benchmarks of real processes and of the loops over all users, at tiny sizes; and that their floor is one."""
+"""Benchmarks of real processes and of the loops over all users, at tiny sizes, and checks of their floors."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_the_floor_moves_the_frames_of_a_run(real):
 
 
 def test_frames_have_the_sizes_that_the_formula_of_the_scheme_gives(real):
-    """Users who stay, with 4 items each, so that one group stands for all; T = 2."""
+    """All users stay and have 4 items each, so one group stands for all; T = 2."""
     plan = make_plan(processes.config_of(LOAD))
     everyone = np.full(1, 3.0)
     opened = float(plan.shape.rated_items)

@@ -1,4 +1,4 @@
-"""`keyhole compare`: rows from real runs, floors by hand, ε with its unit, and what fails is said in its row."""
+"""`keyhole compare`: rows from real runs, floors by hand, ε with its unit, and failures that their row names."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ ROW = {
 
 
 class Runaway(Masked):
-    """A rate of 2^70 moves the factors beyond what may travel, in one step."""
+    """`masked` with a rate of 2^70: one step moves the factors beyond the range that may be sent."""
 
     options = {**Masked.options, "learning_rate": 2.0**70}  # noqa: RUF012
 
@@ -49,7 +49,7 @@ class Runaway(Masked):
 
 
 class Talkative(Trusted):
-    """One more field than `trusted` declares, and a digest and a uniform one that tell nothing."""
+    """`trusted` that declares one more field, and a digest and a uniform field that tell nothing."""
 
     leakage = (
         *Trusted.leakage,
@@ -60,7 +60,7 @@ class Talkative(Trusted):
 
 
 class OneRound(Trusted):
-    """A scheme to which --dim and --iterations mean nothing, beside which the same without noise is run."""
+    """A scheme for which --dim and --iterations mean nothing; it is run beside itself without noise."""
 
     factorizes = False
 
@@ -73,7 +73,7 @@ def keyhole(*arguments: object) -> Any:
 
 
 def strictly(text: str) -> Any:
-    """JSON as every reader takes it: without NaN and Infinity."""
+    """Parse JSON as every reader does: without NaN and Infinity."""
 
     def refuse(name: str) -> None:
         raise AssertionError(f"{name} is no JSON")
@@ -98,7 +98,7 @@ def dealt(train: list[list[float]], held_out: list[list[float]]) -> Dealt:
 
 
 def test_the_floors_by_hand():
-    """Means 3 and 2 against 4 and 5, 1: the errors are 1, 3, −1; of 3.5 they are .5, 1.5, −2.5; of 3: 1, 2, −2."""
+    """The means 3 and 2 miss 4 and 5, 1 by 1, 3, −1; the constant 3.5 misses them by .5, 1.5, −2.5; 3 by 1, 2, −2."""
     data = dealt([[1, 5], [2]], [[4], [5, 1]])
     found = {floor.name: errors(floor, data) for floor in floors(data, (1.0, 5.0))}
     assert found == {
@@ -262,7 +262,7 @@ def test_a_scheme_whose_users_have_no_iterate_has_no_other_reading():
     assert compare_tables.iterate(masked) == pair and compare_tables.iterate(covariance) == ("", "")
 
 
-# ---- what fails
+# ---- failures
 
 
 def test_a_scheme_that_aborts_has_a_row_with_the_reason_and_the_others_go_on():

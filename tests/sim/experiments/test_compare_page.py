@@ -1,4 +1,4 @@
-"""`keyhole compare --out x.html`: what the document says stands on the page, and no two units of ε share an axis."""
+"""`keyhole compare --out x.html`: the page shows the document, and no two units of ε share an axis."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def document(made) -> dict[str, Any]:
 
 
 class Reader(HTMLParser):
-    """The cells of every row, the figures with their words, and every address that the page could ask for."""
+    """A parsed page: the cells of every row, the figures with their words, and every address that it could ask for."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -145,7 +145,7 @@ def test_names_do_not_cover_each_other_nor_the_marks():
     axes.set_ylim(0.5, 1.5)
     add_labels(axes, points, [(0.0, 1.02, 40.0, 1.02)])
     figure.draw_without_rendering()
-    boxes = [Text.get_window_extent(text) for text in axes.texts]  # of an annotation: without its line
+    boxes = [Text.get_window_extent(text) for text in axes.texts]  # without the line of the annotation
     assert len(boxes) == 7
     for number, box in enumerate(boxes):
         assert not any(box.overlaps(other) for other in boxes[number + 1 :])
@@ -161,7 +161,7 @@ def test_the_page_asks_for_nothing_and_escapes_everything(document):
     assert len(page.encode()) < 300_000
 
 
-# ---- what is missing is said
+# ---- missing figures are named
 
 
 def test_infinity_and_what_was_not_run_are_said(document):

@@ -1,4 +1,4 @@
-"""Benchmarks and grids on tiny data; and that what makes them fast changes no result."""
+"""Benchmarks and grids on tiny data, and shortcuts for speed that must change no result."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from sim.plan.plan import make_plan
 
 
 class Runaway(Masked):
-    """A rate of 2^70 moves the factors beyond what may travel, in one step."""
+    """`masked` with a rate of 2^70: one step moves the factors beyond the range that may be sent."""
 
     options = {**Masked.options, "learning_rate": 2.0**70}  # noqa: RUF012
 
@@ -146,7 +146,7 @@ def test_a_size_that_does_not_fit_is_left_out_in_words(monkeypatch):
         if users > 1000:
             raise refused
         asked.append(users)
-        slower = users * (1 + asked.count(users))  # the second time; the median lies between the two
+        slower = users * (1 + asked.count(users))  # the second time takes longer; the median lies between
         figures = {"bytes": [users], "user_bytes": [users], "seconds": [slower]}
         return {"processes": 2, "user_down": 1, "user_up": 1, **figures}
 
@@ -207,7 +207,7 @@ def test_a_cell_measures_what_the_run_itself_reports(tmp_path, scheme):
 
 
 def test_the_distribution_of_errors_by_hand():
-    """From U and V of the roles, one rating at a time; and so for the profile that each of them fitted."""
+    """The errors follow from U and V of the roles, one rating at a time, and from the profiles that users fitted."""
     cell = demo_cell(test_fraction=0.0)
     line, plan = run_cell(cell), make_plan(cell.config())
     driver = InProcess(plan.card, plan.seats())
@@ -271,7 +271,7 @@ def test_a_second_call_runs_what_is_missing_only(tmp_path, monkeypatch):
 
 
 def test_lines_of_the_format_before_are_neither_used_nor_touched(tmp_path):
-    """Their figures were those of the iterate: in one mean with others they would be mixed up."""
+    """Their figures were those of the iterate, and must not be averaged with the others."""
     out = tmp_path / "results.jsonl"
     cells = grid(["masked"], [8.0], [2], [2], 2, "demo-small", 0.2)
     described = {name: value for name, value in cells[0].describe().items() if name != "format"}

@@ -1,4 +1,4 @@
-"""The paper's figures: the engine that makes them against the roles, the claims beside them, files, resumption."""
+"""The paper's figures: their engine against the roles, the claims beside them, the files, and resumption."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ TINY = Size(
 
 
 def heard_noise(monkeypatch, n_items: int, dim: int) -> dict[tuple[str, int], np.ndarray]:
-    """By (what, iteration): the sum of all shares of η and ρ that roles encode from now on, one row per item."""
+    """Collect by (what, iteration) the sum of all shares of η and ρ that roles encode from now on, a row per item."""
     sums: dict[tuple[str, int], np.ndarray] = {}
     encode = FixedPoint.encode
 
@@ -134,7 +134,7 @@ def test_noise_is_laplace_of_scale_b_and_half_of_it_stays():
 
 
 def test_the_crowd_has_the_law_of_the_churn_plan():
-    """The same share online, as many staying from one iteration to the next, never more than are let in."""
+    """The same share of users is online, as many stay for the next iteration, and no more than the limit are drawn."""
     n_users, join, leave = 4000, 0.1, 0.2
     plan, crowd = ChurnPlan(n_users, join, leave, bytes(32)), OnlineUsers(n_users, n_users, join, leave, seed=1)
     theirs = [np.flatnonzero(plan.online(iteration)) for iteration in range(40)]
@@ -154,7 +154,7 @@ def test_the_crowd_has_the_law_of_the_churn_plan():
 
 @pytest.mark.parametrize("dim", [4, 12, 50])
 def test_all_profiles_at_once_are_those_that_each_user_fits(dim):
-    """Users have 6 to 18 ratings: more than the dimensions, fewer and equally many, and fewer; to rounding."""
+    """Users have 6 to 18 ratings: more than 4 dimensions, about 12, fewer than 50. Profiles are equal to rounding."""
     dealt = ratings.split(ratings.load("demo-small"), 0.2, bytes(32))
     items = np.random.default_rng(7).normal(size=(60, dim))
     assert (dealt.train.counts.min(), dealt.train.counts.max()) == (6, 18)
@@ -177,7 +177,7 @@ def test_users_are_solved_in_parts_and_one_without_ratings_has_zeros(monkeypatch
 
 
 def test_a_point_holds_both_readings_and_the_solved_one_is_what_devices_fit():
-    """The engine's figure of the last checkpoint, from the protocol's own fit to the same V."""
+    """The engine's figure of the last checkpoint is that of the protocol's own fit to the same V."""
     cell = FigureCell(
         scenario="masked", data="demo-small", users=None, epsilons=(4.0,), dim=3, checkpoints=(5,), seed=1,
         test_fraction=0.2,
@@ -209,7 +209,7 @@ def test_an_increase_is_over_a_baseline_that_is_read_in_the_same_way():
 
 
 def test_a_claim_that_holds_for_a_v_that_has_learned_nothing_is_not_said_to_agree():
-    """Users with fewer ratings than dimensions can be solved for any V."""
+    """The profile of a user with fewer ratings than dimensions fits its ratings for any V."""
     figure, size = FIGURES["fig1"], size_of(NETFLIX, quick=False)
     (claim,) = [claim for claim in CLAIMS if (claim.data, claim.scenario) == (NETFLIX, "trusted")]
     empty, real = ComparedClaim(claim, 0.5, 0.01, 0.01, 0.02, 0.02), ComparedClaim(claim, 0.5, 0.01, 0.01, 1.2, 1.1)
@@ -268,7 +268,7 @@ def test_every_figure_of_the_paper_has_cells_and_claims():
     for figure in FIGURES.values():
         assert cells_of(figure, quick=True) and len(cells_of(figure, quick=False)) >= len(cells_of(figure, quick=True))
         assert ("generated data, Netflix-shaped" in figure.title) == figure.generated or figure.kind == "bytes"
-    for claim in CLAIMS:  # what the text speaks of is run, in both sizes
+    for claim in CLAIMS:  # the ε of every claim is run in both sizes
         for quick in (True, False):
             assert claim.epsilon in size_of(claim.data, quick).of(claim.scenario)
         assert comparable(size_of(claim.data, quick=False), claim.scenario)
@@ -388,7 +388,7 @@ def check_files(document: dict) -> None:
     ratings.find("ml-100k") is None, reason="ml-100k is absent: set KEYHOLE_DATA or run keyhole fetch ml-100k"
 )
 def test_everything_quick(tmp_path):
-    """All figures in smaller sizes; the MovieLens ones have all users, so what they say of S1 and S2 is comparable."""
+    """All figures in smaller sizes; the MovieLens figures have all users, so their S1 and S2 are comparable."""
     document = reproduce("all", tmp_path, quick=True)
     assert [made["figure"] for made in document["figures"]] == list(FIGURES) and document["skipped"] == []
     check_files(document)
@@ -404,7 +404,7 @@ def test_everything_quick(tmp_path):
     gains = {
         (row["series"], row["x"]): float(row["y"]) for row in read_rows(figures["fig8"]) if row["panel"] == "(a) by ε"
     }
-    # of the roles, 3 seeds: .038 and .109 (the README's table of what the published noise costs)
+    # the roles give .038 and .109 with 3 seeds (the README's table of the cost of the published noise)
     assert gains["S1", "8.0"] == pytest.approx(0.038, abs=0.015)
     assert gains["S2", "8.0"] == pytest.approx(0.109, abs=0.03)
     assert gains["S1", "0.05"] > gains["S1", "0.8"] > gains["S1", "8.0"] > gains["S1", "inf"]

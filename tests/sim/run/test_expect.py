@@ -1,4 +1,4 @@
-"""The course of a run that is not made, against courses that are drawn and against counting by hand."""
+"""The expected course of a run, checked against drawn courses and against counting by hand."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Totals = dict[tuple[Any, ...], float]
 
 
 def drawn_course(plan: Plan) -> Course:
-    """What the servers of this run would tell: presence and invitations drawn as they draw them."""
+    """Draw the course that the servers of this run would report: presence and invitations as they draw them."""
     params, churn, tape = plan.card.params, plan.churn(), Tape(tape_seed(plan.run_seed, RECOMMENDER))
     ledger, before = Ledger(), np.zeros(params.n_users, np.bool_)
     for t in range(params.iterations if churn else 0):
@@ -100,7 +100,7 @@ CHURNS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("flags", CHURNS.values(), ids=CHURNS.keys())
 def test_the_expectation_is_the_mean_over_courses_that_are_drawn(flags):
-    """Within half a per cent of every edge, set-up and iterations apart; two standard errors are chance."""
+    """The means agree within half a per cent and two standard errors, for each edge, in set-up and in iterations."""
     config = {"data": "synthetic:60x50:.1", "iterations": 12, "join": 0.6, "leave": 0.4, **flags}
     found: dict[tuple[Any, ...], list[float]] = defaultdict(list)
     for seed in range(120):
@@ -159,7 +159,7 @@ def test_items_that_are_only_likely_are_rated_by_each_user_alike():
 
 
 def test_a_number_of_items_that_is_not_in_doubt_is_whole():
-    """64 items of 4-byte values are a field of 256 bytes, whose header is longer than that of one with 255.999."""
+    """64 items of 4-byte values are a field of 256 bytes, which has a longer header than a field of 255.999 bytes."""
     made = outline(RunConfig(scheme="masked", data="synthetic:90x64:.5", dim=1, iterations=1))
     items = LikelyItems(90, np.full(1, 0.25), np.full(1, 64.0))
     assert 63.9 < items.reaching(1, None)[0] < 64
@@ -169,7 +169,7 @@ def test_a_number_of_items_that_is_not_in_doubt_is_whole():
 
 
 def test_who_is_never_there_never_greets_the_third_party():
-    """Users who do not commit and stay away with probability (1 − p)(1 − join)^(T − 1); the others write once."""
+    """A user that does not commit is never there with probability (1 − p)(1 − join)^(T − 1); all others greet it."""
     join, leave, iterations = 0.1, 0.3, 5
     config = RunConfig(data="synthetic:40x10:.2", join=join, leave=leave, iterations=iterations, seed=1)
     made = outline(config)

@@ -1,4 +1,4 @@
-"""`iterations.jsonl` and `bandwidth.json`: what stands in a line, whichever driver wrote it, and what in none."""
+"""`iterations.jsonl` and `bandwidth.json`: the contents of a line, whichever driver wrote it, and the other figures."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_in_the_set_up_nobody_contributes_and_it_is_no_iteration(tmp_path):
 
 
 def test_means_medians_and_maxima_are_over_users_and_iterations_together(tmp_path):
-    """Down 10 20 | 30 40 50 (the median is 30), up 1 | 3 (between them)."""
+    """Down: 10 20 | 30 40 50, median 30. Up: 1 | 3, median 2."""
     log = IterationLog(tmp_path)
     log.add(done(0, {"user:0": [10, 1], "user:1": [20, 0]}))
     log.add(done(1, {"user:0": [30, 3], "user:1": [40, 0], "user:2": [50, 0]}))
@@ -159,7 +159,7 @@ def test_a_line_that_is_damaged_is_made_again_with_all_that_follow(tmp_path, dam
 
 @pytest.mark.parametrize("scheme", ["plain", "trusted", "direct", "masked", "dynamic"])
 def test_what_a_line_says_does_not_depend_on_the_driver(tmp_path, scheme):
-    """Except for seconds, and for set-up that comes late: then only its sum is the same."""
+    """Only the seconds differ, and the lines that have late messages of the set-up; the sum of these is the same."""
     churn = {"join": 0.2, "leave": 0.1} if scheme == "dynamic" else {}
     for transport in ("tcp", "inprocess"):
         config = RunConfig(scheme=scheme, **SMALL, **churn, transport=transport)
@@ -199,7 +199,7 @@ def test_parties_add_up_to_roles(tmp_path):
 
 @pytest.mark.parametrize("transport", ["tcp", "inprocess"])
 def test_what_servers_say_of_an_iteration_stands_in_its_line(tmp_path, monkeypatch, transport):
-    """The recommender of its set-up too; both at their end."""
+    """The recommender reports on its set-up, too, and both servers report at their end."""
     (tmp_path / "telling.py").write_text(OWN_SCHEME)
     monkeypatch.syspath_prepend(tmp_path)
     load_scheme("telling:Telling")

@@ -1,4 +1,4 @@
-"""What a prediction knows of its data: counted where it can be made, described by its shape where it is too large."""
+"""The data of a prediction: counted where they can be made, described by their shape where they are too large."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_the_largest_sizes_take_seconds_and_little_memory():
 
 
 def test_without_a_seed_the_items_with_a_rater_are_those_of_the_mean_seed():
-    """Sparse data in which a tenth of the items loses all its raters, now these and now those."""
+    """In sparse data a tenth of the items loses all its raters; each seed takes other items."""
     flags: dict[str, Any] = {"data": "synthetic:40x60:.05", "scheme": "masked", "test_fraction": 0.4, "iterations": 2}
     rated = [make_plan(RunConfig(**flags, seed=seed)).shape.rated_items for seed in range(300)]
     made = outline(RunConfig(**flags))
@@ -83,7 +83,7 @@ def test_a_seed_or_nothing_held_out_leaves_no_doubt():
 
 
 def test_with_a_seed_those_who_are_really_there_must_be_enough_to_commit():
-    """Four of eight users are expected at the start; with some seeds fewer than three come."""
+    """Four of eight users are expected at the start; with some seeds fewer than three are there."""
     flags: dict[str, Any] = {"data": "synthetic:8x5:.5", "join": 0.5, "leave": 0.5}
     refusals = set()
     for seed in range(40):

@@ -1,4 +1,4 @@
-"""How far a command is."""
+"""The progress line of a command."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sim.console.progress import FIRST_SECONDS, PERCENT, SECONDS, Progress
 
 
 class Clock:
-    """Waits that end when the test says so: `steps` are done one after the other, each during one wait."""
+    """A wait function for tests: each wait does the next of the `steps`; the wait after the last step ends."""
 
     def __init__(self, *steps):
         self.steps = list(steps)

@@ -46,7 +46,7 @@ def refused(result: Any, code: int, *words: str) -> None:
 
 
 def write_ratings(path: Path, column: str = "title", titles: dict[str, str] | None = None) -> Path:
-    """User i rates item j unless i + 2j is a multiple of 3; every item has a title."""
+    """Write ratings: user i rates item j unless i + 2j is a multiple of 3; every item has a title."""
     rows = [
         [user, item, 1 + (3 * i + 2 * j) % 5, (titles or {}).get(item, f"The {item}")]
         for i, user in enumerate(USERS)
@@ -69,18 +69,18 @@ def make(folder: Path, scheme: str = "masked", **flags: Any) -> Path:
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory):
-    """Only to be read."""
+    """Make a run that the tests only read."""
     return make(tmp_path_factory.mktemp("drinks") / "run")
 
 
 @pytest.fixture(scope="module")
 def blind(tmp_path_factory):
-    """The same run without views; only to be read."""
+    """Make the same run without views; the tests only read it."""
     return make(tmp_path_factory.mktemp("blind") / "run", views="none")
 
 
 def brought(folder: Path, party: str) -> tuple[np.ndarray, np.ndarray]:
-    """The items and ratings that stand in its view."""
+    """Return the items and ratings in the view of `party`."""
     (found,) = [body[1] for body in bodies(folder, party) if body[0] == INPUT]
     return np.frombuffer(found["items"], "<u4"), np.frombuffer(found["ratings"], "<f8")
 
@@ -89,7 +89,7 @@ def brought(folder: Path, party: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def with_model(folder: Path, factors: list[list[float]]) -> Path:
-    """Put another V in place of the one that the run came to."""
+    """Replace the V of the run by `factors`."""
     made = np.array(factors)
     np.save(folder / "model/item_factors.npy", made)
     summary = json.loads((folder / "summary.json").read_text())
@@ -116,7 +116,7 @@ def solved(factors: np.ndarray, ratings: np.ndarray, ridge: float) -> np.ndarray
 
 
 def left_out_error(factors: np.ndarray, ratings: np.ndarray, ridge: float) -> float:
-    """Every rating is left out in turn, and predicted from a profile that was fitted without it."""
+    """Compute the mean squared error of predicting each rating from a profile that was fitted without it."""
     places = range(len(ratings))
     rest = [np.delete(np.arange(len(ratings)), place) for place in places]
     guesses = [factors[n] @ solved(factors[rest[n]], ratings[rest[n]], ridge) for n in places]

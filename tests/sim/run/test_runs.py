@@ -1,4 +1,4 @@
-"""`keyhole ls` and `keyhole diff`: runs as things, also such as somebody else made."""
+"""`keyhole ls` and `keyhole diff`: lists and comparisons of runs, also of runs that others made."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ AUDIT = {
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """Four runs, only to be read."""
+    """Make four runs that the tests only read."""
     top = tmp_path_factory.mktemp("runs")
     flags: dict[str, dict[str, Any]] = {
         "compact": {},
@@ -49,7 +49,7 @@ def made(tmp_path_factory):
 
 @pytest.fixture
 def runs(made, tmp_path):
-    """To be changed."""
+    """Copy the four runs, so that a test can change them."""
     return Path(shutil.copytree(made, tmp_path / "runs"))
 
 
@@ -227,7 +227,7 @@ def test_two_seeds_and_two_schemes_can_be_compared(made):
     claimed = next(row for row in schemes["epsilon"] if row["what"] == "claimed")
     assert claimed["first"] == 8.0 and claimed["second"] is None
     same = json.loads(json_text(api.diff(made / "compact", made / "plain")))
-    assert schemes == same | {"runs": schemes["runs"]}  # their ages are of another moment
+    assert schemes == same | {"runs": schemes["runs"]}  # their ages are from another moment
 
 
 def test_who_learns_what_comes_from_both_audits_or_it_is_said_which_command_makes_one(runs):

@@ -35,7 +35,7 @@ def test_the_scaffold_runs_in_its_folder_and_so_does_its_own_test(tmp_path):
 
 
 def _tests(told: str) -> list[str]:
-    """Take the command that was printed, as somebody would run it who installed pytest and none of its plugins."""
+    """Return the printed command, as it runs for a person with pytest but none of its plugins."""
     told = next(line for line in told.splitlines() if line.startswith("Test it: "))
     assert told.endswith("  (needs: pip install pytest)")
     words = told.removesuffix("  (needs: pip install pytest)").split()

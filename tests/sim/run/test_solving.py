@@ -1,4 +1,4 @@
-"""All users solved at once are solved as each of them does it on its device."""
+"""The profiles of all users, solved at once, are those that each user fits on its device."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def ratings(counts: list[int], n_items: int, seed: int) -> Column:
 @pytest.mark.parametrize("dim", [1, 4, 12])
 @pytest.mark.parametrize("scale", [0.05, 1.0, 3.0])
 def test_everybody_is_solved_as_on_its_device(dim, scale):
-    """With fewer ratings than dimensions, as many, and more; and with none."""
+    """Users have fewer ratings than dimensions, as many, or more; one user has none."""
     train = ratings([1, 2, 3, 4, 5, 12, 13, 30, 30, 30, 0, 7], 40, seed=dim)
     factors = scale * np.random.default_rng(9).normal(size=(40, dim))
     chosen, printed = choose_profiles(factors, train, STARS), solve_profiles(factors, train)

@@ -1,4 +1,4 @@
-"""Sentences that a person reads after a run say what is so: errors of the same users, resends, space, files."""
+"""Sentences that a person reads after a run are true: errors of the same users, resends, space, files."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def notes(tmp_path: Path, *iterations: dict[int, float]) -> list[str]:
 
 
 def test_the_error_that_still_falls_is_that_of_the_same_users(tmp_path):
-    """Two users with large errors leave: the mean falls, though nobody's error does."""
+    """Two users with large errors leave: the mean falls, though the error of no user does."""
     everyone = dict.fromkeys(range(USERS), 1.0)
     assert notes(tmp_path, everyone | {0: 2.0, 1: 2.0}, {2: 1.0, 3: 1.0, 4: 1.0, 5: 1.0}) == []
     (note,) = notes(tmp_path, everyone | {0: 2.0}, dict.fromkeys(range(1, USERS), 0.9))
@@ -108,7 +108,7 @@ def test_memory_of_which_the_system_says_nothing_is_no_reason_to_refuse(monkeypa
 
 @pytest.mark.parametrize("transport", ["tcp", "inprocess"])
 def test_only_the_owner_can_read_any_file_of_a_run(tmp_path, transport, monkeypatch):
-    logs: list[int] = []  # an empty log is not kept, so it is looked at when it is handed over
+    logs: list[int] = []  # an empty log is not kept, so its mode is read when it is handed over
 
     def start(*arguments, **settings):
         logs.append(stat.S_IMODE(os.fstat(settings["stdout"].fileno()).st_mode))

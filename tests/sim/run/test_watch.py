@@ -1,4 +1,4 @@
-"""`keyhole watch`: a run while it goes on, when it has ended, and when nobody works at it any more."""
+"""`keyhole watch`: a run while it goes on, when it has ended, and when no process works at it any more."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_lines_are_given_as_they_are_written_and_the_end_when_the_lock_is_free(f
 
 
 def test_the_run_is_not_disturbed(folder):
-    """Whoever wants the lock has it, between any two looks."""
+    """Another process can take the lock between any two looks."""
     (folder / "summary.json").unlink()
     for _, _ in follow(folder, often=0, grace=0):
         with locked(folder):

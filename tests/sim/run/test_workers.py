@@ -1,4 +1,4 @@
-"""Worker processes: whoever waits for them hears of a worker that ended or that does nothing."""
+"""Worker processes: the waiting process learns of a worker that ended or that does nothing."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_what_the_work_raises_is_raised_and_nothing_more_is_begun():
 
 
 def test_whoever_stops_waiting_waits_no_more():
-    """As Ctrl-C does: what still computes ends with the pool, however long it would take. Others are left alone."""
+    """As after Ctrl-C, a worker that still computes ends with the pool at once. Other processes are left alone."""
     other = multiprocessing.get_context("spawn").Process(target=compute, args=(600.0,))
     other.start()
     with pytest.raises(KeyboardInterrupt), worker_pool(1) as pool:

@@ -1,4 +1,4 @@
-"""`keyhole replay`: a role, run again from its own view, writes the same bytes; else the record is named."""
+"""`keyhole replay`: a role, run again from its own view, writes the same bytes; otherwise a record is named."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PARTIES = ["recommender", "third_party", "user:0", "user:1", "user:2"]
 
 
 def difference(folder: Path, party: str) -> dict[str, Any]:
-    """The first difference of this party; nobody else has one."""
+    """Return the first difference of `party`, and check that no other party has one."""
     found = replay(folder)
     rows = {row["party"]: row for row in found["parties"]}
     assert [name for name, row in rows.items() if not row["identical"]] == [party] and not found["identical"]
@@ -93,7 +93,7 @@ def test_only_the_views_that_were_kept_are_replayed(tmp_path):
 
 @pytest.mark.parametrize("party", PARTIES)
 def test_a_frame_or_result_that_was_never_made_is_named_with_both_digests(folder, party):
-    """The chain is built anew and signed, so that only the role itself can tell."""
+    """The chain is built anew and signed, so only the role itself can show the change."""
     contents = bodies(folder, party)
     made = [number for number, body in enumerate(contents) if body[0] in (SENT, END)]
     assert len(made) >= 6
@@ -107,7 +107,7 @@ def test_a_frame_or_result_that_was_never_made_is_named_with_both_digests(folder
 
 @pytest.mark.parametrize("party", PARTIES)
 def test_what_a_party_brought_or_was_told_shows_in_what_it_says_next(folder, party):
-    """A frame holds the head of its sender's view, so the next frame is another whatever was altered before it."""
+    """A frame holds the head of its sender's view, so every change to the view changes the next frame."""
     contents = bodies(folder, party)
     sent = [number for number, body in enumerate(contents) if body[0] == SENT]
     for number in range(1, sent[-1]):
@@ -269,7 +269,7 @@ def test_the_command_refuses_what_is_no_run_or_party(folder, tmp_path):
 
 
 def test_only_a_replay_knows_the_result_of_a_run_without_summary_and_model(folder):
-    """Of the end alone the other parties know nothing: with the summary gone too, the role still knows its result."""
+    """No other party knows anything of the END record, and the summary is gone; only the role knows its result."""
     contents = bodies(folder, "recommender")
     (folder / "summary.json").unlink()
     (folder / "model" / "item_factors.npy").unlink()

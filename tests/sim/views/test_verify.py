@@ -1,4 +1,4 @@
-"""`keyhole verify`: no view can be altered without being named; who rewrites everything still has another anchor."""
+"""`keyhole verify`: every altered view is named; a run that is rewritten as a whole still has another anchor."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ PARTIES = ["recommender", "third_party", "user:0", "user:1", "user:2"]
 
 @pytest.fixture(scope="module")
 def another(tmp_path_factory):
-    """The same run with another seed."""
+    """Make the same run with another seed."""
     return small_folder(tmp_path_factory.mktemp("another") / "run", seed=2)
 
 
@@ -59,7 +59,7 @@ def places(folder: Path) -> list[tuple[str, int | None]]:
     return [(file, record) for file, record, _ in findings(folder)]
 
 
-# --- what nobody touched ----------------------------------------------------------------------------------------------
+# --- untouched runs ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_what_cannot_be_derived_is_named(base):
 
 
 def check_alone(case, party: str, view: bytes, known: tuple[int, bytes]) -> list[tuple[str, int | None]]:
-    """One view as bytes, without the others."""
+    """Check one view as bytes, without the others, and return (file, record) of every finding."""
     report = Report()
     ViewCheck(case, party, ViewDemand(True, *known), Exchange(case, report), report).read(
         io.BytesIO(view), lambda count: None
@@ -192,7 +192,7 @@ def test_whatever_stands_behind_the_signature_is_named(folder):
 
 
 def names(folder: Path, party: str, number: int) -> bool:
-    """Some finding gives this record: by itself, as the other side of a frame, or as one of a few."""
+    """Tell whether a finding names this record: by itself, as the other side of a frame, or in a range."""
     file = name_of(party)
     for where, record, what in findings(folder):
         between = re.search(r"one of the records (\d+) to (\d+)|: record (\d+) was altered", what)
@@ -207,7 +207,7 @@ def names(folder: Path, party: str, number: int) -> bool:
 
 @pytest.mark.parametrize("party", PARTIES)
 def test_who_builds_a_chain_anew_contradicts_the_heads_that_others_hold(folder, party):
-    """Every hash and the signature fit, and even the summary has been made to fit."""
+    """Every hash and the signature fit, and the summary is adapted, too."""
     contents, last = bodies(folder, party), last_held(folder)[party]
     assert last >= 10
     for number in range(1, last + 1):
@@ -220,7 +220,7 @@ def test_who_builds_a_chain_anew_contradicts_the_heads_that_others_hold(folder, 
 
 
 def test_the_heads_that_others_hold_narrow_down_what_was_altered(folder):
-    """user:0 brought something else than it had when it said Hello, and heard something else before its last frame."""
+    """The input of user:0 is altered, which comes before its Hello, and then the record before its last frame."""
     contents = bodies(folder, "user:0")
     assert [body[0] == SENT for body in contents[1:11]] == [0, 1, 1, 0, 0, 0, 1, 1, 0, 1]
     rebuild(folder, "user:0", [contents[0], altered(contents[1]), *contents[2:]])
@@ -250,7 +250,7 @@ def test_who_drops_what_it_sent_last_and_signs_again_is_contradicted(folder, par
 
 
 def test_a_frame_that_came_after_the_last_word_contradicts_its_sender(folder):
-    """Nobody holds a head from after it, but the one who sent it knows what it was."""
+    """No party holds a later head of this view, but the view of the frame's sender shows what it was."""
     for party in PARTIES[1:]:
         contents = bodies(folder, party)
         assert contents[-3][0] == RECEIVED and last_held(folder)[party] < len(contents) - 3
@@ -348,7 +348,7 @@ def test_a_signature_of_somebody_else_is_named(folder):
 
 
 def test_who_rewrites_every_file_is_caught_by_the_anchor_alone(base, another):
-    """Another run, put in the place of this one: every file fits every other."""
+    """Another run is put in the place of this one, so every file fits every other."""
     printed = json.loads((base / "summary.json").read_text())["anchor"]
     assert verify(another)["verified"]
     found = verify(another, anchor=printed)

@@ -170,7 +170,7 @@ def test_a_model_that_is_no_array_of_factors_is_a_finding(folder):
         save(buffer, array)
         return buffer.getvalue()
 
-    harmful = f"cos\nmkdir\n(V{folder}/harm\ntR.".encode()  # who unpickles this makes a folder
+    harmful = f"cos\nmkdir\n(V{folder}/harm\ntR.".encode()  # unpickling this makes a folder
     header = b"{'descr': '|O', 'fortran_order': False, 'shape': (1,), }"
     for data in (
         b"",
@@ -263,7 +263,7 @@ def test_a_view_of_nobody_is_named(folder):
 
 
 def test_a_view_that_run_toml_is_made_to_deny_is_told_of_by_the_others(folder):
-    """Its file, its line in the summary and the setting are gone; the frames of that party still carry its heads."""
+    """The view, its line in the summary and the setting are gone; the frames of that party still carry its heads."""
     replace_in(folder / "run.toml", 'views = "full"', 'views = "sample:2"')  # of three users: 0 and 1
     view_of(folder, "user:2").unlink()
     edit_summary(folder, lambda summary: summary["views"].pop("user:2"))

@@ -1,4 +1,4 @@
-"""`keyhole verify`: runs that did not come to their end, views larger than memory, and the command itself."""
+"""`keyhole verify`: runs that did not complete, views larger than memory, and the command itself."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from sim.views.evidence import Report, open_case
 from sim.views.exchange import Exchange
 from sim.views.viewcheck import ViewCheck, ViewDemand
 
-# --- a run that did not come to its end -------------------------------------------------------------------------------
+# --- a run that did not complete --------------------------------------------------------------------------------------
 
 
 def test_without_a_summary_a_view_may_stop_anywhere_behind_its_last_frame(base, folder):
@@ -109,7 +109,7 @@ def test_a_model_without_an_end_of_the_recommender_is_a_finding(folder):
 
 @pytest.fixture(scope="module")
 def stopped(tmp_path_factory):
-    """A run that was interrupted after its first iteration."""
+    """Make a run that is interrupted after its first iteration."""
     folder = tmp_path_factory.mktemp("stopped") / "run"
 
     def interrupt(line: dict[str, Any]) -> None:
@@ -152,7 +152,7 @@ def test_a_full_disk_may_have_kept_the_last_records_away(stopped, tmp_path):
     folder = copy_of(stopped, tmp_path)
     path = view_of(folder, "recommender")
     records = split(path.read_bytes())
-    assert last_held(folder)["recommender"] < len(records) - 1  # so nobody else knows of the last one
+    assert last_held(folder)["recommender"] < len(records) - 1  # so no other view shows the last one
     path.write_bytes(joined(records[:-1]))
     assert the_finding(folder)[:2] == ("views/recommender.view", len(records) - 1)
     edit_summary(folder, lambda summary: summary["abort"].update(reason="DISK_FULL"))
@@ -161,7 +161,7 @@ def test_a_full_disk_may_have_kept_the_last_records_away(stopped, tmp_path):
 
 
 def test_a_user_without_whom_the_run_ended_may_lack_its_end(folder):
-    """As after the end of its process; the summary does not list its view then."""
+    """This is the state after its process has died; the summary then does not list its view."""
     contents = bodies(folder, "user:2")
     rebuild(folder, "user:2", contents[:-2])
 
@@ -244,12 +244,12 @@ def test_the_command_does_not_print_what_a_forger_wrote_as_markup(folder):
 
 @pytest.mark.parametrize("command", ["verify", "replay"])
 def test_a_run_that_still_goes_on_is_not_judged(folder, command):
-    """One view would be ahead of another only because it was read later."""
+    """One view could be ahead of another only because it was read later."""
     with locked(folder):
         result = keyhole(command, folder)
         assert result.exit_code == 2 and "still lives" in result.stderr
     assert keyhole(command, folder).exit_code == 0
-    (folder / "lock").unlink()  # not copied along
+    (folder / "lock").unlink()  # as in a copy without the lock
     assert keyhole(command, folder).exit_code == 0
 
 

@@ -1,4 +1,4 @@
-"""`keyhole view`: the signature, whose key it is, the heads in frames, and events that concern no role."""
+"""`keyhole view`: the signature and its key, the heads in frames, and events that concern no role."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_view_ends_with_a_signature_under_the_key_in_its_header(folder):
 
 
 def test_a_received_frame_is_shown_with_the_head_of_its_sender(folder):
-    """The head that stands in the sender's file just before the record of that frame."""
+    """The head is that of the sender's view just before the record of that frame."""
     heads = {}
     for sender in ("recommender", "third_party", "user:0", "user:1", "user:2"):
         records = split(view_of(folder, sender).read_bytes())
@@ -44,7 +44,7 @@ def test_a_received_frame_is_shown_with_the_head_of_its_sender(folder):
     assert len(received) == sum(body[0] == RECEIVED for body in bodies(folder, "recommender")) > 5
     for record in received:
         assert record["sender_head"] == heads[bytes.fromhex(record["digest"])]
-        assert "sender_head" not in record["fields"]  # which are those of the message
+        assert "sender_head" not in record["fields"]  # they are those of the message
     assert all(record["sender_head"] is None for record in view(folder, "user:0") if record["type"] != "received")
 
 
@@ -80,4 +80,4 @@ def test_the_command_prints_the_head_of_the_sender(folder):
     assert [row["sender_head"] for row in rows] == [frame[-32:].hex() for frame in frames]
     assert [row["digest"] for row in rows] == [hashlib.sha256(frame).hexdigest() for frame in frames]
     table = CliRunner().invoke(app, ["view", str(folder), "user:0", "--kind", "received"])
-    assert "sender_head" in table.stdout and frames[0][-32:].hex()[:20] in table.stdout  # as wide as the terminal is
+    assert "sender_head" in table.stdout and frames[0][-32:].hex()[:20] in table.stdout  # cut to the terminal's width

@@ -1,4 +1,4 @@
-"""`keyhole view` for a person: units, filters, what is not there, pages, and a view that is larger than the memory."""
+"""`keyhole view` for a person: units, filters, missing values, pages, and a view that is larger than the memory."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_every_field_of_every_message_has_a_unit(scheme, folder):
         assert list(units) == [name for name, _ in field_kinds(cls)] and all(units.values())
 
 
-# --- filters, and what is not there ----------------------------------------------------------------------------------
+# --- filters, and values that the view does not have -----------------------------------------------------------------
 
 
 def test_a_kind_that_is_not_there_is_refused_with_those_that_are(folder):
@@ -113,7 +113,7 @@ def test_records_are_a_half_open_span(folder):
 
 
 def test_the_last_line_says_what_is_further_and_how_to_see_it(folder):
-    """Followed page by page, every record is shown once."""
+    """A person who follows the last lines page by page sees every record once."""
     whole = [row["record"] for row in view(folder, "third_party")]
     shown, flags, pages = [], ["--limit", "7"], 0
     while True:
@@ -145,7 +145,7 @@ def test_a_page_is_not_wider_than_the_terminal(folder, width):
 
 
 def test_a_page_is_printed_before_the_next_is_read(folder, monkeypatch):
-    """So no more than a page is ever held."""
+    """No more than one page of records is therefore held at a time."""
     (record,) = Selection(read_view(folder, "user:0"), Filter(kind="Welcome"))
     printed = []
     monkeypatch.setattr(console.out, "print", lambda table: printed.append(table.row_count))
@@ -193,14 +193,14 @@ print(peak.split()[1], file=sys.stderr)
 
 
 def peak_of(*arguments: object) -> tuple[int, str]:
-    """(bytes that a process of its own held at most, what it printed)."""
+    """Run `keyhole view` in its own process; return (the most bytes that it held, its output)."""
     command = [sys.executable, "-c", MEASURE, "view", *map(str, arguments)]
     result = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[3], check=True)
     return 1024 * int(result.stderr.split()[-1]), result.stdout
 
 
 def large_view(folder: Path, size: int) -> int:
-    """The view of a third party that has received this many bytes in messages of about 1 MB: how many records."""
+    """Write a third party's view of `size` bytes with messages of about 1 MB, and return its number of records."""
     flags = {"data": "synthetic:3x30000:.9", "dim": 8, "iterations": 1, "epsilon": float("inf"), "test_fraction": 0.0}
     assert run(scheme="masked", transport="inprocess", seed=1, out=folder, **flags)["completed"]
     card = open_case(folder).card
@@ -216,7 +216,7 @@ def large_view(folder: Path, size: int) -> int:
 
 
 def check_memory(folder: Path, size: int) -> None:
-    """At most 30 MB more than for a view of 5 MB."""
+    """Check that a view of `size` bytes takes at most 30 MB more memory than a view of 5 MB."""
     few, many = large_view(folder / "few", 5_000_000), large_view(folder / "many", size)
     assert many > 15 * few
     for flags in (["--limit", 10**9], ["--json"]):
