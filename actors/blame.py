@@ -13,7 +13,7 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from actors import ROOT
+from actors.source_root import ROOT
 from protocol.errors import During, SchemeFailed
 from protocol.schemes import find_scheme, is_ours, own_schemes
 

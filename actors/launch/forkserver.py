@@ -16,8 +16,8 @@ from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from actors import ROOT
 from actors.pipes import Channel, Mailbox, Orders, pack
+from actors.source_root import ROOT
 from protocol.errors import Aborted, Reason
 
 _STOP_SECONDS = 10.0

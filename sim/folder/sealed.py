@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from actors import ROOT
+from actors.source_root import ROOT
 from sim.data.ratings import cache_folder
 from sim.folder.folder import replace_private
 from sim.foreign import untrusted

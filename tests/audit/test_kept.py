@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from support.audit import audited
 
-from actors import ROOT
+from actors.source_root import ROOT
 from protocol.party.view import Broken
 from sim.audit import audit as auditing
 from sim.audit import kept_answers

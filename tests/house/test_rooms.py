@@ -20,6 +20,7 @@ ORDER = (
     ("protocol.party",),
     ("protocol.schemes",),
     ("protocol",),  # card, freeze
+    ("actors.source_root",),
     ("actors.capacity", "actors.journal", "actors.own_scheme", "actors.blame"),
     ("actors.transport",),
     ("actors.metering",),
