@@ -7,10 +7,16 @@ if not sys.flags.safe_path:
     del sys.path[0]
 
 import importlib.util
-from pathlib import Path
+import os
 
-if importlib.util.find_spec("actors") is None:  # a clone that is not installed: exactly that folder, and last
-    sys.path.append(str(Path(__file__).resolve().parent.parent))
+_ROOT = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
+_FOUND = importlib.util.find_spec("actors")
+
+if _FOUND is None:  # a clone that is not installed: exactly that folder, and last
+    sys.path.append(_ROOT)
+elif os.path.realpath(_FOUND.origin or "") != os.path.join(_ROOT, "actors", "__init__.py"):  # of another Keyhole
+    packages = (place for place, folder in enumerate(sys.path) if folder.endswith("-packages"))
+    sys.path.insert(next(packages, len(sys.path)), _ROOT)
 
 from sim.cli.entry import main
 

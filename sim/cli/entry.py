@@ -21,9 +21,13 @@ def main() -> None:
             from sim.cli import commands
 
             getattr(commands, f"print_{quick}")()
+            sys.stdout.flush()
             return
         from sim.cli.app import main as command
     except KeyboardInterrupt:
         print("keyhole: Interrupted.", file=sys.stderr)
         raise SystemExit(INTERRUPTED) from None
+    except BrokenPipeError:  # the reader of stdout, such as head, has stopped reading
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return
     command()

@@ -58,12 +58,18 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name in __all__:
-        from sim import api
+if not TYPE_CHECKING:  # a type checker takes the names from the imports above, and so finds a misspelt one
 
-        return getattr(api, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    def __getattr__(name: str) -> Any:
+        if name in __all__:
+            from sim import api
+
+            return getattr(api, name)
+        if name == "__version__":
+            from importlib import metadata
+
+            return metadata.version("keyhole")
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

@@ -150,7 +150,7 @@ def test_who_uploads_little_is_guessed_at_too(tmp_path):
         ("support.schemes.unmasked:PerUser", {"mask-uniformity"}),
         ("support.schemes.unmasked:Short", {"mask-uniformity"}),
         ("support.canary:Reusing", {"missing-noise"}),
-        ("test_attacks_faults:Forgetful", {"difference-attack", "missing-noise"}),
+        ("support.schemes.broken:Forgetful", {"difference-attack", "missing-noise"}),
     ],
 )
 def test_a_planted_fault_is_beyond_the_claims(tmp_path, scheme, ids):

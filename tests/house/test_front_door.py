@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import tomllib
+from importlib import metadata
 from pathlib import Path
 
 import keyhole
@@ -26,6 +27,7 @@ def imported_by(code: str) -> set[str]:
 def test_keyhole_has_every_verb_of_the_api_and_no_other():
     assert keyhole.__all__ == api.__all__ == dir(keyhole)
     assert all(getattr(keyhole, verb) is getattr(api, verb) for verb in keyhole.__all__)
+    assert keyhole.__version__ == metadata.version("keyhole")
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = keyhole.nothing
 

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from protocol.party.role import Send
-from protocol.schemes.factorization.direct import Direct, DirectUser
 from protocol.schemes.factorization.masked import Masked, MaskedRecommender, MaskedUser
 from protocol.schemes.factorization.masked_sum import MaskDealer, mask_rows
 from protocol.wire import messages
@@ -118,23 +117,6 @@ class Silent(_Faulty):
     name, user_class = "silent", _SilentUser
 
 
-class _ForgetfulUser(DirectUser):
-    def __init__(self, setting, tape, inputs):
-        super().__init__(setting, tape, inputs)
-        self.with_rho = False
-
-
-class Forgetful(Direct):
-    """A scheme whose users leave ρ out, although the parameters promise it."""
-
-    name = "forgetful"
-
-    def make_role(self, party, setting, tape, inputs):
-        if party == "recommender":
-            return super().make_role(party, setting, tape, inputs)
-        return _ForgetfulUser(setting, tape, inputs)
-
-
 # --- caught ----------------------------------------------------------------------------------------------------------
 
 
@@ -181,7 +163,7 @@ def test_noise_that_is_claimed_and_left_out_is_found_by_guessing_ratings(tmp_pat
 
 
 def test_a_forgotten_rho_is_found_by_the_difference_of_two_uploads(tmp_path):
-    forgetful = found(tmp_path / "faulty", "test_attacks_faults:Forgetful", "difference-attack", ("recommender",))
+    forgetful = found(tmp_path / "faulty", "support.schemes.broken:Forgetful", "difference-attack", ("recommender",))
     assert forgetful.severity == "break" and forgetful.measured["accuracy"] == 1.0
     published = found(tmp_path / "direct", "direct", "difference-attack", ("recommender",))
     assert published.severity == "info" and published.measured["interval"][0] <= published.chance["accuracy"]

@@ -40,3 +40,23 @@ def test_the_shell_completes_commands_and_flags(typed, word, offered):
     wanted = {"_KEYHOLE_COMPLETE": "complete_bash", "COMP_WORDS": typed, "COMP_CWORD": str(word)}
     made = subprocess.run([KEYHOLE], env={**os.environ, **wanted}, capture_output=True, text=True)
     assert set(made.stdout.split()) == offered
+
+
+@pytest.mark.parametrize("words", [["--help"], ["schemes"], ["ls", "--help"]])
+def test_a_reader_that_stops_reading_gets_no_traceback(words):
+    read, write = os.pipe()
+    os.close(read)
+    ended = subprocess.run([KEYHOLE, *words], stdout=write, stderr=subprocess.PIPE, text=True, timeout=60)
+    os.close(write)
+    assert ended.stderr == ""
+
+
+def test_a_clone_runs_its_own_code_where_another_keyhole_is_installed(tmp_path):
+    installed = tmp_path / "site-packages"
+    for name in ("protocol", "actors"):
+        (installed / name).mkdir(parents=True)
+        (installed / name / "__init__.py").write_text("raise SystemExit('this is another Keyhole')\n")
+    command, environment = [sys.executable, "-m", "sim", "schemes"], {**os.environ, "PYTHONPATH": str(installed)}
+    root = Path(__file__).parents[3]
+    ended = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 0 and "masked" in ended.stdout, ended.stderr

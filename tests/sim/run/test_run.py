@@ -292,7 +292,7 @@ def test_a_server_that_dies_comes_back_from_its_view_and_the_run_goes_on(tmp_pat
 
 
 def test_a_server_that_dies_and_keeps_no_view_aborts_the_run_with_its_name(tmp_path, start_long_run):
-    process = start_long_run(tmp_path / "run", "--views", "none")
+    process = start_long_run(tmp_path / "run", "--views", "none", "--quiet")
     children = descendants(process)
     kill_third_party(process)
     out, error = process.communicate(timeout=30)

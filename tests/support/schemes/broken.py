@@ -10,6 +10,7 @@ import numpy as np
 
 from protocol.party.role import RECOMMENDER, THIRD_PARTY, Done, Send, role_of, user_index
 from protocol.schemes import Leak
+from protocol.schemes.factorization.direct import Direct, DirectUser
 from protocol.schemes.factorization.masked import Masked, MaskedRecommender, MaskedUser, ThirdParty
 from protocol.schemes.factorization.masked_sum import MaskDealer
 from protocol.schemes.factorization.trusted import Trusted, TrustedRecommender, TrustingUser
@@ -215,3 +216,20 @@ class TellsProfiles(Trusted):
         sizes, n = Sizes(params), course.supports
         size = frame_size(1, sizes.floats(1), sizes.factors(n))
         yield Flow(SETUP, "recommender", "user", "WithProfile", course.users, size)
+
+
+class _ForgetfulUser(DirectUser):
+    def __init__(self, setting, tape, inputs):
+        super().__init__(setting, tape, inputs)
+        self.with_rho = False
+
+
+class Forgetful(Direct):
+    """A scheme whose users leave ρ out, although the parameters promise it."""
+
+    name = "forgetful"
+
+    def make_role(self, party, setting, tape, inputs):
+        if party == "recommender":
+            return super().make_role(party, setting, tape, inputs)
+        return _ForgetfulUser(setting, tape, inputs)
