@@ -8,6 +8,7 @@ import math
 
 import numpy as np
 import pytest
+from example_shares import Shares
 
 from protocol.arithmetic.tape import Tape
 from protocol.party.role import RECOMMENDER, Send, role_of
@@ -23,12 +24,14 @@ from protocol.schemes.covariance.covariance_masked_roles import MaskedCovariance
 from protocol.schemes.covariance.hybrid import Hybrid
 from protocol.schemes.covariance.model import model_of
 from protocol.wire.messages import MaskedPart, PerturbedRatings, RandomizedLevels
-from sim.audit.canary.bound_rows import make_row
+from sim.audit.canary.bound_rows import Asked, NamedArm, make_row
 from sim.audit.canary.canary_sums import neighbours_of, play_chunk
 from sim.audit.canary.empirical import findings_of, measure
 from sim.audit.canary.epsilon_bound import gaussian_attainable, gaussian_bound
-from sim.audit.canary.randomized_entries import Received, log_ratio, receive, vectors_of
-from sim.audit.canary.sibling_arms import BUDGETS, EACH_ONE, Asked, NamedArm, measure_sibling, of_entry, of_parts
+from sim.audit.families.collection.entry_arms import of_entry
+from sim.audit.families.collection.randomized_entries import Received, log_ratio, receive, vectors_of
+from sim.audit.families.covariance.sum_arms import BUDGETS, EACH_ONE, of_parts
+from sim.audit.families.registry import family_of
 from sim.audit.findings import verdict
 from sim.foreign.plain_text import jsonable
 
@@ -38,7 +41,7 @@ PAIRS = [("least", "greatest"), ("missing", "greatest"), ("missing", "least")]
 
 
 def rows_of(scheme, epsilon=1.0, repetitions=1000):
-    return measure_sibling(Asked(scheme, None, epsilon, repetitions, SEED, 1, 0.995))[0]
+    return family_of(scheme).measure(Asked(scheme, None, epsilon, repetitions, SEED, 1, 0.995))[0]
 
 
 def parts_of(scheme, repetitions=600, **options):
@@ -365,8 +368,8 @@ def test_the_document_has_the_shape_of_the_other_schemes_and_repeats_itself():
 
 
 def test_a_scheme_of_another_kind_says_why_it_cannot_be_measured():
-    class Other(LaplaceRatings):
-        params_class = type("OtherParams", (), {})
+    class Other(Shares):
+        flags, factorizes = frozenset({"epsilon"}), False
 
     document, found = measure(None, Other(), epsilon=1.0)
     assert found == [] and "cannot be measured" in document["note"]

@@ -25,7 +25,7 @@ from protocol.schemes.composition import (
     gaussian_epsilon,
     tight_laplace,
 )
-from sim.audit.accounting.releases import Release
+from sim.audit.families.masked.releases import Release
 
 COLLUDERS = {"1": 1, "3": 3, "all but one": -1}  # c; −1: k' − 1
 WORST_ITEMS = 20
