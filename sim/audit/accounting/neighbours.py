@@ -6,17 +6,15 @@ import math
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from scipy import stats
 
+from protocol.arrays import Floats
 from protocol.params import Params
 from sim.audit.families.registry import family_of
 from sim.audit.findings import Audited
 from sim.views.evidence import Case
 
 FLIPS = 300  # neighbours to try, unless each is expensive
-
-Floats = npt.NDArray[np.float64]
 
 
 def sensitivity(case: Case, sample: int | None = None) -> Audited:

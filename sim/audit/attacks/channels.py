@@ -11,9 +11,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 
 import numpy as np
-import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
+from protocol.arrays import Flags, Floats
 
 FLOAT32 = 1e-6  # relative to the largest number: more than float32 rounding changes it
 
@@ -26,7 +25,7 @@ class RandomizedChannel(ABC):
         """Return a row for each answer: the density under a missing entry, then under each value of the scale."""
 
     @abstractmethod
-    def at_face_value(self, answers: Floats) -> tuple[npt.NDArray[np.bool_], Floats]:
+    def at_face_value(self, answers: Floats) -> tuple[Flags, Floats]:
         """Return (whether it is rated, the rating) as if nothing had been randomized."""
 
     @abstractmethod
@@ -37,10 +36,10 @@ class RandomizedChannel(ABC):
         """Return the most probable rating, given that there is one."""
         return np.asarray(self.scale[np.argmax(self.density(answers)[:, 1:] * prior, axis=1)])
 
-    def is_rated(self, answers: Floats, prior: Floats, base_rate: float) -> npt.NDArray[np.bool_]:
+    def is_rated(self, answers: Floats, prior: Floats, base_rate: float) -> Flags:
         """Tell whether a rating is more probable than a missing entry."""
         density = self.density(answers)
-        rated: npt.NDArray[np.bool_] = base_rate * (density[:, 1:] @ prior) > (1 - base_rate) * density[:, 0]
+        rated: Flags = base_rate * (density[:, 1:] @ prior) > (1 - base_rate) * density[:, 0]
         return rated
 
     def rating_rate(self, prior: Floats) -> float:
@@ -70,10 +69,10 @@ class UniformNoise(RandomizedChannel):
         found[:, 1:] = self.possible(answers, answers) / (2 * self.gamma)
         return found
 
-    def at_face_value(self, answers: Floats) -> tuple[npt.NDArray[np.bool_], Floats]:
+    def at_face_value(self, answers: Floats) -> tuple[Flags, Floats]:
         return ~np.isnan(answers), nearest(self.scale, self.scale, answers)
 
-    def possible(self, least: Floats, most: Floats) -> npt.NDArray[np.bool_]:
+    def possible(self, least: Floats, most: Floats) -> Flags:
         """Mark the ratings that can have led to answers from `least` to `most`."""
         low, high = most[:, None] - self.gamma - self._slack, least[:, None] + self.gamma + self._slack
         return np.asarray((self.scale >= low) & (self.scale <= high))

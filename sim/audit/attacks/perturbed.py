@@ -13,9 +13,10 @@ import numpy as np
 from scipy import stats
 
 from protocol.arithmetic.ring import Ids
+from protocol.arrays import Floats
 from protocol.party.role import RECOMMENDER, user_index
 from sim.audit import truth
-from sim.audit.attacks.channels import Floats, RandomizedChannel, UniformNoise
+from sim.audit.attacks.channels import RandomizedChannel, UniformNoise
 from sim.audit.attacks.coalition_views import Scene
 from sim.audit.attacks.difference_guesses import ceiling
 from sim.audit.findings import Finding, Severity

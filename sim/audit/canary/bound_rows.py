@@ -7,16 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-import numpy as np
-import numpy.typing as npt
-
+from protocol.arrays import Flags, Floats
 from protocol.params import Params
 from protocol.schemes.base import DELTA, Scheme
 from sim.audit.canary.epsilon_bound import Bound, attainable, gaussian_attainable, gaussian_bound, lower_bound
 from sim.audit.findings import Finding, Severity
 from sim.console.progress import Tell
-
-Floats = npt.NDArray[np.float64]
 
 ALONE = 0.95  # confidence of a single row, as bounds are usually given
 CONFIDENCE = 0.995  # a single row above its claim is a break, so a correct scheme must rarely have any
@@ -83,7 +79,7 @@ class Repetitions(Protocol):
     """`greatest` is the truth: which of the two data sets each repetition had."""
 
     @property
-    def greatest(self) -> npt.NDArray[np.bool_]: ...
+    def greatest(self) -> Flags: ...
 
     @property
     def seconds(self) -> float: ...

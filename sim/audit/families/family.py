@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from protocol.arithmetic.factors import Matrix
 from protocol.arithmetic.ring import Ids, RingArray
+from protocol.arrays import Floats
 from protocol.params import Params
 from protocol.party.role import RECOMMENDER, THIRD_PARTY, UserInput
 from protocol.schemes.base import Scheme
@@ -30,7 +30,14 @@ from sim.audit.uniformity.indistinguishable import Glimpse
 from sim.views.evidence import Case
 
 Attack = Callable[[Scene], list[Finding]]
-Floats = npt.NDArray[np.float64]
+
+
+class AccountedBound(NamedTuple):
+    """The ε of one release, or of the run if the claim covers it."""
+
+    epsilon: float
+    sentence: str
+    claimed: float | None = None  # if it is not the run's ε
 
 
 class Family:
@@ -116,7 +123,11 @@ class Family:
         """Return (items, the sealed noise less the blinds that the recommender itself dealt), if there is any."""
         return None
 
-    # --- verdict and page
+    # --- claim, verdict and page
+
+    def bound(self, accounting: Mapping[str, Any], findings: Sequence[Finding]) -> AccountedBound | None:
+        """Read from the accounting the ε that decides whether the claim holds; None if nothing bounds it."""
+        return None
 
     def promised(self, params: Params) -> str:
         """Format ε, or the budget θ, in the unit that the scheme uses."""

@@ -28,6 +28,7 @@ import numpy.typing as npt
 from scipy import optimize, stats
 
 from protocol.arithmetic.ring import Ids, Ring, RingArray
+from protocol.arrays import Counts
 from protocol.party.role import RECOMMENDER
 from protocol.schemes.base import Leak
 from protocol.wire.messages import Message
@@ -45,7 +46,6 @@ _FEWEST = 64  # values that a test needs at least
 _PER_CELL = 16  # fewest expected values per cell of a χ² test
 _BATCH = 1 << 20
 
-Counts = npt.NDArray[np.int64]
 Rows = tuple[Ids, RingArray]  # items, and one row of values for each
 
 

@@ -28,8 +28,7 @@ from sim.audit.canary.bound_rows import Asked, NamedArm, make_row
 from sim.audit.canary.canary_sums import neighbours_of, play_chunk
 from sim.audit.canary.empirical import findings_of, measure
 from sim.audit.canary.epsilon_bound import gaussian_attainable, gaussian_bound
-from sim.audit.families.collection.entry_arms import of_entry
-from sim.audit.families.collection.randomized_entries import Received, log_ratio, receive, vectors_of
+from sim.audit.families.collection.randomized_entries import Received, log_ratio, of_entry, receive, vectors_of
 from sim.audit.families.covariance.sum_arms import BUDGETS, EACH_ONE, of_parts
 from sim.audit.families.registry import family_of
 from sim.audit.findings import verdict

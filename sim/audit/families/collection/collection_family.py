@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from protocol.arrays import Floats
 from protocol.params import Params
 from protocol.party.role import RECOMMENDER, UserInput
 from protocol.schemes.collection import laplace_ratings, randomized_response
 from protocol.schemes.collection.collecting import CollectingParams
-from sim.audit.attacks.channels import Floats, RandomizedChannel
+from sim.audit.attacks.channels import RandomizedChannel
 from sim.audit.attacks.coalition_views import Scene
 from sim.audit.attacks.perturbed import attack_perturbed
 from sim.audit.canary.bound_rows import Asked, BoundRow, joint_rows
 from sim.audit.families.collection.collection_account import account_collection
-from sim.audit.families.collection.entry_arms import entry_problem, of_entries
 from sim.audit.families.collection.entry_channels import LaplaceEntries, ResponseEntries
-from sim.audit.families.family import Attack, Family
-from sim.audit.findings import Audited
+from sim.audit.families.collection.randomized_entries import entry_problem, of_entries
+from sim.audit.families.family import AccountedBound, Attack, Family
+from sim.audit.findings import Audited, Finding
+from sim.console.console import figure
 from sim.views.evidence import Case
 
 
@@ -29,6 +31,10 @@ class CollectionFamily(Family):
 
     def account_claim(self, case: Case, head: dict[str, Any]) -> Audited:
         return account_collection(case, head)
+
+    def bound(self, accounting: Mapping[str, Any], findings: Sequence[Finding]) -> AccountedBound | None:
+        epsilon = accounting["composed"]["entry"]
+        return AccountedBound(epsilon, f"Every entry is randomized once, with ε = {figure(epsilon)}.")
 
     def numbers_of(self, case: Case) -> int:
         return _collecting(case.card.params).cells

@@ -7,9 +7,10 @@ import itertools
 import numpy as np
 import numpy.typing as npt
 
+from protocol.arrays import Floats
 from protocol.schemes.collection.grid import Grid
 from protocol.schemes.collection.mechanisms import ModifiedLaplace, RandomizedResponse
-from sim.audit.attacks.channels import Floats, RandomizedChannel, nearest
+from sim.audit.attacks.channels import RandomizedChannel, nearest
 
 _TAIL = 40.0  # range of Laplace noise, in scales: the rest is negligible
 _STEPS = 4000  # of the integral, between neighbouring centres and on each side

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from protocol.arrays import Floats
 from protocol.params import Params
 from protocol.party.role import RECOMMENDER, THIRD_PARTY
 from protocol.schemes.covariance.options import CovarianceParams, HybridParams
 from protocol.wire.messages import MaskedPart
 from sim.audit.accounting.neighbours import FLIPS
-from sim.audit.attacks.channels import Floats, RandomizedChannel, UniformNoise
+from sim.audit.attacks.channels import RandomizedChannel, UniformNoise
 from sim.audit.attacks.coalition_views import Scene
 from sim.audit.attacks.perturbed import attack_perturbed
 from sim.audit.canary.bound_rows import Asked, BoundRow, joint_rows
@@ -20,8 +21,9 @@ from sim.audit.families.covariance.covariance_account import account_covariance,
 from sim.audit.families.covariance.neighbour_sums import sums_moved
 from sim.audit.families.covariance.sum_arms import of_totals, total_problem
 from sim.audit.families.covariance.unmasked_parts import attack_parts
-from sim.audit.families.family import Attack, Family
-from sim.audit.findings import Audited
+from sim.audit.families.family import AccountedBound, Attack, Family
+from sim.audit.findings import Audited, Finding
+from sim.console.console import figure
 from sim.views.evidence import Case
 from sim.views.exhibits import Exhibits
 
@@ -29,6 +31,13 @@ from sim.views.exhibits import Exhibits
 class CovarianceFamily(Family):
     def account(self, case: Case, head: dict[str, Any]) -> Audited:
         return account_covariance(case, head)
+
+    def bound(self, accounting: Mapping[str, Any], findings: Sequence[Finding]) -> AccountedBound | None:
+        composed, tight = accounting["composed"], accounting["composed"]["tight"]
+        words = [finding for finding in findings if finding.id == "composition" and finding.coalition == ("user",)]
+        claimed = float(words[0].claimed) if words else composed["claimed"]
+        text = f"All that is published has together ε = {figure(tight)}, where {figure(claimed)} is claimed."
+        return AccountedBound(tight, text, claimed)
 
     def sensitivity(self, case: Case, sample: int | None, draw: np.random.Generator) -> Audited:
         return sums_moved(case, FLIPS if sample is None else sample, draw)

@@ -23,8 +23,7 @@ from protocol.schemes.covariance.sensitivity import gaussian_mu, kappa, whole_ep
 from sim.audit.canary.bound_rows import Asked, Found, NamedArm, Statistic
 from sim.audit.canary.canary_sums import ITEMS, USERS, Neighbours, Ratios, joined, neighbours_of, play_chunk
 from sim.audit.canary.repeat import cut, spread
-from sim.audit.families.collection.entry_arms import ENTRIES, PAIRS
-from sim.audit.families.collection.randomized_entries import receive, vectors_of
+from sim.audit.families.collection.randomized_entries import ENTRIES, PAIRS, receive, vectors_of
 
 BUDGETS = {"budget_global": 1 / 3, "budget_items": 1 / 3, "budget_covariance": 1 / 3}
 EACH_ONE = 3.0  # θ that gives each measurement a budget of 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,8 +25,9 @@ from sim.audit.attacks.membership import attack_counts, attack_presence
 from sim.audit.attacks.single import attack_single
 from sim.audit.families.factorization.factorization_family import FactorizationFamily
 from sim.audit.families.factorization.to_a_user import to_a_user
-from sim.audit.families.family import Attack
+from sim.audit.families.family import AccountedBound, Attack
 from sim.audit.findings import Audited, Finding
+from sim.console.console import figure
 from sim.views.evidence import Case
 from sim.views.exhibits import Exhibits
 
@@ -39,6 +40,10 @@ class DirectFamily(FactorizationFamily):
     def account_claim(self, case: Case, head: dict[str, Any]) -> Audited:
         assert isinstance(case.card.params, DirectParams)
         return account_uploads(case, case.card.params, head)
+
+    def bound(self, accounting: Mapping[str, Any], findings: Sequence[Finding]) -> AccountedBound | None:
+        each = accounting["composed"]["basic"] / accounting["composed"]["releases"]
+        return AccountedBound(each, f"One upload alone has ε = {figure(each)} for user factors that stay.")
 
     def attacks(self, scene: Scene, apart: frozenset[str]) -> Iterator[Attack]:
         yield from super().attacks(scene, apart)

@@ -13,14 +13,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from protocol.arithmetic.factors import as_sent
+from protocol.arrays import Floats
 from protocol.params import Params
 from sim.audit.canary.canary import CanaryProblem
 from sim.audit.canary.repeat import Observed
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,12 @@ from typing import Any
 
 import numpy as np
 
+from protocol.arrays import Floats
 from protocol.errors import Rejected
 from protocol.party.role import RECOMMENDER, UserInput, user_index
 from protocol.schemes.factorization.static_users import JoiningUser
 from protocol.wire.messages import Publication
-from sim.audit.accounting.neighbours import FLIPS, Floats, flipped, interval, spread
+from sim.audit.accounting.neighbours import FLIPS, flipped, interval, spread
 from sim.audit.findings import Audited, Finding
 from sim.views.evidence import Case
 from sim.views.exhibits import Exhibits

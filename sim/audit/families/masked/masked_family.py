@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,13 +23,14 @@ from sim.audit.attacks.isolating import attack_by_users, attack_with_recommender
 from sim.audit.attacks.membership import attack_counts, attack_presence
 from sim.audit.attacks.single import attack_single
 from sim.audit.families.factorization.factorization_family import FactorizationFamily
-from sim.audit.families.family import Attack
+from sim.audit.families.family import AccountedBound, Attack
 from sim.audit.families.masked.envelope_account import account_envelopes
 from sim.audit.families.masked.recommender_glimpse import recommender_glimpse
 from sim.audit.families.masked.unmasking import attack_alone, attack_together, attack_totals, unmasked, uploads
-from sim.audit.findings import Audited
+from sim.audit.findings import Audited, Finding
 from sim.audit.role_rerun import rerun
 from sim.audit.uniformity.indistinguishable import Glimpse
+from sim.console.console import figure
 from sim.views.evidence import Case
 from sim.views.exhibits import Exhibits
 
@@ -43,6 +44,15 @@ class MaskedFamily(FactorizationFamily):
 
     def account_claim(self, case: Case, head: dict[str, Any]) -> Audited:
         return account_envelopes(case, head)
+
+    def bound(self, accounting: Mapping[str, Any], findings: Sequence[Finding]) -> AccountedBound | None:
+        even, worst = accounting["one_release"]["even"], accounting["one_release"]["any_sum"]["worst"]
+        more = f" and {figure(worst)} for the worst of all sums" if worst > even["worst"] * (1 + 1e-9) else ""
+        text = (
+            f"To the recommender, who knows the envelopes, one release leaves ε = {figure(even['median'])} for the "
+            f"median item, {figure(even['worst'])} for the worst{more}."
+        )
+        return AccountedBound(even["worst"], text)
 
     def attacks(self, scene: Scene, apart: frozenset[str]) -> Iterator[Attack]:
         yield from super().attacks(scene, apart)

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from protocol.arithmetic.factors import Matrix
 from protocol.arithmetic.ring import Ids
 from protocol.arithmetic.tape import derive, exponential
+from protocol.arrays import Counts, Floats
 from protocol.errors import Aborted, BadInput
 from protocol.party.role import RECOMMENDER, Effects, Send, user_index
 from protocol.schemes.factorization.dynamic_recommender import DynamicRecommender
@@ -21,9 +22,6 @@ from sim.views.evidence import Case
 from sim.views.exhibits import Exhibits, Seen
 
 _OFFERS = (ItemFactors, ItemFactorsInFull, ItemFactorsWithPieces)  # per iteration; a publication has no floors
-
-Floats = npt.NDArray[np.float64]
-Counts = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

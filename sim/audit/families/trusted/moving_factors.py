@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 
 from protocol.arithmetic.factors import Matrix
+from protocol.arrays import Floats
 from protocol.params import Params
 from protocol.party.role import RECOMMENDER
 from protocol.schemes.factorization.trusted import RatingBook, objective_noise, train
-from sim.audit.accounting.neighbours import Floats, flipped, interval, spread
+from sim.audit.accounting.neighbours import flipped, interval, spread
 from sim.audit.families.trusted.trusted_noise import NoiseMap, Published, read_publication
 from sim.audit.findings import Audited, Finding
 from sim.views.evidence import Case
