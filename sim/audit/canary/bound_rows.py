@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -60,16 +60,6 @@ class Asked:
     tell: Tell = lambda done, total: None
 
 
-class ArmPlayed(Protocol):
-    @property
-    def name(self) -> str: ...
-
-
-@dataclass(frozen=True)
-class NamedArm:
-    name: str
-
-
 class ProblemPlayed(Protocol):
     @property
     def params(self) -> Params: ...
@@ -89,7 +79,7 @@ class Repetitions(Protocol):
 
 @dataclass(frozen=True)
 class BoundRow:
-    arm: ArmPlayed
+    arm: str
     problem: ProblemPlayed
     observed: Repetitions
     statistic: Statistic
@@ -119,7 +109,7 @@ class BoundRow:
             "certifiable": self.bound.certifiable,
             "epsilon": self.problem.params.epsilon,
             "releases": self.statistic.releases,
-            "arm": self.arm.name,
+            "arm": self.arm,
             "repetitions": len(self.observed),
             "event": self.bound.event,
             "true_rate": self.bound.true_rate,
@@ -128,7 +118,7 @@ class BoundRow:
         }
 
 
-Found = tuple[ArmPlayed, ProblemPlayed, Repetitions, Statistic]
+Found = tuple[str, ProblemPlayed, Repetitions, Statistic]
 
 
 def make_row(found: Found, claimed: float, confidence: float) -> BoundRow:
@@ -145,16 +135,18 @@ def make_row(found: Found, claimed: float, confidence: float) -> BoundRow:
     return BoundRow(arm, problem, observed, statistic, claimed, bound, shown, alone)
 
 
-def joint_rows(found: Sequence[Found], confidence: float) -> list[BoundRow]:
-    """Compute the bounds of all statistics, which hold jointly with `confidence`, each beside its claim."""
-    each = 1 - (1 - confidence) / len(found)
-    return [make_row(one, claim_of(one), each) for one in found]
-
-
-def claim_of(found: Found) -> float:
+def own_claim(found: Found) -> float:
     """Return the claim of the statistic, or else ε of its problem."""
     _, problem, _, statistic = found
     return problem.params.epsilon if statistic.claimed is None else statistic.claimed
+
+
+def joint_rows(
+    found: Sequence[Found], confidence: float, claim_of: Callable[[Found], float] = own_claim
+) -> list[BoundRow]:
+    """Compute the bounds of all statistics, which hold jointly with `confidence`, each beside its claim."""
+    each = 1 - (1 - confidence) / len(found)
+    return [make_row(one, claim_of(one), each) for one in found]
 
 
 def findings_of(rows: Sequence[BoundRow], confidence: float = CONFIDENCE) -> list[Finding]:
@@ -200,7 +192,7 @@ def _finding(row: BoundRow, kind: Kind, confidence: float) -> Finding:
         measured=bound.epsilon,
         chance=0.0,
         confidence=f"{100 * confidence:g} % lower bound, Clopper–Pearson, jointly over all rows",
-        evidence=f"{n} repetitions of the canary `{row.arm.name}` through the roles; the adversary knows "
+        evidence=f"{n} repetitions of the canary `{row.arm}` through the roles; the adversary knows "
         f"{statistic.knows}; {bound.event} has a rate of at least {bound.true_rate:.4g} with one data set and of at "
         f"most {bound.false_rate:.4g} with the other{by_mu}; so many repetitions would show {row.attainable:.2f} of "
         f"exactly the claimed ε, and {bound.certifiable:.1f} at most",

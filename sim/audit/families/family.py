@@ -43,7 +43,7 @@ class AccountedBound(NamedTuple):
 class Family:
     """The family of an unknown scheme."""
 
-    masks = False  # users send sums masked gradients, which the recommender opens only in total
+    masks = False  # users send masked gradients, which the recommender opens in total alone
     commits = False  # the objective noise was committed to before the first iteration
     uploads_openly = False  # the recommender receives each user's gradients
     rating_axis = "rating (scale of the data)"  # of ratings as users compute with them

@@ -152,13 +152,13 @@ def correct():
 def test_a_correct_mechanism_keeps_its_claim_and_is_nearly_tight(correct):
     noise = [row for row in correct if row.statistic.kind in ("noise", "mask")]
     assert len(noise) == 5 and not any(row.exceeds for row in noise)
-    release = next(row for row in noise if row.arm.name == "release" and row.statistic.kind == "noise")
+    release = next(row for row in noise if row.arm == "release" and row.statistic.kind == "noise")
     assert 0.5 < release.bound.epsilon <= 1
     assert found_in(correct, "mask", ("third_party",)).claimed == 0
 
 
 def test_the_recommender_and_a_rater_learn_more_than_is_claimed(correct):
-    envelopes = [row for row in correct if row.statistic.kind == "envelope" and row.arm.name == "release"]
+    envelopes = [row for row in correct if row.statistic.kind == "envelope" and row.arm == "release"]
     assert envelopes[0].exceeds and envelopes[0].bound.epsilon > 1.2
     assert found_in(correct, "shares", ("user",)).bound.epsilon > 1.2
     found = findings_of(correct)

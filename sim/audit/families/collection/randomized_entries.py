@@ -33,7 +33,7 @@ from protocol.schemes.collection.collecting import CollectingParams
 from protocol.schemes.collection.grid import Grid
 from protocol.schemes.collection.mechanisms import ModifiedLaplace, RandomizedResponse
 from protocol.wire.messages import Message, PerturbedRatings, RandomizedLevels
-from sim.audit.canary.bound_rows import Asked, Found, NamedArm, Statistic
+from sim.audit.canary.bound_rows import Asked, Found, Statistic
 from sim.audit.canary.canary import CannotBeMeasured
 
 VECTOR = 400  # entries of a vector in which each is a repetition
@@ -209,9 +209,9 @@ def of_entries(asked: Asked) -> Iterator[Found]:
 
 
 def of_entry(asked: Asked, epsilon: float, pair: tuple[str, str], beside: bool = False) -> Found:
-    arm, words = NamedArm("beside" if beside else "release"), " or ".join(pair)
+    arm, words = "beside" if beside else "release", " or ".join(pair)
     problem = vectors_of(asked.scheme, asked.params, epsilon, pair, beside)
-    seed = derive(asked.seed, "canary", arm.name, words, repr(epsilon))
+    seed = derive(asked.seed, "canary", arm, words, repr(epsilon))
     received = receive(problem, seed, asked.repetitions * (1 if beside else ENTRIES))
     if beside:
         knows, name = "the other entry of a vector of two", f"entry beside a known one, {words}"

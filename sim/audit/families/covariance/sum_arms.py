@@ -20,7 +20,7 @@ from protocol.schemes.base import DELTA
 from protocol.schemes.composition import gaussian_epsilon
 from protocol.schemes.covariance.options import CovarianceParams, HybridParams
 from protocol.schemes.covariance.sensitivity import gaussian_mu, kappa, whole_epsilon
-from sim.audit.canary.bound_rows import Asked, Found, NamedArm, Statistic
+from sim.audit.canary.bound_rows import Asked, Found, Statistic
 from sim.audit.canary.canary_sums import ITEMS, USERS, Neighbours, Ratios, joined, neighbours_of, play_chunk
 from sim.audit.canary.repeat import cut, spread
 from sim.audit.families.collection.randomized_entries import ENTRIES, PAIRS, receive, vectors_of
@@ -35,16 +35,16 @@ def of_totals(asked: Asked) -> Iterator[Found]:
     assert asked.params is None or isinstance(asked.params, CovarianceParams)
     release = neighbours_of(asked.scheme, asked.params, asked.claim)
     parts = neighbours_of(asked.scheme, asked.params, EACH_ONE, **BUDGETS)
-    played = ((NamedArm("release"), release, RELEASE), (NamedArm("parts"), parts, PARTS))
+    played = (("release", release, RELEASE), ("parts", parts, PARTS))
     work = []
     for arm, problem, part in played:
-        seed = derive(asked.seed, "canary", arm.name, repr(problem.params.epsilon))
+        seed = derive(asked.seed, "canary", arm, repr(problem.params.epsilon))
         work.append(cut(problem, seed, round(part * asked.repetitions)))
     whole, each = (joined(chunks) for chunks in spread(play_chunk, work, asked.workers, asked.tell))
     all_sums = whole.overall + whole.items + whole.covariance
-    yield NamedArm("release"), release, whole, _together(release.params, all_sums)
+    yield "release", release, whole, _together(release.params, all_sums)
     for statistic in of_parts(parts, each):
-        yield NamedArm("parts"), parts, each, statistic
+        yield "parts", parts, each, statistic
     if isinstance(parts.params, HybridParams) and parts.params.gamma:
         yield _perturbation(asked, parts.params.gamma)
 
@@ -87,9 +87,9 @@ def of_parts(problem: Neighbours, seen: Ratios) -> Iterator[Statistic]:
 
 def _perturbation(asked: Asked, gamma: float) -> Found:
     """Measure r' of the least or the greatest rating: for each, some values are impossible."""
-    arm = NamedArm("perturbation")
+    arm = "perturbation"
     problem = vectors_of(asked.scheme, asked.params, asked.claim, PAIRS[0], gamma=gamma)
-    received = receive(problem, derive(asked.seed, "canary", arm.name), asked.repetitions * ENTRIES)
+    received = receive(problem, derive(asked.seed, "canary", arm), asked.repetitions * ENTRIES)
     knows, name = "the upload, and that the rating is one of two", f"perturbed rating alone, γ = {gamma:g}"
     return arm, problem, received, Statistic((RECOMMENDER,), knows, name, "uniform", received.entries, claimed=math.inf)
 

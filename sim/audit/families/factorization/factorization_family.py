@@ -11,7 +11,7 @@ import numpy as np
 from protocol.arithmetic.tape import derive
 from protocol.params import Params
 from protocol.schemes.base import Scheme
-from sim.audit.canary.bound_rows import Asked, BoundRow, make_row
+from sim.audit.canary.bound_rows import Asked, BoundRow, joint_rows
 from sim.audit.canary.canary import CanaryProblem, Stage
 from sim.audit.canary.repeat import plays_sums, repeat
 from sim.audit.families.factorization.arms import PUBLICATION, RELEASE, SUMS, Arm
@@ -50,13 +50,12 @@ def measure_arms(asked: Asked, arms: Sequence[tuple[Arm, float]]) -> list[BoundR
         for arm, problem in played
     ]
     found = [
-        (arm, problem, observed, statistic)
+        (arm.name, problem, observed, statistic)
         for (arm, problem), observed in zip(played, repeat(work, asked.workers, asked.tell), strict=True)
         for statistic in arm.statistics(problem, observed)
     ]
-    each = 1 - (1 - asked.confidence) / len(found)  # so that all rows hold jointly with the stated confidence
     steps = 1 if "rating value" in scheme.unit else 2  # a changed value is one rating removed and another added
-    return [make_row(one, one[1].params.epsilon * one[3].releases * steps, each) for one in found]
+    return joint_rows(found, asked.confidence, lambda one: one[1].params.epsilon * one[3].releases * steps)
 
 
 def arms_of(scheme: Scheme, params: Params | None, claim: float) -> list[tuple[Arm, float]]:
