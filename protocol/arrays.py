@@ -5,4 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+Floats = npt.NDArray[np.float64]
+Counts = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
 Levels = npt.NDArray[np.uint8]  # of a rating scale: 0 is a missing rating

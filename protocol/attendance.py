@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from protocol.arithmetic.tape import Tape
+
 Numbers = npt.NDArray[np.float64]  # numbers of users, one for each group
 
 
@@ -70,3 +72,11 @@ class Course:
     attempts: tuple[Attempt, ...] = field(default=())
     cells: Numbers | None = None  # entries that each user of a group uploaded, if that number is random
     in_turns: bool = False  # users connect to the third party when they write to it, not before
+
+
+def draw_invited(tape: Tape, iteration: int, users: list[int], limit: int) -> list[int]:
+    """Draw at most `limit` of these users, anew in every iteration."""
+    if len(users) <= limit:
+        return users
+    order = np.argsort(tape.normal(1, len(users), "invited", iteration)[0], kind="stable")
+    return sorted(users[place] for place in order[:limit])

@@ -23,6 +23,20 @@ einsum = c_einsum
 Vector = npt.NDArray[np.float64]
 Matrix = npt.NDArray[np.float64]
 
+FACTOR_LIMIT = 2.0**60  # far inside float32, and a product of two factors stays far inside float64
+HALF_LIMIT = 65504.0  # the largest number of float16
+
+
+def factor_limit(bits: int) -> float:
+    """Return the largest |v| that users can be sent in numbers of `bits` bits."""
+    return HALF_LIMIT if bits == 16 else FACTOR_LIMIT
+
+
+def as_sent(item_factors: Matrix, bits: int) -> npt.NDArray[np.float32]:
+    """Round v_j to what users see of it: to float32, or to float16."""
+    narrow = np.float16 if bits == 16 else np.float32
+    return item_factors.astype(narrow).astype(np.float32, copy=False)
+
 
 def first_factors(tape: Tape, rows: int, dim: int, *name: Name) -> Matrix:
     """Draw `rows` rows uniformly from the unit sphere."""

@@ -10,10 +10,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from protocol.arithmetic.factors import factor_limit
+from protocol.arithmetic.ring import everywhere
 from protocol.attendance import spans
 from protocol.errors import Reason, Rejected, did_you_mean
-from protocol.party.profile import Profile
-from protocol.wire.messages import SETUP, Event, Message
+from protocol.params import Params
+from protocol.party.profile import Profile, fit_profile, predict
+from protocol.wire.messages import SETUP, Event, Message, Publication
 
 RECOMMENDER = "recommender"
 THIRD_PARTY = "third_party"
@@ -127,8 +130,12 @@ class PredictingUser(Role):
 
 
 class FactorizingUser(Role):
-    """A user with factors of its own, which it does not send; its predictions u_i · v_j may be measured likewise."""
+    """A user with factors of its own, which it does not send; its predictions u_i · v_j may be measured likewise.
 
+    It receives the item factors at the end, fits its profile to them and predicts.
+    """
+
+    params: Params
     inputs: UserInput
     user_factors: npt.NDArray[np.float64]  # u_i of the latest iteration
     popularity: npt.NDArray[np.float64] | None = None
@@ -139,6 +146,26 @@ class FactorizingUser(Role):
 
     def awaited(self) -> Sequence[str]:
         return (RECOMMENDER,)
+
+    def take_publication(self, sender: str, message: Message) -> None:
+        """Fit the profile to the published factors, once."""
+        publication, params, items = expect(message, Publication), self.params, self.inputs.items
+        limit = factor_limit(params.factor_bits)
+        require(sender == RECOMMENDER, Reason.UNKNOWN_SENDER)
+        require(publication.iteration == params.iterations, Reason.WRONG_ITERATION)
+        require(self.published is None, Reason.DUPLICATE)
+        complete = params.publish == "all"
+        require(len(publication.factors) == (params.n_items if complete else len(items)), Reason.WRONG_LENGTH)
+        require(everywhere(np.abs(publication.factors) <= limit), Reason.OUT_OF_RANGE)
+        published = publication.factors.astype(np.float64)
+        own = published[items] if complete else published
+        self.profile = fit_profile(own, self.inputs.ratings, params.rating_range, params.profile_ridge)
+        self.published = published
+
+    def predictions(self) -> npt.NDArray[np.float64]:
+        """Predict the rating of every item that was published; this ends the user's view."""
+        assert self.published is not None and self.profile is not None
+        return predict(self.published, self.profile.factors, self.params.rating_range)
 
 
 class LeadingRecommender(Role):

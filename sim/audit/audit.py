@@ -11,11 +11,8 @@ from typing import Any
 
 from actors.blame import in_brief
 from protocol.errors import BadInput, Rejected
-from protocol.party.role import THIRD_PARTY
 from protocol.party.view import Broken
 from protocol.schemes import is_ours
-from protocol.schemes.collection.collecting import CollectingParams
-from protocol.wire.messages import MaskedPart
 from sim.audit import coalitions as choosing
 from sim.audit import inventory, scoring
 from sim.audit.accounting import account, data_pair, neighbours, noise_test
@@ -24,6 +21,7 @@ from sim.audit.attacks import attack
 from sim.audit.canary import empirical
 from sim.audit.canary.canary_cache import cached_canary
 from sim.audit.claim import published_claim
+from sim.audit.families.registry import family_of
 from sim.audit.findings import QUESTIONS, Finding, verdict
 from sim.audit.kept_answers import Kept, key_of, load, save
 from sim.audit.undecoded import audit_undecoded
@@ -35,7 +33,6 @@ from sim.folder.folder import read_summary
 from sim.folder.naming import Names, read_names
 from sim.folder.unloaded import is_loaded
 from sim.views.evidence import Case, at_rest, open_case
-from sim.views.exhibits import Exhibits
 
 OF_COALITIONS = ("algebra", "attacks")  # questions that are asked again for a further coalition
 WITHOUT_USERS = {"inventory", "accounting", "empirical"}
@@ -300,12 +297,7 @@ def _ask_algebra(docket: Docket) -> list[dict[str, Any]] | None:
 
 def numbers_of(case: Case) -> int:
     """Count the numbers that users send in whole vectors; 0 in schemes that send only a few per rating."""
-    params, scheme, party = case.card.params, case.card.scheme, THIRD_PARTY
-    if isinstance(params, CollectingParams):
-        return params.cells
-    if MaskedPart not in scheme.messages or not case.path(party).is_file():
-        return 0
-    return sum(len(seen.message.values) for seen in Exhibits(case, (party,)).received(party, MaskedPart.__name__))
+    return family_of(case.card.scheme).numbers_of(case)
 
 
 def _ask_inventory(docket: Docket) -> Any:

@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sim.audit.families.registry import family_of
 from sim.audit.findings import Finding
 from sim.audit.verdict import promised
 from sim.console.console import figure
@@ -52,14 +53,14 @@ def published_claim(
     if "epsilon" not in case.card.scheme.flags or math.isinf(claimed):
         return unknown(f"{case.card.scheme.name} claims no ε in this run: nothing is claimed.")
     head = {"claimed": claimed, "claim": promised(case)}
-    sources = [*_accounted(accounting or {}, findings, claimed), *_measured(empirical or {})]
+    sources = [*_accounted(case, accounting or {}, findings, claimed), *_measured(empirical or {})]
     against = [one for one in sources if one.refutes] + [_broken(each) for each in findings if each.severity == "break"]
     if against:
         first = against[0]
         why = " ".join(dict.fromkeys(one.sentence for one in against))
         return {"status": REFUTED, **head, "shown": first.figure, "confidence": first.confidence, "why": why}
     unasked = [question for question in NEEDED if question in missing]
-    accounted = _accounted(accounting or {}, findings, claimed)
+    accounted = _accounted(case, accounting or {}, findings, claimed)
     if unasked or not accounted:
         why = " nor ".join({"accounting": "its accounting", "empirical": "a canary"}[each] for each in unasked)
         why = f"neither {why}" if len(unasked) > 1 else f"{why}"
@@ -78,38 +79,15 @@ def unknown(why: str) -> dict[str, Any]:
     return {"status": NOT_TESTED, "claimed": None, "claim": "", "shown": None, "confidence": None, "why": why}
 
 
-def _accounted(accounting: Mapping[str, Any], findings: Sequence[Finding], claimed: float) -> list[ClaimEvidence]:
+def _accounted(
+    case: Case, accounting: Mapping[str, Any], findings: Sequence[Finding], claimed: float
+) -> list[ClaimEvidence]:
     """Compare the accounting with the claim, per party: for one release, or for the run if the claim covers it."""
-    composed, delta = accounting.get("composed", {}), accounting.get("delta")
-    exact, found = f"exact, at δ = {delta:g}" if delta else "exact, at δ = 0", []
-    if "one_release" in accounting:
-        even = accounting["one_release"]["even"]
-        text = (
-            f"To the recommender, who knows the envelopes, one release leaves ε = {figure(even['median'])} for the "
-            f"median item, {figure(even['worst'])} for the worst{_any_sum(accounting)}."
-        )
-        found.append(ClaimEvidence(even["worst"], claimed, exact, text))
-    elif "theta" in composed:
-        words = [finding for finding in findings if finding.id == "composition" and finding.coalition == ("user",)]
-        claims = [float(finding.claimed) for finding in words] or [composed["claimed"]]
-        tight = composed["tight"]
-        text = f"All that is published has together ε = {figure(tight)}, where {figure(claims[0])} is claimed."
-        found.append(ClaimEvidence(tight, claims[0], exact, text))
-    elif "entry" in composed:
-        text = f"Every entry is randomized once, with ε = {figure(composed['entry'])}."
-        found.append(ClaimEvidence(composed["entry"], claimed, exact, text))
-    elif composed.get("basic") and composed["releases"]:
-        each = composed["basic"] / composed["releases"]
-        text = f"One upload alone has ε = {figure(each)} for user factors that stay."
-        found.append(ClaimEvidence(each, claimed, exact, text))
+    delta = accounting.get("delta")
+    exact = f"exact, at δ = {delta:g}" if delta else "exact, at δ = 0"
+    bound = family_of(case.card.scheme).bound(accounting, findings) if "composed" in accounting else None
+    found = [] if bound is None else [ClaimEvidence(bound.epsilon, bound.claimed or claimed, exact, bound.sentence)]
     return [*found, *_reacting(accounting.get("sensitivity") or {}, claimed)]
-
-
-def _any_sum(accounting: Mapping[str, Any]) -> str:
-    """Name the worst sum of the whole run if it is worse than every item's first sum."""
-    one = accounting["one_release"]
-    worst = (one.get("any_sum") or {}).get("worst", 0)
-    return f" and {figure(worst)} for the worst of all sums" if worst > one["even"]["worst"] * _HAIR else ""
 
 
 def _reacting(moved: Mapping[str, Any], claimed: float) -> list[ClaimEvidence]:

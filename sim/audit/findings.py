@@ -56,6 +56,9 @@ class Finding:
             raise ValueError(f"{self.id} is no finding that is known to scripts")
 
 
+Audited = tuple[dict[str, Any], list[Finding]]  # (what a question found, for `audit --json`; its findings)
+
+
 def beyond(findings: Iterable[Finding], known_weaknesses: Collection[str]) -> list[Finding]:
     """Select the breaks, and the weaknesses that `known_weaknesses` does not declare."""
     return [finding for finding in findings if goes_beyond(finding.severity, finding.id, known_weaknesses)]

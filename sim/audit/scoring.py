@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 from scipy import stats
 
+from protocol.arrays import Floats
 from sim.views.evidence import Case
 
 CONFIDENCE = 0.95  # of the displayed intervals
@@ -17,8 +17,6 @@ LEVEL = 0.001  # probability that any attack on a correct run calls it broken
 MOST_TRIES = 8  # attempts of one party alone, each of which may succeed by chance
 DRAWS = 2000
 FEWEST_GROUPS = 5  # fewest groups that a bootstrap needs
-
-Floats = npt.NDArray[np.float64]
 
 
 def generator(case: Case, *name: str) -> np.random.Generator:

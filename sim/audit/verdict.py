@@ -9,9 +9,9 @@ from typing import Any
 from protocol.party.role import role_of, user_index
 from protocol.schemes import Scheme
 from protocol.schemes.base import LEVELS
-from protocol.schemes.covariance.options import CovarianceParams, HybridParams
 from protocol.wire.codec import field_kinds
 from sim.audit.algebra.solve import Solved, detail
+from sim.audit.families.registry import family_of
 from sim.audit.findings import SUPPORT, Finding
 from sim.views.evidence import Case
 from sim.views.exhibits import Exhibits
@@ -108,13 +108,8 @@ def claimed(case: Case, members: Sequence[str]) -> str:
 
 def promised(case: Case) -> str:
     """Format ε, or the budget θ, in the unit that the scheme uses."""
-    params, scheme = case.card.params, case.card.scheme
-    if math.isinf(params.epsilon):
-        return ""
-    if isinstance(params, CovarianceParams):
-        name = "ε" if isinstance(params, HybridParams) else "θ"
-        return f"{name} = {params.epsilon:g} of all that is published, for a {params.unit_of} added or removed"
-    return f"ε = {params.epsilon:g} per {'release' if scheme.factorizes else scheme.unit}"
+    params = case.card.params
+    return "" if math.isinf(params.epsilon) else family_of(case.card.scheme).promised(params)
 
 
 def _is_declared(case: Case, solved: Solved, findings: Sequence[Finding]) -> bool:

@@ -67,7 +67,7 @@ class Unloaded(Scheme):
 
 
 def is_loaded(card: Card) -> bool:
-    return not isinstance(card.scheme, Unloaded)
+    return card.scheme.params_class is not StatedParams
 
 
 def unloaded_card(folder: Path, stated: dict[str, Any], run_id: bytes, simulation: bool) -> Card:

@@ -18,13 +18,12 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from actors.metering.accuracy import Accuracy, ProfileErrors, clipped_errors
-from protocol.arithmetic.factors import first_factors
+from protocol.arithmetic.factors import as_sent, first_factors
 from protocol.arithmetic.tape import Tape
+from protocol.attendance import draw_invited
 from protocol.card import tape_seed
 from protocol.params import Params, default_clip
 from protocol.party.role import RECOMMENDER, user_name
-from protocol.schemes.factorization.dynamic_recommender import DynamicParams, draw_invited
-from protocol.schemes.factorization.static_users import as_sent
 from sim.data.ratings import Column, Dealt
 from sim.plan.churn import ChurnPlan
 from sim.run.all_profiles import choose_profiles, solve_profiles
@@ -75,7 +74,7 @@ class Baseline:
         params, rate = self.params, self.params.learning_rate
         part = self._everyone if active is None else self._part(active)
         own = self.user_factors[part.who]
-        seen = as_sent(self.item_factors, params).astype(np.float64)
+        seen = as_sent(self.item_factors, params.factor_bits).astype(np.float64)
         errors = part.ratings - _products(own, seen, part.users, part.items)
         errors = np.clip(errors, -self._clip, self._clip)
         table = csr_array((errors, part.items, part.starts), shape=(len(own), params.n_items))
@@ -153,7 +152,7 @@ def last_reading(baseline: Baseline, data: Dealt) -> ProfileErrors:
 def solved_readings(baseline: Baseline, data: Dealt) -> tuple[ProfileErrors, ProfileErrors]:
     """Measure V as it is sent to users, with profiles fitted to it: with the λ' of the run, and with the printed λ'."""
     params = baseline.params
-    seen = as_sent(baseline.item_factors, params).astype(np.float64)
+    seen = as_sent(baseline.item_factors, params.factor_bits).astype(np.float64)
     printed, ridge, limits = solve_profiles(seen, data.train), params.profile_ridge, params.rating_range
     chosen = solve_profiles(seen, data.train, ridge) if ridge else choose_profiles(seen, data.train, limits)
     own, as_printed = (_reading(seen, profiles, data, params.rating_range) for profiles in (chosen, printed))
@@ -170,9 +169,8 @@ def _reading(seen: Matrix, profiles: Matrix, data: Dealt, rating_range: tuple[fl
 
 def _invited(params: Params, churn: ChurnPlan, iteration: int, run_seed: bytes) -> Ints:
     """Draw the invited users of `iteration` as the recommender does."""
-    assert isinstance(params, DynamicParams)
-    online = np.flatnonzero(churn.online(iteration)).tolist()
-    invited = draw_invited(Tape(tape_seed(run_seed, RECOMMENDER)), iteration, online, params.online)
+    online, limit = np.flatnonzero(churn.online(iteration)).tolist(), getattr(params, "online", params.n_users)
+    invited = draw_invited(Tape(tape_seed(run_seed, RECOMMENDER)), iteration, online, limit)
     return np.array(invited, dtype=np.int64)
 
 

@@ -14,15 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from protocol.arithmetic.factors import Vector
+from protocol.arithmetic.factors import Vector, as_sent
 from protocol.arithmetic.tape import Tape
 from protocol.errors import BadInput, Rejected
 from protocol.params import require
 from protocol.party.party import result_digest
 from protocol.party.profile import score
-from protocol.party.role import RECOMMENDER, PredictingUser, Role, UserInput, user_index, user_name
+from protocol.party.role import RECOMMENDER, FactorizingUser, PredictingUser, Role, UserInput, user_index, user_name
 from protocol.party.view import END, Broken
-from protocol.schemes.factorization.static_users import EndingUser, as_sent
 from protocol.wire.messages import Publication
 from sim.folder.folder import describe_platform, open_view, read_summary
 from sim.folder.naming import Names, read_sound_names
@@ -161,7 +160,7 @@ def _from_view(case: Case, user: int) -> Predicted | None:
     if brought.inputs is None or not len(brought.inputs.items):
         raise Broken(f"{case.file(party)} says that {party} brought no ratings")
     role = _role(case, party, brought.tape, brought.inputs)
-    if not isinstance(role, EndingUser):
+    if not isinstance(role, FactorizingUser):
         other = _again(case, party)
         if not isinstance(other, PredictingUser):
             raise BadInput(f"Users of {case.card.scheme.name} predict nothing, so there is nothing to recommend.")
@@ -203,7 +202,7 @@ def _from_model(case: Case, summary: Summary, user: int) -> Predicted:
     plan = _dealt(case, user)
     inputs = UserInput(*plan.data.train.of(user))
     role = _role(case, party, Tape(case.tape_seed(party)), inputs)
-    if not isinstance(role, EndingUser):
+    if not isinstance(role, FactorizingUser):
         words = f"and what a user of {case.card.scheme.name} predicts from stands in its view alone"
         raise BadInput(f"{absent}, {words}: run it again with --views full.")
     _refuse_own_rows(case, party)
@@ -237,7 +236,7 @@ def _model(case: Case, summary: dict[str, Any]) -> Any:
     if result_digest(found).hex() != summary["item_factors_sha256"]:
         raise Broken(f"{name} does not have the digest that summary.json gives")
     with np.errstate(over="ignore"):  # the role refuses what is too large
-        return as_sent(found, params)
+        return as_sent(found, params.factor_bits)
 
 
 # --- from ratings and what was published -----------------------------------------------------------------------------
@@ -253,14 +252,14 @@ def _refuse_own_rows(case: Case, party: str) -> None:
     require(case.card.params.publish == "all", why)
 
 
-def _publish(case: Case, party: str, role: EndingUser, sender: str, message: Any) -> None:
+def _publish(case: Case, party: str, role: FactorizingUser, sender: str, message: Any) -> None:
     try:
         role.take_publication(sender, message)
     except Rejected as refusal:
         raise Broken(f"{party} of {case.folder} would refuse what was published ({refusal.reason.name})") from None
 
 
-def _fitted(user: int, basis: str, note: str, role: EndingUser, digest: str | None) -> Predicted:
+def _fitted(user: int, basis: str, note: str, role: FactorizingUser, digest: str | None) -> Predicted:
     assert role.published is not None and role.profile is not None
     scores = _finite(score(role.published, role.profile.factors))
     return Predicted(user, basis, note, role.inputs, scores, role.profile.ridge, digest)

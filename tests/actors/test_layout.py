@@ -17,9 +17,9 @@ from scipy.sparse import csr_array
 from actors.metering import meter
 from actors.metering.meter import Meter
 from actors.metering.recorder import Figures
+from protocol.arithmetic.factors import as_sent
 from protocol.errors import BadInput
 from protocol.party.view import Broken
-from protocol.schemes.factorization.static_users import as_sent
 from sim.api import datasets
 from sim.bandwidth import kernel_check
 from sim.bandwidth.bandwidth import bandwidth
@@ -116,7 +116,7 @@ def masked_step(baseline: Baseline, active: Any) -> tuple[Any, Any]:
     """Compute U and V after a step over all ratings, with error 0 for every user outside `active`."""
     params, users = baseline.params, baseline.train.owners()
     items, own = baseline.train.items.astype(np.int64), baseline.user_factors
-    seen = as_sent(baseline.item_factors, params).astype(np.float64)
+    seen = as_sent(baseline.item_factors, params.factor_bits).astype(np.float64)
     errors = baseline.train.values - np.einsum("nd,nd->n", own[users], seen[items])
     limit = 3 * params.rating_span
     errors = np.clip(errors, -limit, limit) * active[users]

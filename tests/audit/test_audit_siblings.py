@@ -27,12 +27,13 @@ from sim.api import audit, run
 from sim.audit import audit as audit_module
 from sim.audit import brief
 from sim.audit.accounting.account import account
-from sim.audit.accounting.covariance_account import composition
 from sim.audit.accounting.neighbours import sensitivity
 from sim.audit.algebra.solve import findings, solve
 from sim.audit.attacks import attack
-from sim.audit.attacks.randomized.channels import LaplaceEntries, ResponseEntries, UniformNoise
-from sim.audit.attacks.randomized.perturbed import fresh_submissions
+from sim.audit.attacks.channels import UniformNoise
+from sim.audit.attacks.perturbed import fresh_submissions
+from sim.audit.families.collection.entry_channels import LaplaceEntries, ResponseEntries
+from sim.audit.families.covariance.covariance_account import composition
 from sim.audit.findings import QUESTIONS
 from sim.audit.uniformity import uniformity
 from sim.data.ratings import find, load

@@ -10,9 +10,10 @@ from scipy import stats
 
 from protocol.arithmetic.ring import Ring
 from sim.api import run
+from sim.audit.families.masked.recommender_glimpse import recommender_glimpse
 from sim.audit.uniformity import classifier
 from sim.audit.uniformity.classifier import Pairs, RocCurve
-from sim.audit.uniformity.indistinguishable import compare, recommender_glimpse, truth_of
+from sim.audit.uniformity.indistinguishable import compare, truth_of
 from sim.data.ratings import find
 from sim.views.evidence import open_case
 from sim.views.exhibits import Exhibits

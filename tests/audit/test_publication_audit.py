@@ -13,8 +13,6 @@ from protocol.party.role import RECOMMENDER
 from protocol.wire.messages import Publication
 from sim.audit import inventory
 from sim.audit.accounting.account import account
-from sim.audit.accounting.releases import RecommenderReading
-from sim.audit.accounting.to_a_user import to_a_user
 from sim.audit.algebra.grade import grade
 from sim.audit.algebra.knowledge import Library
 from sim.audit.algebra.solve import findings, row, solve
@@ -22,6 +20,8 @@ from sim.audit.algebra.symbolic_run import SymbolicRerun
 from sim.audit.attacks.attack import attack
 from sim.audit.audit import audit
 from sim.audit.canary.empirical import measure
+from sim.audit.families.factorization.to_a_user import to_a_user
+from sim.audit.families.masked.releases import RecommenderReading
 from sim.tables.audit_tables import show_audit
 from sim.views.exhibits import Exhibits
 from tests.audit.algebra.test_algebra import CHURN, RATINGS

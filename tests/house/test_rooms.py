@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -66,6 +67,33 @@ def graph(modules):
     return graph_of(modules)
 
 
+# what is wholly about some schemes stands here; elsewhere in `sim` every scheme is asked in the same way
+OF_SCHEMES = ("sim.audit.families.", "sim.experiments.")
+STILL_TO_MOVE = {  # to their families
+    "sim.audit.accounting.exact_totals",
+    "sim.audit.canary.batch",
+    "sim.audit.canary.canary_sums",
+    "sim.audit.canary.repeat",
+}
+
+
+def asks_all_alike(module: str) -> bool:
+    return module.startswith("sim.") and not module.startswith(OF_SCHEMES) and module not in STILL_TO_MOVE
+
+
+def scheme_imports(graph) -> list[str]:
+    """Find the imports of the code of single schemes, which stands in folders below `protocol.schemes`."""
+    pairs = ((one, other) for one, others in graph.items() if asks_all_alike(one) for other in others)
+    return sorted(f"{one} -> {other}" for one, other in pairs if re.match(r"protocol\.schemes\.\w+\.", other))
+
+
+def scheme_ladders(tree: ast.AST) -> list[str]:
+    """Find the checks of the class of a scheme or of its parameters."""
+    calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call) and len(node.args) == 2)
+    found = (ast.unparse(call) for call in calls)
+    return [words for words in found if re.match(r"(isinstance|issubclass)\(.*?(scheme|params|params_class),", words)]
+
+
 def upward(graph) -> list[str]:
     pairs = ((one, other) for one, others in graph.items() for other in others)
     return sorted(f"{one} -> {other}" for one, other in pairs if row_of(other) > row_of(one))
@@ -73,6 +101,12 @@ def upward(graph) -> list[str]:
 
 def test_imports_between_rooms_go_one_way(graph):
     assert len(graph) > 300 and upward(graph) == []
+
+
+def test_what_is_known_of_single_schemes_stands_with_their_family(modules, graph):
+    assert scheme_imports(graph) == []
+    trees = {name: ast.parse(path.read_text("utf-8")) for name, path in modules.items() if asks_all_alike(name)}
+    assert {name: found for name, tree in trees.items() if (found := scheme_ladders(tree))} == {}
 
 
 def test_no_module_imports_itself_by_a_detour(graph):
@@ -97,6 +131,11 @@ def test_a_slip_would_be_found(tmp_path):
         "sim.audit.audit -> sim.report.page"
     ]
     assert upward({"protocol.wire.codec": {"protocol.schemes.base"}}) and upward({"actors.host": {"sim.api"}})
+    direct = "protocol.schemes.factorization.direct"
+    assert scheme_imports({"sim.audit.audit": {direct, "protocol.schemes.base"}}) == [f"sim.audit.audit -> {direct}"]
+    assert scheme_imports({"sim.audit.families.direct.direct_family": {direct}, "actors.host": {direct}}) == []
+    assert scheme_ladders(ast.parse("isinstance(case.card.scheme, Masked)\nissubclass(kind.params_class, (A, B))"))
+    assert scheme_ladders(ast.parse("isinstance(message, Params)\nisinstance(role, Role)")) == []
     knot = {"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"a"}}
     assert cycles(knot) == [["b", "c"]] and cycles({"a": {"b"}, "b": set()}) == []
     lazy = ast.parse("if TYPE_CHECKING:\n    import m.a\ndef f():\n    from m import b\n    from m.c import d")

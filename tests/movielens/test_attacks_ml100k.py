@@ -16,7 +16,7 @@ from sim.audit.attacks.inference import attack_inference
 from sim.audit.attacks.isolating import attack_by_users, attack_with_recommender
 from sim.audit.attacks.single import attack_single
 from sim.audit.attacks.support import attack_support
-from sim.audit.attacks.unmasking import attack_together
+from sim.audit.families.masked.unmasking import attack_together
 from sim.data.ratings import find
 from sim.views.evidence import open_case
 

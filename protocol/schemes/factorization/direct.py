@@ -24,6 +24,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from protocol.arithmetic.factors import FACTOR_LIMIT
 from protocol.arithmetic.noise import laplace, noise_share
 from protocol.arithmetic.reals import RealArray
 from protocol.arithmetic.ring import everywhere
@@ -45,7 +46,7 @@ from protocol.party.role import (
 )
 from protocol.schemes.base import DELTA, Leak, Scheme, Setting, Shape
 from protocol.schemes.factorization.plain import Plain, PlainRecommender, two_party_formula
-from protocol.schemes.factorization.static_users import FACTOR_LIMIT, JoiningUser
+from protocol.schemes.factorization.static_users import JoiningUser
 from protocol.wire.framing import Flow
 from protocol.wire.messages import Finish, Hello, ItemFactors, Join, Message, NoiseKeys, NoisyGradient, Publication
 

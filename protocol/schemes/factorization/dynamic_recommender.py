@@ -11,7 +11,7 @@ import numpy as np
 from protocol.arithmetic.noise import floor_of
 from protocol.arithmetic.ring import Ids, RingArray
 from protocol.arithmetic.tape import Tape, derive, exponential
-from protocol.attendance import spans
+from protocol.attendance import draw_invited, spans
 from protocol.errors import Aborted, Reason
 from protocol.params import Params
 from protocol.party.role import (
@@ -277,10 +277,3 @@ class DynamicRecommender(MaskedRecommender):
                 released = np.isin(own, items)
                 missing.append((own[released], self.pieces[user][released]))
         return ring.add(words, ring.sum_by_item(missing, items, dim))
-
-
-def draw_invited(tape: Tape, iteration: int, users: list[int], limit: int) -> list[int]:
-    if len(users) <= limit:
-        return users
-    order = np.argsort(tape.normal(1, len(users), "invited", iteration)[0], kind="stable")
-    return sorted(users[place] for place in order[:limit])

@@ -9,7 +9,8 @@ import numpy.typing as npt
 
 from protocol.arithmetic.factors import (
     Matrix,
-    Vector,
+    as_sent,
+    factor_limit,
     first_factors,
     item_gradients,
     prediction_errors,
@@ -20,7 +21,6 @@ from protocol.arithmetic.ring import Ids, Label, everywhere
 from protocol.arithmetic.tape import Tape
 from protocol.errors import Aborted, Reason
 from protocol.params import Params
-from protocol.party.profile import fit_profile, predict
 from protocol.party.role import (
     RECOMMENDER,
     Done,
@@ -38,20 +38,6 @@ from protocol.party.role import (
 from protocol.schemes.base import Setting
 from protocol.wire.messages import SETUP, Event, Finish, Gone, Join, Message, Publication
 
-FACTOR_LIMIT = 2.0**60  # far inside float32, and a product of two factors stays far inside float64
-HALF_LIMIT = 65504.0  # the largest number of float16
-
-
-def factor_limit(params: Params) -> float:
-    """Return the largest |v| that can be sent to users."""
-    return HALF_LIMIT if params.factor_bits == 16 else FACTOR_LIMIT
-
-
-def as_sent(item_factors: Matrix, params: Params) -> npt.NDArray[np.float32]:
-    """Round v_j to float32 or float16, as users receive it."""
-    narrow = np.float16 if params.factor_bits == 16 else np.float32
-    return item_factors.astype(narrow).astype(np.float32, copy=False)
-
 
 def publication(params: Params, factors: npt.NDArray[np.float32], supports: Mapping[int, Ids]) -> list[Send]:
     """Write the published factors to each user in `supports`; if all items are published, the messages are equal."""
@@ -62,32 +48,7 @@ def publication(params: Params, factors: npt.NDArray[np.float32], supports: Mapp
     ]
 
 
-class EndingUser(FactorizingUser):
-    """A user that receives the item factors at the end, fits its own profile to them and predicts."""
-
-    params: Params
-
-    def take_publication(self, sender: str, message: Message) -> None:
-        """Fit the profile to the published factors, once."""
-        publication, params, items = expect(message, Publication), self.params, self.inputs.items
-        require(sender == RECOMMENDER, Reason.UNKNOWN_SENDER)
-        require(publication.iteration == params.iterations, Reason.WRONG_ITERATION)
-        require(self.published is None, Reason.DUPLICATE)
-        complete = params.publish == "all"
-        require(len(publication.factors) == (params.n_items if complete else len(items)), Reason.WRONG_LENGTH)
-        require(everywhere(np.abs(publication.factors) <= factor_limit(params)), Reason.OUT_OF_RANGE)
-        published = publication.factors.astype(np.float64)
-        own = published[items] if complete else published
-        self.profile = fit_profile(own, self.inputs.ratings, params.rating_range, params.profile_ridge)
-        self.published = published
-
-    def predictions(self) -> Vector:
-        """Predict the rating of every item that was published; this ends the user's view."""
-        assert self.published is not None and self.profile is not None
-        return predict(self.published, self.profile.factors, self.params.rating_range)
-
-
-class JoiningUser(EndingUser):
+class JoiningUser(FactorizingUser):
     """A user that joins with its support, then answers every iteration with a message made from its gradients."""
 
     def __init__(self, setting: Setting, tape: Tape, inputs: UserInput) -> None:
@@ -105,7 +66,7 @@ class JoiningUser(EndingUser):
         require(iteration > self.iteration and iteration < self.params.iterations, Reason.WRONG_ITERATION)
         require(self.published is None, Reason.WRONG_ITERATION)
         require(len(factors) == len(self.inputs.items), Reason.WRONG_LENGTH)
-        require(everywhere(np.abs(factors) <= factor_limit(self.params)), Reason.OUT_OF_RANGE)
+        require(everywhere(np.abs(factors) <= factor_limit(self.params.factor_bits)), Reason.OUT_OF_RANGE)
         return factors.astype(np.float64)
 
     def step(self, iteration: int, item_factors: Matrix) -> Matrix:
@@ -212,7 +173,7 @@ class JoiningRecommender(FactorizingRecommender):
         return [user_name(user) for user in self.supports]
 
     def outgoing_factors(self) -> npt.NDArray[np.float32]:
-        return as_sent(self.item_factors, self.params)
+        return as_sent(self.item_factors, self.params.factor_bits)
 
     def move(self, items: Ids, sums: Matrix) -> None:
         """Move v_j of the released `items` to t+1; the others stay as they are, without regularisation."""
@@ -225,7 +186,7 @@ class JoiningRecommender(FactorizingRecommender):
             params.learning_rate,
             params.item_regularisation,
         )
-        if not everywhere(np.abs(moved) <= factor_limit(params)):
+        if not everywhere(np.abs(moved) <= factor_limit(params.factor_bits)):
             raise Aborted(Reason.DIVERGED, f"iteration {self.iteration}")
         factors = self.item_factors.copy()
         factors[items] = moved

@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy.sparse import csr_matrix
 
-from protocol.arithmetic.factors import Matrix, Vector, first_factors, step_items
+from protocol.arithmetic.factors import Matrix, Vector, as_sent, factor_limit, first_factors, step_items
 from protocol.arithmetic.noise import laplace
 from protocol.arithmetic.ring import everywhere
 from protocol.arithmetic.tape import Tape
@@ -33,6 +33,7 @@ from protocol.party.role import (
     Done,
     Effects,
     FactorizingRecommender,
+    FactorizingUser,
     Role,
     Send,
     UserInput,
@@ -43,7 +44,7 @@ from protocol.party.role import (
     users_without,
 )
 from protocol.schemes.base import DELTA, Leak, Scheme, Setting, Shape
-from protocol.schemes.factorization.static_users import EndingUser, as_sent, factor_limit, publication
+from protocol.schemes.factorization.static_users import publication
 from protocol.wire.framing import HELLO_FRAME, Flow, Sizes, frame_size, uint_size
 from protocol.wire.messages import SETUP, Hello, Message, Publication, RatingsHandover
 
@@ -101,7 +102,7 @@ class Trusted(Scheme):
         return {"epsilon": None, "delta": DELTA, "method": words}
 
 
-class TrustingUser(EndingUser):
+class TrustingUser(FactorizingUser):
     def __init__(self, setting: Setting, inputs: UserInput) -> None:
         self.params = setting.params
         self.inputs = inputs
@@ -150,7 +151,8 @@ class TrustedRecommender(FactorizingRecommender):
         self.iteration = self.params.iterations
         self.last_invited = self.last_contributors = tuple(self.handed)
         supports = {user: own.items for user, own in self.handed.items()}
-        return [*publication(self.params, as_sent(self.item_factors, self.params), supports), Done(self.item_factors)]
+        sent = as_sent(self.item_factors, self.params.factor_bits)
+        return [*publication(self.params, sent, supports), Done(self.item_factors)]
 
 
 # --- what the recommender computes ---------------------------------------------------------------------------------
@@ -224,7 +226,7 @@ def _step(book: RatingBook, items: Matrix, sums: Matrix, params: Params, when: s
     moved = step_items(
         items[rated], sums[rated], book.n_raters[rated], params.learning_rate, params.item_regularisation
     )
-    if not everywhere(np.abs(moved) <= factor_limit(params)):
+    if not everywhere(np.abs(moved) <= factor_limit(params.factor_bits)):
         raise Aborted(Reason.DIVERGED, when)
     stepped = items.copy()
     stepped[rated] = moved

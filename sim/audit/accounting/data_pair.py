@@ -26,10 +26,10 @@ from protocol.arithmetic.tape import Name, Tape
 from protocol.errors import Aborted
 from protocol.params import Params
 from protocol.party.role import RECOMMENDER, Effects, Send, user_index
-from protocol.schemes.covariance.options import CovarianceParams
 from protocol.wire.codec import field_kinds
 from protocol.wire.messages import Event, GradedRatings, Message, RatingsHandover
-from sim.audit.findings import Finding
+from sim.audit.families.registry import family_of
+from sim.audit.findings import Audited, Finding
 from sim.audit.role_rerun import inputs_of
 from sim.views.evidence import Case
 from sim.views.exhibits import Exhibits, Seen
@@ -40,7 +40,6 @@ STRENGTHS = (1.0, 1e2, 1e4)  # factors for fresh normal draws
 
 Floats = npt.NDArray[np.float64]
 Sent = dict[str, list[Message]]  # user -> messages to it, in order
-Audited = tuple[dict[str, Any], list[Finding]]
 
 
 class FreshNoise(Tape):
@@ -79,7 +78,8 @@ def data_pair(case: Case) -> Audited:
         return {}, []
     exhibits = Exhibits(case, (RECOMMENDER,))
     inputs, tape = list(inputs_of(exhibits, RECOMMENDER)), exhibits.brought(RECOMMENDER).tape
-    flip = choose_flip(params, [given for given in inputs if isinstance(given, Seen)])
+    step = family_of(case.card.scheme).rating_step(params)
+    flip = choose_flip(params, [given for given in inputs if isinstance(given, Seen)], step)
     if flip is None:
         return {}, []
     flipped = list(_flipped(inputs, flip))
@@ -99,8 +99,8 @@ def data_pair(case: Case) -> Audited:
     return _result(case, flip, tallies)
 
 
-def choose_flip(params: Params, seen: Sequence[Seen]) -> Flip | None:
-    """Choose a rating of the most rated item, by the user with the fewest ratings.
+def choose_flip(params: Params, seen: Sequence[Seen], rating_step: float = 1.0) -> Flip | None:
+    """Choose a rating of the most rated item, by the user with the fewest ratings; grades are `rating_step` apart.
 
     There it has the largest weight, and it affects the most users.
     """
@@ -112,10 +112,7 @@ def choose_flip(params: Params, seen: Sequence[Seen]) -> Flip | None:
     at = int(np.searchsorted(chosen.message.items, item))
     name = "grades" if isinstance(chosen.message, GradedRatings) else "values"
     values = getattr(chosen.message, name).copy()
-    step, least = 1.0, 0.0
-    if name == "grades":
-        assert isinstance(params, CovarianceParams)
-        step, least = params.rating_step, params.rating_min
+    step, least = (rating_step, params.rating_min) if name == "grades" else (1.0, 0.0)
     rating = least + step * float(values[at])
     other = params.rating_min if rating > (params.rating_min + params.rating_max) / 2 else params.rating_max
     values[at] = round((other - least) / step) if name == "grades" else other

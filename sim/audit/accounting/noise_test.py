@@ -15,11 +15,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from scipy import stats
 
-Floats = npt.NDArray[np.float64]
-Counts = npt.NDArray[np.int64]
+from protocol.arrays import Counts, Floats
 
 FALSE_ALARM = 1e-6  # upper bound for the whole test in a correct run
 NORMAL_MEDIAN = float(stats.norm.ppf(0.75))  # of |N(0, 1)|

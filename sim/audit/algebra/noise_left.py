@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from scipy.sparse import csr_array
 
+from protocol.arrays import Floats
 from sim.audit.algebra.eliminate import Mask, rows_of
 from sim.audit.algebra.knowledge import FormTable
 from sim.audit.algebra.linear_forms import NOISE, VALUE
@@ -15,8 +15,6 @@ from sim.audit.algebra.omega import in_reals
 
 MOST_ROWS = 400  # rows to improve with what is known about the noise alone
 MOST_NUMBERS = 10_000_000  # entries of the dense matrix of what is known about the noise alone
-
-Floats = npt.NDArray[np.float64]
 
 
 def least_noise(rows: csr_array, chosen: Mask, table: FormTable, bits: int) -> dict[str, Any]:

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from protocol.params import Params
 from protocol.party.role import role_of, user_name
 from protocol.party.view import Broken
 from protocol.schemes.base import LEVELS
-from protocol.schemes.covariance.options import HybridParams
 from sim.audit.algebra.grade import Answer, grade
 from sim.audit.algebra.knowledge import Library
 from sim.audit.algebra.symbolic_run import SymbolicRerun
 from sim.audit.coalitions import COLLUDERS, Coalition, beyond_single, ordered
+from sim.audit.families.registry import family_of
 from sim.audit.findings import Finding, Severity
 from sim.console.progress import Tell
 from sim.views.evidence import Case
@@ -166,7 +164,7 @@ def findings(case: Case, solved: Sequence[Solved]) -> list[Finding]:
 def _of_one(case: Case, solved: Solved) -> list[Finding]:
     answer, scheme = solved.answer, case.card.scheme
     found = []
-    protects = is_randomized(case.card.params)
+    protects = family_of(case.card.scheme).is_randomized(case.card.params)
     if answer.exact_sums and protects:
         title = "Sums of several users, or differences of them, can be had without any of the claimed noise."
         found.append(_finding("missing-noise", title, solved, "break", f"ε = {case.card.params.epsilon:g}"))
@@ -192,11 +190,6 @@ def _of_one(case: Case, solved: Solved) -> list[Finding]:
     return found
 
 
-def is_randomized(params: Params) -> bool:
-    """Tell whether values carry noise before they are received or opened (in `hybrid`: the perturbation, not ε)."""
-    return params.gamma > 0 if isinstance(params, HybridParams) else not math.isinf(params.epsilon)
-
-
 def _too_little(case: Case, solved: Solved) -> bool:
     """Tell whether a sum has less than all noise of some kind for a server, which holds no share of it."""
     answer, server = solved.answer, solved.members[0] in case.card.scheme.servers
@@ -208,7 +201,7 @@ def _too_little(case: Case, solved: Solved) -> bool:
 def _beyond(case: Case, solved: Solved, roles: set[str], allowed: str) -> Finding:
     """Report more than the members' roles are permitted. Schemes assume that roles do not collude."""
     servers = roles & set(case.card.scheme.servers)
-    if solved.answer.determines == "exact-individual" and is_randomized(case.card.params):
+    if solved.answer.determines == "exact-individual" and family_of(case.card.scheme).is_randomized(case.card.params):
         title = "One user's numbers, or their differences, can be had without noise."
         return _finding("difference-attack", title, solved, "break", allowed)
     if servers and len(solved.members) == 1:

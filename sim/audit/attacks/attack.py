@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 
 from protocol.errors import BadInput
-from protocol.party.role import RECOMMENDER, THIRD_PARTY
 from sim.audit import truth
 from sim.audit.attacks.coalition_views import Scene, Truth, iterations_attacked
-from sim.audit.attacks.difference_guesses import attack_difference
 from sim.audit.attacks.inference import attack_inference
-from sim.audit.attacks.isolating import attack_by_users, attack_with_recommender
-from sim.audit.attacks.membership import attack_counts, attack_presence
-from sim.audit.attacks.randomized.perturbed import attack_perturbed
-from sim.audit.attacks.single import attack_single
-from sim.audit.attacks.support import attack_support
-from sim.audit.attacks.unmasked_parts import attack_parts
-from sim.audit.attacks.unmasking import attack_alone, attack_together, attack_totals
 from sim.audit.findings import Finding
 from sim.folder.folder import view_name
 from sim.views.evidence import Case
-
-Attack = Callable[[Scene], list[Finding]]
 
 
 def attack(
@@ -55,42 +44,4 @@ def guess_ratings(case: Case, members: tuple[str, ...], iterations: int) -> list
 
 def attack_by(scene: Scene, apart: frozenset[str]) -> list[Finding]:
     """Attack by one coalition; `apart` are its members that are not asked alone, so that it makes their attacks."""
-    return [finding for run in _applicable(scene, apart) for finding in run(scene)]
-
-
-def _applicable(scene: Scene, apart: frozenset[str]) -> Iterator[Attack]:
-    """Yield the attacks that apply to the coalition.
-
-    Attacks of one server alone are left to that server, unless it is in `apart`, the members that are not asked alone.
-    """
-    both = scene.has_recommender and scene.has_third_party
-    if {RECOMMENDER, THIRD_PARTY} & apart and not scene.invents:
-        yield attack_support
-    if RECOMMENDER in apart and scene.randomizes:
-        yield attack_perturbed
-    if both:
-        yield attack_parts
-    if not (scene.masks or scene.uploads_openly):  # in `trusted` the recommender gets all ratings: see inventory
-        return
-    if RECOMMENDER in apart:
-        yield attack_single
-    if scene.members == (RECOMMENDER,) and scene.masks:
-        yield attack_totals
-    if {RECOMMENDER, THIRD_PARTY} & apart:
-        yield attack_presence
-    if both or RECOMMENDER in apart or (scene.users and not scene.has_third_party):
-        yield attack_inference
-    if both and scene.masks:
-        yield attack_together
-        yield attack_difference
-    elif (scene.masks and THIRD_PARTY in apart) or (scene.uploads_openly and RECOMMENDER in apart):
-        yield attack_difference
-    if scene.masks and THIRD_PARTY in apart and not both:
-        yield attack_alone
-    if not scene.truth.is_whole or not scene.users or scene.has_third_party:
-        return
-    if scene.has_recommender and scene.masks:
-        yield attack_with_recommender
-    elif not scene.has_recommender:
-        yield attack_by_users
-        yield attack_counts
+    return [finding for run in scene.family.attacks(scene, apart) for finding in run(scene)]

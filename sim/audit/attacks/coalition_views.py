@@ -13,14 +13,9 @@ from protocol.arithmetic.ring import Ids, Ring, RingArray
 from protocol.errors import Bug
 from protocol.params import Params
 from protocol.party.role import RECOMMENDER, THIRD_PARTY, UserInput, user_index, user_name
-from protocol.schemes.collection.collecting import CollectingParams
-from protocol.schemes.covariance.options import HybridParams
-from protocol.schemes.factorization.direct import Direct
-from protocol.schemes.factorization.dynamic import Dynamic
-from protocol.schemes.factorization.masked import Masked
-from protocol.schemes.factorization.plain import Plain
 from sim.audit import truth
 from sim.audit.attacks.recomputed import Contribution, RecommenderStory, UserStory, user_story
+from sim.audit.families.registry import family_of
 from sim.audit.scoring import LEVEL, MOST_TRIES
 from sim.views.evidence import Case
 from sim.views.exhibits import Exhibits, Seen
@@ -133,11 +128,9 @@ class Scene:
         self.users: Sequence[int] = sorted(user_index(name) for name in members if user_index(name) >= 0)
         self.has_recommender = RECOMMENDER in members
         self.has_third_party = THIRD_PARTY in members
-        scheme = case.card.scheme
-        self.masks, self.commits = isinstance(scheme, Masked), isinstance(scheme, Dynamic)
-        self.uploads_openly = isinstance(scheme, (Direct, Plain))
-        self.randomizes = isinstance(self.params, (HybridParams, CollectingParams))  # users randomize each rating once
-        self.invents = isinstance(self.params, CollectingParams)  # users also report items that they did not rate
+        self.family = family_of(case.card.scheme)
+        self.masks, self.commits = self.family.masks, self.family.commits
+        self.uploads_openly = self.family.uploads_openly
 
     @property
     def ring(self) -> Ring:

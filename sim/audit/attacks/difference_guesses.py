@@ -10,13 +10,11 @@ from typing import NamedTuple
 import numpy as np
 
 from protocol.arithmetic.factors import Matrix
-from protocol.arithmetic.fixedpoint import FixedPoint
 from protocol.arithmetic.ring import Ids
-from protocol.party.role import RECOMMENDER, user_index, user_name
+from protocol.party.role import user_name
 from sim.audit import truth
 from sim.audit.attacks.coalition_views import Scene
 from sim.audit.attacks.difference import FEWEST_ITEMS, Recovered, TwoUploads, recover, round_to
-from sim.audit.attacks.unmasking import UnmaskedUpload, unmasked, uploads
 from sim.audit.findings import Finding, Severity
 from sim.audit.scoring import Score, generator, score
 
@@ -36,24 +34,11 @@ class RealUpload(NamedTuple):
 def readings(scene: Scene, wanted: int = 2) -> dict[int, list[RealUpload]]:
     """Collect the first `wanted` uploads, readable to the coalition, of every user that made that many."""
     found: dict[int, list[RealUpload]] = {}
-    for user, reading in _all_readings(scene):
+    for user, reading in scene.family.uploads(scene):
         first = found.setdefault(user, [])
         if len(first) < wanted:
             first.append(reading)
     return {user: some for user, some in found.items() if len(some) == wanted}
-
-
-def _all_readings(scene: Scene) -> Iterable[tuple[int, RealUpload]]:
-    if scene.uploads_openly:
-        supports = scene.recommender.supports
-        for seen in scene.received(RECOMMENDER, "NoisyGradient", "Gradient"):
-            user = user_index(seen.sender)
-            yield user, RealUpload(seen.iteration, supports[user], seen.message.values.astype(np.float64))
-        return
-    fixed = FixedPoint(scene.ring, scene.params.fraction_bits)
-    words: Iterable[UnmaskedUpload] = unmasked(scene) if scene.has_recommender else uploads(scene)
-    for upload in words:
-        yield upload.user, RealUpload(upload.iteration, upload.items, fixed.decode(upload.words))
 
 
 def sampled(

@@ -12,7 +12,6 @@ from protocol.arithmetic.factors import Matrix, Vector
 from protocol.arithmetic.ring import Ids
 from protocol.arithmetic.tape import derive, exponential
 from protocol.party.role import RECOMMENDER, user_name
-from protocol.schemes.factorization.direct import DirectParams
 from protocol.wire.messages import SETUP
 from sim.audit import truth
 from sim.audit.attacks.coalition_views import Scene
@@ -100,10 +99,7 @@ def _upload_variance(scene: Scene, t: int, items: Ids) -> Matrix:
     parts = np.zeros((len(items), params.dim))
     if not scene.commits:
         parts += exponential(keys, params.dim, "eta", 0) / floors
-    if isinstance(params, DirectParams):
-        parts += params.rho  # every coordinate Laplace(0, b) of its own
-    elif scene.masks:
-        parts += exponential(keys, params.dim, "rho", t) / floors
+    parts += scene.family.iteration_noise(params, keys, floors, t)
     variance: Matrix = 2 * params.noise_scale**2 * parts
     return variance
 
@@ -141,7 +137,7 @@ def attack_inference(scene: Scene) -> list[Finding]:
         return []  # users cannot tell how many others are in a sum
     aims = targets(scene)
     if not aims:
-        return [_nothing(scene)] if scene.masks or scene.uploads_openly else []
+        return [_nothing(scene)]
     scale, prior = truth.rating_scale(scene.truth.ratings)  # public
     rng = generator(scene.case, "inference", *scene.members)
     believing, doubting = (guess(aims, scale, prior, doubts, rng) for doubts in (False, True))

@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 
+from protocol.arrays import Floats
 from protocol.party.role import RECOMMENDER, THIRD_PARTY, user_index
 from sim.audit import truth
 from sim.audit.attacks.coalition_views import Scene
 from sim.audit.attacks.isolating import learned
 from sim.audit.findings import Finding, Severity
-from sim.audit.scoring import Floats, Score, clopper_pearson, generator, score
+from sim.audit.scoring import Score, clopper_pearson, generator, score
 
 _KINDS = {RECOMMENDER: ("Contributors", "NoisyGradient", "Gradient"), THIRD_PARTY: ("MaskedGradient",)}
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from protocol.arithmetic.ring import Ids
+from protocol.arrays import Counts
 from protocol.party.role import RECOMMENDER, user_index
 from sim.audit.attacks.coalition_views import Scene
 from sim.audit.findings import Finding
-
-Counts = npt.NDArray[np.int64]
 
 
 def contributor_counts(scene: Scene) -> list[tuple[Ids, Counts]]:

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from scipy.optimize import minimize
 from scipy.sparse import csr_matrix
 from scipy.special import expit, log_expit
 from scipy.stats import rankdata
 
+from protocol.arrays import Flags, Floats
 from protocol.party.role import RECOMMENDER, THIRD_PARTY, user_index
 from protocol.party.view import Broken
 from sim.audit.attacks.coalition_views import Scene
@@ -33,9 +33,6 @@ RIDGE = 0.3
 FEWEST_PEOPLE = 50
 MOST_PEOPLE = 1 << 24  # largest u.user that is read, in bytes
 DRAWS = 500
-
-Floats = npt.NDArray[np.float64]
-Flags = npt.NDArray[np.bool_]
 
 
 def supports_seen(scene: Scene, server: str) -> dict[int, set[int]]:
@@ -178,5 +175,3 @@ def _interval(scores: Floats, labels: Flags, rng: np.random.Generator) -> list[f
         if 0 < labels[picked].sum() < len(labels):
             drawn.append(auc(scores[picked], labels[picked]))
     return [float(end) for end in np.quantile(drawn, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])]
-
-

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
-import numpy as np
-import numpy.typing as npt
-
+from protocol.arrays import Flags, Floats
 from protocol.params import Params
-from protocol.schemes.base import DELTA
-from sim.audit.canary.arms import Kind, Statistic
+from protocol.schemes.base import DELTA, Scheme
 from sim.audit.canary.epsilon_bound import Bound, attainable, gaussian_attainable, gaussian_bound, lower_bound
 from sim.audit.findings import Finding, Severity
+from sim.console.progress import Tell
 
 ALONE = 0.95  # confidence of a single row, as bounds are usually given
 CONFIDENCE = 0.995  # a single row above its claim is a break, so a correct scheme must rarely have any
+
+# the knowledge that a row depends on
+Kind = Literal["noise", "envelope", "shares", "others", "mask", "counts", "uniform"]
 
 _FINDINGS: dict[Kind, tuple[str, str]] = {
     "noise": ("missing-noise", "There is less noise than is claimed"),
@@ -31,9 +32,32 @@ _FINDINGS: dict[Kind, tuple[str, str]] = {
 _BREAKS: frozenset[Kind] = frozenset({"noise", "mask"})  # the claim depends on these; the others are weaknesses
 
 
-class ArmPlayed(Protocol):
-    @property
-    def name(self) -> str: ...
+@dataclass(frozen=True)
+class Statistic:
+    """One number per repetition, and the coalition that computes it."""
+
+    coalition: tuple[str, ...]  # empty: any party that receives the item factors
+    knows: str
+    name: str
+    kind: Kind
+    values: Floats
+    releases: int = 1  # releases that it uses, with the claim for each; 0: nothing may be revealed
+    claimed: float | None = None  # ε, if not that of the parameters; infinite: nothing is claimed
+    claimed_mu: float | None = None  # set if Gaussian noise is claimed: `claimed` is its ε at δ
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The arguments of `empirical.measure`."""
+
+    scheme: Scheme
+    params: Params | None
+    claim: float
+    repetitions: int
+    seed: bytes
+    workers: int | None
+    confidence: float
+    tell: Tell = lambda done, total: None
 
 
 class ProblemPlayed(Protocol):
@@ -45,7 +69,7 @@ class Repetitions(Protocol):
     """`greatest` is the truth: which of the two data sets each repetition had."""
 
     @property
-    def greatest(self) -> npt.NDArray[np.bool_]: ...
+    def greatest(self) -> Flags: ...
 
     @property
     def seconds(self) -> float: ...
@@ -55,7 +79,7 @@ class Repetitions(Protocol):
 
 @dataclass(frozen=True)
 class BoundRow:
-    arm: ArmPlayed
+    arm: str
     problem: ProblemPlayed
     observed: Repetitions
     statistic: Statistic
@@ -85,7 +109,7 @@ class BoundRow:
             "certifiable": self.bound.certifiable,
             "epsilon": self.problem.params.epsilon,
             "releases": self.statistic.releases,
-            "arm": self.arm.name,
+            "arm": self.arm,
             "repetitions": len(self.observed),
             "event": self.bound.event,
             "true_rate": self.bound.true_rate,
@@ -94,7 +118,7 @@ class BoundRow:
         }
 
 
-Found = tuple[ArmPlayed, ProblemPlayed, Repetitions, Statistic]
+Found = tuple[str, ProblemPlayed, Repetitions, Statistic]
 
 
 def make_row(found: Found, claimed: float, confidence: float) -> BoundRow:
@@ -109,6 +133,20 @@ def make_row(found: Found, claimed: float, confidence: float) -> BoundRow:
         bound, alone = (gaussian_bound(values, truth, level, DELTA) for level in (confidence, ALONE))
         shown = gaussian_attainable(mu, len(observed) // 2, confidence, DELTA)
     return BoundRow(arm, problem, observed, statistic, claimed, bound, shown, alone)
+
+
+def own_claim(found: Found) -> float:
+    """Return the claim of the statistic, or else ε of its problem."""
+    _, problem, _, statistic = found
+    return problem.params.epsilon if statistic.claimed is None else statistic.claimed
+
+
+def joint_rows(
+    found: Sequence[Found], confidence: float, claim_of: Callable[[Found], float] = own_claim
+) -> list[BoundRow]:
+    """Compute the bounds of all statistics, which hold jointly with `confidence`, each beside its claim."""
+    each = 1 - (1 - confidence) / len(found)
+    return [make_row(one, claim_of(one), each) for one in found]
 
 
 def findings_of(rows: Sequence[BoundRow], confidence: float = CONFIDENCE) -> list[Finding]:
@@ -154,7 +192,7 @@ def _finding(row: BoundRow, kind: Kind, confidence: float) -> Finding:
         measured=bound.epsilon,
         chance=0.0,
         confidence=f"{100 * confidence:g} % lower bound, Clopper–Pearson, jointly over all rows",
-        evidence=f"{n} repetitions of the canary `{row.arm.name}` through the roles; the adversary knows "
+        evidence=f"{n} repetitions of the canary `{row.arm}` through the roles; the adversary knows "
         f"{statistic.knows}; {bound.event} has a rate of at least {bound.true_rate:.4g} with one data set and of at "
         f"most {bound.false_rate:.4g} with the other{by_mu}; so many repetitions would show {row.attainable:.2f} of "
         f"exactly the claimed ε, and {bound.certifiable:.1f} at most",

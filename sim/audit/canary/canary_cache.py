@@ -15,6 +15,7 @@ from typing import Any
 from protocol.schemes import is_ours
 from sim.audit.canary import empirical
 from sim.audit.canary.canary import CannotBeMeasured
+from sim.audit.families.registry import family_of
 from sim.audit.findings import Finding
 from sim.console.progress import Tell
 from sim.data.ratings import cache_folder
@@ -54,14 +55,10 @@ def key_of(case: Case, repetitions: int) -> dict[str, Any] | None:
     scheme, params = case.card.scheme, case.card.params
     if not is_ours(scheme) or math.isinf(params.epsilon) or "epsilon" not in scheme.flags:
         return None
-    settings: Any = dataclasses.asdict(params)
-    if scheme.factorizes:  # the canary's size does not depend on the run
-        try:
-            arms = empirical.arms_of(scheme, params, params.epsilon)
-        except CannotBeMeasured:
-            return None
-        problems = [(arm, arm.problem(scheme, epsilon, params)) for arm, epsilon in arms]
-        settings = [[arm.name, arm.part, dataclasses.asdict(problem.params)] for arm, problem in problems]
+    try:
+        settings = family_of(scheme).canary_settings(params)
+    except CannotBeMeasured:
+        return None
     key = {
         "scheme": scheme.name,
         "settings": settings,

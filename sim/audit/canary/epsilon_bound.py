@@ -25,17 +25,14 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 from scipy import stats
 from scipy.special import ndtr, ndtri
 
+from protocol.arrays import Counts, Flags, Floats
 from protocol.schemes.composition import gaussian_epsilon
 
 THRESHOLDS = 100  # candidate thresholds, at even steps of rank
 CAUTION = 10  # divides the error for choosing the threshold: a lucky tail of the first half does not recur
-
-Floats = npt.NDArray[np.float64]
-Counts = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +58,7 @@ def upper_limit(hits: Counts, trials: int, error: float) -> Floats:
 
 
 def lower_bound(
-    statistic: Floats, greatest: npt.NDArray[np.bool_], confidence: float = 0.95, delta: float = 0.0
+    statistic: Floats, greatest: Flags, confidence: float = 0.95, delta: float = 0.0
 ) -> Bound:
     """Bound ε; `statistic` should be larger for the greatest rating, and `greatest` says where it was given."""
     half, error = len(statistic) // 2, (1 - confidence) / 2
@@ -77,7 +74,7 @@ def lower_bound(
     )
 
 
-def gaussian_bound(ratio: Floats, greatest: npt.NDArray[np.bool_], confidence: float, delta: float) -> Bound:
+def gaussian_bound(ratio: Floats, greatest: Flags, confidence: float, delta: float) -> Bound:
     """Bound ε by a log likelihood ratio if Gaussian noise is claimed."""
     true_rate, false_rate, trials = _rates(ratio, greatest, 0.0, True, (1 - confidence) / 2)
     mu = max(0.0, float(ndtri(true_rate) - ndtri(false_rate)))
@@ -129,7 +126,7 @@ def _log_ratio(one: float, other: float) -> float:
     return math.log(one / other) if one > other else 0.0
 
 
-def _choose(statistic: Floats, greatest: npt.NDArray[np.bool_], error: float) -> tuple[bool, float]:
+def _choose(statistic: Floats, greatest: Flags, error: float) -> tuple[bool, float]:
     """Choose (whether S lies above, the threshold) for the best bound on these repetitions."""
     ordered, high, low = np.sort(statistic), np.sort(statistic[greatest]), np.sort(statistic[~greatest])
     # between two draws; always include the threshold of a perfect statistic
@@ -144,7 +141,7 @@ def _choose(statistic: Floats, greatest: npt.NDArray[np.bool_], error: float) ->
 
 
 def _rates(
-    statistic: Floats, greatest: npt.NDArray[np.bool_], threshold: float, above: bool, error: float
+    statistic: Floats, greatest: Flags, threshold: float, above: bool, error: float
 ) -> tuple[float, float, int]:
     """Return (lower limit of P(S | one), upper limit of P(S | other), the smaller number of trials)."""
     inside = statistic >= threshold if above else statistic < threshold

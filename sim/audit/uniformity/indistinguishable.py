@@ -26,11 +26,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from protocol.arithmetic.ring import Ids, Ring, RingArray
-from protocol.party.role import RECOMMENDER, FactorizingRecommender, FactorizingUser, Role, user_index, user_name
-from protocol.schemes.factorization.masked_sum import MaskDealer
+from protocol.arithmetic.ring import Ids, RingArray
+from protocol.party.role import RECOMMENDER, FactorizingUser, user_index, user_name
 from protocol.wire.codec import field_kinds
-from protocol.wire.messages import Contributors, Join, MaskedTotal
+from sim.audit.families.registry import family_of
 from sim.audit.findings import Finding
 from sim.audit.role_rerun import rerun
 from sim.audit.uniformity import classifier
@@ -70,60 +69,6 @@ def third_party_glimpse(case: Case, party: str) -> Glimpse:
         if len(rounds) < ROUNDS and np.array_equal(items, seen.message.items):
             rounds.append(values)
     return Glimpse({user: held for user, held in words.items() if len(held[1]) == ROUNDS})
-
-
-def recommender_glimpse(case: Case) -> Glimpse:
-    """Collect, per user, the first totals less its mask, for items of several contributors; and v_j's movement."""
-    exhibits, setting = Exhibits(case, (RECOMMENDER,)), case.card.setting
-    tape = exhibits.brought(RECOMMENDER).tape
-    dealer = MaskDealer(setting.ring, setting.params.dim, setting.run_id, tape)
-    supports: dict[int, Ids] = {}
-    totals: list[tuple[MaskedTotal, Ids]] = []
-    users: Ids = np.zeros(0, np.uint32)
-    for seen in exhibits.received(RECOMMENDER, "Join", "Contributors", "MaskedTotal"):
-        if isinstance(seen.message, Join):
-            supports[user_index(seen.sender)] = seen.message.items
-        elif isinstance(seen.message, Contributors):
-            users = seen.message.users
-        elif len(totals) < ROUNDS:
-            totals.append((seen.message, users))
-    if len(totals) < ROUNDS:
-        return Glimpse({})
-    both = set.intersection(*({int(user) for user in there} for _, there in totals))
-    hidden = [_hidden(total, [supports[int(user)] for user in there]) for total, there in totals]
-    shared = functools.reduce(np.intersect1d, hidden)
-    words: Words = {}
-    for user in sorted(both):
-        own = supports[user]
-        kept = own[np.isin(own, shared)]
-        words[user] = (kept, [_less_one_mask(setting.ring, dealer, user, own, kept, total) for total, _ in totals])
-    return Glimpse(words, _movement(case))
-
-
-def _hidden(total: MaskedTotal, supports: list[Ids]) -> Ids:
-    """Return the released items with two or more contributors."""
-    items, counts = np.unique(np.concatenate(supports), return_counts=True)
-    return np.intersect1d(total.items, items[counts >= 2])
-
-
-def _less_one_mask(ring: Ring, dealer: MaskDealer, user: int, own: Ids, kept: Ids, total: MaskedTotal) -> RingArray:
-    """Compute φ_j − ψ^i_j for the `kept` items of the user's `own` ones."""
-    masks = dealer.masks(user, total.iteration, own)[np.searchsorted(own, kept)]
-    return ring.subtract(total.values[np.searchsorted(total.items, kept)], masks)
-
-
-def _movement(case: Case) -> Reals:
-    """Compute v_j after the first rounds less v_j before them, as the recommender can from its view."""
-    before: Reals | None = None
-    role: Role | None = None
-    for turn in rerun(Exhibits(case, (RECOMMENDER,)), RECOMMENDER):
-        role = turn.role
-        assert isinstance(role, FactorizingRecommender)
-        before = role.item_factors.copy() if before is None else before
-        if role.iteration >= ROUNDS:
-            break
-    assert isinstance(role, FactorizingRecommender) and before is not None
-    return np.asarray(role.item_factors - before)
 
 
 # --- the truth, opened for learning and scoring alone ----------------------------------------------------------------
@@ -181,14 +126,15 @@ def _glimpses(case: Case) -> dict[str, Callable[[], Glimpse]]:
     scheme = case.card.scheme
     if not scheme.factorizes:  # without gradients there is no secret to guess
         return {}
+    family = family_of(scheme)
     names = {cls.__name__: {name for name, _ in field_kinds(cls)} for cls in scheme.messages}
     in_iterations = {kind for kind, fields in names.items() if {"iteration", "items"} <= fields}
     looks: dict[str, Callable[[], Glimpse]] = {}
     for party in scheme.servers:
         if party not in case.kept:
             continue
-        if party == RECOMMENDER and MaskedTotal in scheme.messages:
-            looks[party] = functools.partial(recommender_glimpse, case)
+        if party == RECOMMENDER and family.masks:
+            looks[party] = functools.partial(family.totals_seen, case)
         elif any(leak.uniform and leak.receiver == party and leak.kind in in_iterations for leak in scheme.leakage):
             looks[party] = functools.partial(third_party_glimpse, case, party)
     return looks

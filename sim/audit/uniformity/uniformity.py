@@ -28,12 +28,12 @@ import numpy.typing as npt
 from scipy import optimize, stats
 
 from protocol.arithmetic.ring import Ids, Ring, RingArray
+from protocol.arrays import Counts
 from protocol.party.role import RECOMMENDER
 from protocol.schemes.base import Leak
-from protocol.schemes.factorization.dynamic_recommender import DynamicRecommender
-from protocol.wire.messages import Message, SealedTotal
+from protocol.wire.messages import Message
+from sim.audit.families.registry import family_of
 from sim.audit.findings import Finding
-from sim.audit.role_rerun import rerun
 from sim.views.evidence import Case
 from sim.views.exhibits import Exhibits
 
@@ -46,7 +46,6 @@ _FEWEST = 64  # values that a test needs at least
 _PER_CELL = 16  # fewest expected values per cell of a χ² test
 _BATCH = 1 << 20
 
-Counts = npt.NDArray[np.int64]
 Rows = tuple[Ids, RingArray]  # items, and one row of values for each
 
 
@@ -245,16 +244,13 @@ def _collect(case: Case, leak: Leak) -> Sample:
 
 
 def _unblinded(case: Case) -> Sample | None:
-    """Sample τ^, the sealed noise less the blinds that the recommender itself dealt: only α must hide it."""
-    if RECOMMENDER not in case.kept or SealedTotal not in case.card.scheme.messages:
+    """Sample the sealed noise less the blinds that the recommender itself dealt: only another's masks must hide it."""
+    sealed = family_of(case.card.scheme).unblinded(case) if RECOMMENDER in case.kept else None
+    if sealed is None:
         return None
-    for turn in rerun(Exhibits(case, (RECOMMENDER,)), RECOMMENDER):
-        role = turn.role
-        if isinstance(role, DynamicRecommender) and role.iteration >= 0:
-            sample, sealed = Sample(case.card.setting.ring), np.flatnonzero(role.n_raters).astype(np.uint32)
-            sample.add(RECOMMENDER, None, sealed, role.sealed_noise[sealed])
-            return sample
-    return None
+    sample = Sample(case.card.setting.ring)
+    sample.add(RECOMMENDER, None, *sealed)
+    return sample
 
 
 def _round(message: Message) -> Any:

@@ -11,9 +11,9 @@ import numpy as np
 from protocol.arithmetic.tape import derive
 from protocol.card import Card, Seat, all_parties, make_run_id
 from protocol.schemes import find_scheme
-from sim.audit.canary.arms import RELEASE
 from sim.audit.canary.canary import CanaryProblem, Stage
 from sim.audit.canary.repeat import play_once
+from sim.audit.families.factorization.arms import RELEASE
 from sim.drivers.inprocess import InProcess
 from sim.experiments.bench.audit_times import DATA, audit_times
 

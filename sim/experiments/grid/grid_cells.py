@@ -17,10 +17,10 @@ import numpy as np
 import numpy.typing as npt
 
 from actors.metering.accuracy import ProfileErrors
+from protocol.arithmetic.factors import as_sent
 from protocol.params import require
 from protocol.party.role import RECOMMENDER, FactorizingRecommender, FactorizingUser, user_name
 from protocol.schemes import find_scheme
-from protocol.schemes.factorization.static_users import as_sent
 from sim.drivers.inprocess import InProcess
 from sim.plan.config import RunConfig
 from sim.plan.plan import Plan, make_plan
@@ -103,7 +103,7 @@ def _measure(plan: Plan, driver: InProcess, items: Floats) -> dict[str, Any]:
     recommender = driver.parties[RECOMMENDER].role
     trained = recommender.profiles if isinstance(recommender, FactorizingRecommender) else None
     last = np.array([role.user_factors for role in users]) if trained is None else trained
-    sent = as_sent(items, params).astype(np.float64)
+    sent = as_sent(items, params.factor_bits).astype(np.float64)
     plain = plain_accuracy(params, plan.data, plan.run_seed, plan.churn())
     assert plain.as_published is not None and plain.iterate is not None
     if len(profiles) < len(users):  # a scheme that publishes nothing has no other reading

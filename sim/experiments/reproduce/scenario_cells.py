@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
+from protocol.arithmetic.factors import as_sent
 from protocol.arithmetic.tape import derive
-from protocol.schemes.factorization.static_users import as_sent
 from sim.data.ratings import Ratings, load, split
 from sim.experiments.grid.grid_cells import GRID, key_of
 from sim.experiments.reproduce.engine import (
@@ -129,7 +129,7 @@ def _trusted(cell: FigureCell, problem: LearningProblem) -> Iterator[Point]:
 
 
 def _measure(problem: LearningProblem, model: Baseline, epsilon: float, step: int) -> Point:
-    sent = as_sent(model.item_factors, model.params).astype(np.float64)
+    sent = as_sent(model.item_factors, model.params.factor_bits).astype(np.float64)
     solved = Baseline(model.params, solve_profiles(sent, problem.data.train), sent, problem.data.train)
     return {
         "epsilon": "inf" if math.isinf(epsilon) else epsilon,

@@ -21,10 +21,9 @@ from protocol.schemes.composition import (
     recommender_epsilons,
     tight_laplace,
 )
-from protocol.schemes.factorization.masked import MaskedRecommender
-from sim.audit.accounting.account import seeded
-from sim.audit.accounting.envelope_sums import EnvelopeSums
-from sim.audit.accounting.releases import RecommenderReading
+from sim.audit.families.masked.envelope_account import seeded
+from sim.audit.families.masked.envelope_sums import EnvelopeSums
+from sim.audit.families.masked.releases import RecommenderReading
 from sim.plan.plan import make_plan
 from sim.report.sources import Material
 from sim.views.evidence import Case
@@ -93,7 +92,6 @@ def _from_view(case: Case) -> EpsilonCurve:
     """Compute the curve from the sums that were released, with the contributors that they had."""
     reading, params = RecommenderReading(case), case.card.params
     role, wanted = reading.role, set(chosen(params.iterations))
-    assert isinstance(role, MaskedRecommender)
     ledger, points, ended = None, [], 0
     for release in reading.releases():
         ledger = ledger or EnvelopeSums(params, role.supports, seeded(case, "accounting"))

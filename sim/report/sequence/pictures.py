@@ -11,10 +11,9 @@ from markupsafe import Markup
 
 from protocol.arithmetic.ring import Ids, Ring
 from protocol.party.role import RECOMMENDER, UserInput
-from protocol.schemes.collection.collecting import CollectingParams
-from protocol.schemes.factorization.masked import Masked
 from protocol.wire.messages import Message
 from sim.audit.attacks.recomputed import RecommenderStory
+from sim.audit.families.registry import family_of
 from sim.report.charts import chart
 from sim.report.sequence.arrows import Arrow, Edge, counted
 from sim.report.sequence.first_records import Scan
@@ -135,15 +134,13 @@ def _behind(
     if mark is None:
         return None
     what, axis = _BEHIND.get(mark.label.what, (f"numbers ({mark.label.what})", mark.label.what))
-    if mark.label.what == "rating" and isinstance(material.params, CollectingParams):
-        axis = "rating scaled to −1…1 (0: not rated)"
+    if mark.label.what == "rating":
+        axis = family_of(material.scheme).rating_axis
     return (what, axis), mark.values
 
 
 def _levels(material: Material, own: UserInput) -> Floats:
-    assert isinstance(material.params, CollectingParams)
-    grid = material.params.grid
-    return grid.vector(own.items, own.ratings, material.params.n_items).astype(np.float64)
+    return family_of(material.scheme).levels(material.params, own)
 
 
 _Of = Callable[[Material, UserInput], Floats]
@@ -216,7 +213,7 @@ def _ids(message: Message) -> Ids:
 def _unmasked(material: Material, edge: Edge, seen: list[Seen]) -> Floats | None:
     """Run the recommender's role again to get the noisy sums that it makes of a MaskedTotal."""
     iteration, _, receiver, kind = edge
-    if kind != "MaskedTotal" or receiver != RECOMMENDER or not isinstance(material.scheme, Masked):
+    if kind != "MaskedTotal" or receiver != RECOMMENDER or not family_of(material.scheme).masks:
         return None
     told = RecommenderStory(Exhibits(material.case, (RECOMMENDER,)), iteration + 1).rounds.get(iteration)
     if told is None or not np.array_equal(told.items, seen[0].message.items):

@@ -18,8 +18,8 @@ from protocol.schemes.composition import envelope_mu, gaussian_epsilon, inverse_
 from protocol.schemes.factorization.masked import MaskedRecommender
 from protocol.wire.messages import MaskedGradient
 from sim.audit.accounting.account import account
-from sim.audit.accounting.envelope_sums import EnvelopeSums, random_directions
-from sim.audit.accounting.releases import RecommenderReading, Release
+from sim.audit.families.masked.envelope_sums import EnvelopeSums, random_directions
+from sim.audit.families.masked.releases import RecommenderReading, Release
 from sim.audit.findings import verdict
 from sim.data.ratings import find
 from sim.foreign.plain_text import jsonable

@@ -18,8 +18,10 @@ from protocol.schemes.factorization.trusted import (
     objective_noise,
     train,
 )
-from sim.audit.accounting.neighbours import flipped, moving_losses, reacting_changes, sensitivity, spread
-from sim.audit.accounting.trusted_noise import NoiseMap, read_publication
+from sim.audit.accounting.neighbours import flipped, sensitivity, spread
+from sim.audit.families.factorization.reacting_factors import reacting_changes
+from sim.audit.families.trusted.moving_factors import moving_losses
+from sim.audit.families.trusted.trusted_noise import NoiseMap, read_publication
 from sim.data.ratings import find
 from sim.views.exhibits import Exhibits
 

@@ -23,7 +23,7 @@ from sim.audit.attacks.difference import TwoUploads, recover, round_to
 from sim.audit.attacks.inference import ceiling, targets
 from sim.audit.attacks.posterior import SharedGradients, posterior
 from sim.audit.attacks.support import auc, cross_validated
-from sim.audit.attacks.unmasking import unmasked
+from sim.audit.families.masked.unmasking import unmasked
 from sim.audit.scoring import clopper_pearson, score
 from sim.views.evidence import open_case
 from sim.views.exhibits import Exhibits

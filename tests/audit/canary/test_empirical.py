@@ -18,12 +18,14 @@ from protocol.schemes.factorization.masked import Masked
 from sim.api import run
 from sim.audit.canary import canary
 from sim.audit.canary import repeat as empirical_repeat
-from sim.audit.canary.adversary_statistics import centred_sums, gradients
-from sim.audit.canary.arms import PUBLICATION, RELEASE, SUMS
+from sim.audit.canary.bound_rows import Asked
 from sim.audit.canary.canary import Play, Stage, make_problem
-from sim.audit.canary.empirical import CONFIDENCE, MEASURABLE, arms_of, findings_of, measure, measure_arms
+from sim.audit.canary.empirical import CONFIDENCE, findings_of, measure
 from sim.audit.canary.epsilon_bound import lower_bound
 from sim.audit.canary.repeat import play_chunk, play_once, repeat
+from sim.audit.families.factorization.adversary_statistics import centred_sums, gradients
+from sim.audit.families.factorization.arms import PUBLICATION, RELEASE, SUMS
+from sim.audit.families.factorization.factorization_family import MEASURABLE, arms_of, measure_arms
 from sim.audit.findings import verdict
 from sim.foreign.plain_text import jsonable
 from sim.views.evidence import open_case
@@ -44,7 +46,7 @@ class Careful(Masked):
 
 def rows_of(scheme, *names, repetitions=4000, epsilon=1.0, params=None, confidence=CONFIDENCE):
     arms = [(ARMS[name], epsilon) for name in names]
-    return measure_arms(scheme, arms, params, repetitions, SEED, 1, confidence)
+    return measure_arms(Asked(scheme, params, epsilon, repetitions, SEED, 1, confidence), arms)
 
 
 def found_in(rows, kind, coalition=()):
@@ -150,13 +152,13 @@ def correct():
 def test_a_correct_mechanism_keeps_its_claim_and_is_nearly_tight(correct):
     noise = [row for row in correct if row.statistic.kind in ("noise", "mask")]
     assert len(noise) == 5 and not any(row.exceeds for row in noise)
-    release = next(row for row in noise if row.arm.name == "release" and row.statistic.kind == "noise")
+    release = next(row for row in noise if row.arm == "release" and row.statistic.kind == "noise")
     assert 0.5 < release.bound.epsilon <= 1
     assert found_in(correct, "mask", ("third_party",)).claimed == 0
 
 
 def test_the_recommender_and_a_rater_learn_more_than_is_claimed(correct):
-    envelopes = [row for row in correct if row.statistic.kind == "envelope" and row.arm.name == "release"]
+    envelopes = [row for row in correct if row.statistic.kind == "envelope" and row.arm == "release"]
     assert envelopes[0].exceeds and envelopes[0].bound.epsilon > 1.2
     assert found_in(correct, "shares", ("user",)).bound.epsilon > 1.2
     found = findings_of(correct)
@@ -237,14 +239,15 @@ def test_a_trusted_recommender_is_measured_by_what_it_publishes():
     assert row["statistic"] == "published item factors" and 0.4 < row["lower_bound"] <= 1 == row["claimed"]
     assert [(finding.id, finding.severity) for finding in found] == [("missing-noise", "info")]
     quiet = PUBLICATION.problem(find_scheme("trusted"), 1e6, None)
-    row = measure_arms(quiet.scheme, [(PUBLICATION, 1e6)], None, 400, SEED, workers=1)[0]
+    asked = Asked(quiet.scheme, None, 1e6, 400, SEED, 1, CONFIDENCE)
+    row = measure_arms(asked, [(PUBLICATION, 1e6)])[0]
     assert row.bound.epsilon == row.bound.certifiable, "hardly any noise, so everything shows"
 
 
 def test_a_scheme_of_ones_own_gets_as_many_users_as_it_needs():
     problem = RELEASE.problem(Careful(), 1.0, None)
     assert problem.params.n_users == problem.params.min_contributors == 3
-    row = found_in(measure_arms(Careful(), [(RELEASE, 1.0)], None, 1500, SEED, workers=1), "noise")
+    row = found_in(rows_of(Careful(), "release", repetitions=1500), "noise")
     assert 0.2 < row.bound.epsilon <= 1
 
 

@@ -11,9 +11,9 @@ from support.audit import load_scheme
 
 from protocol.schemes import find_scheme
 from sim.audit.canary import repeat
-from sim.audit.canary.arms import SUMS
 from sim.audit.canary.batch import STILL, can_batch
 from sim.audit.canary.repeat import play_chunk
+from sim.audit.families.factorization.arms import SUMS
 
 ARMS = {arm.name: arm for arm in SUMS}
 COUNT, SEED, OTHER = 400, bytes(32), bytes([1] * 32)

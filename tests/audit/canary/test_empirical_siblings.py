@@ -8,6 +8,7 @@ import math
 
 import numpy as np
 import pytest
+from example_shares import Shares
 
 from protocol.arithmetic.tape import Tape
 from protocol.party.role import RECOMMENDER, Send, role_of
@@ -23,12 +24,13 @@ from protocol.schemes.covariance.covariance_masked_roles import MaskedCovariance
 from protocol.schemes.covariance.hybrid import Hybrid
 from protocol.schemes.covariance.model import model_of
 from protocol.wire.messages import MaskedPart, PerturbedRatings, RandomizedLevels
-from sim.audit.canary.bound_rows import make_row
+from sim.audit.canary.bound_rows import Asked, make_row
 from sim.audit.canary.canary_sums import neighbours_of, play_chunk
 from sim.audit.canary.empirical import findings_of, measure
 from sim.audit.canary.epsilon_bound import gaussian_attainable, gaussian_bound
-from sim.audit.canary.randomized_entries import Received, log_ratio, receive, vectors_of
-from sim.audit.canary.sibling_arms import BUDGETS, EACH_ONE, Asked, NamedArm, measure_sibling, of_entry, of_parts
+from sim.audit.families.collection.randomized_entries import Received, log_ratio, of_entry, receive, vectors_of
+from sim.audit.families.covariance.sum_arms import BUDGETS, EACH_ONE, of_parts
+from sim.audit.families.registry import family_of
 from sim.audit.findings import verdict
 from sim.foreign.plain_text import jsonable
 
@@ -38,7 +40,7 @@ PAIRS = [("least", "greatest"), ("missing", "greatest"), ("missing", "least")]
 
 
 def rows_of(scheme, epsilon=1.0, repetitions=1000):
-    return measure_sibling(Asked(scheme, None, epsilon, repetitions, SEED, 1, 0.995))[0]
+    return family_of(scheme).measure(Asked(scheme, None, epsilon, repetitions, SEED, 1, 0.995))[0]
 
 
 def parts_of(scheme, repetitions=600, **options):
@@ -49,7 +51,7 @@ def parts_of(scheme, repetitions=600, **options):
         params, _ = scheme.make_params(shape, dim=1, iterations=scheme.rounds, epsilon=1.0, **options)
     problem = neighbours_of(scheme, params, EACH_ONE, **BUDGETS)
     seen = play_chunk(problem, SEED, 0, repetitions)
-    found = [(NamedArm("parts"), problem, seen, statistic) for statistic in of_parts(problem, seen)]
+    found = [("parts", problem, seen, statistic) for statistic in of_parts(problem, seen)]
     return [make_row(one, one[3].claimed, 1 - 0.005 / len(found)) for one in found]
 
 
@@ -58,7 +60,7 @@ def exceeding(rows):
 
 
 def found_in(rows, name, arm="parts"):
-    (row,) = [row for row in rows if (row.statistic.name, row.arm.name) == (name, arm)]
+    (row,) = [row for row in rows if (row.statistic.name, row.arm) == (name, arm)]
     return row
 
 
@@ -205,7 +207,7 @@ def test_the_statistic_is_the_log_likelihood_ratio_of_the_exact_law(scheme, pair
 def test_a_collecting_mechanism_keeps_its_claim_and_is_nearly_tight(scheme):
     rows = rows_of(scheme(), 1.0, 2000)
     assert not exceeding(rows) and len(rows) == 5
-    release = [row for row in rows if row.arm.name == "release"]
+    release = [row for row in rows if row.arm == "release"]
     assert len(release) == 3 and min(row.bound.epsilon for row in release) > 0.8
     assert all(len(row.observed) == 40_000 for row in release)
     assert severities(rows) == {("missing-noise", "info")}
@@ -222,7 +224,7 @@ def test_a_claim_that_is_hard_to_measure_is_measured_beside_one(scheme, epsilon)
 @pytest.mark.parametrize(("epsilon", "factor"), [(0.3, 2), (1.0, 1.25), (4.0, 1.25), (1.0, math.inf)])
 def test_too_little_noise_or_none_is_found(scheme, epsilon, factor):
     rows = rows_of(changed(scheme, "user", epsilon=lambda claim: claim * factor), epsilon, 2000)
-    assert len([row for row in rows if row.exceeds and row.arm.name == "release"]) == 3
+    assert len([row for row in rows if row.exceeds and row.arm == "release"]) == 3
     assert severities(rows) == {("missing-noise", "break")}
     assert verdict(findings_of(rows), scheme.known_weaknesses) == "beyond-claims"
 
@@ -365,8 +367,8 @@ def test_the_document_has_the_shape_of_the_other_schemes_and_repeats_itself():
 
 
 def test_a_scheme_of_another_kind_says_why_it_cannot_be_measured():
-    class Other(LaplaceRatings):
-        params_class = type("OtherParams", (), {})
+    class Other(Shares):
+        flags, factorizes = frozenset({"epsilon"}), False
 
     document, found = measure(None, Other(), epsilon=1.0)
     assert found == [] and "cannot be measured" in document["note"]

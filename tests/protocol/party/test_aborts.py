@@ -13,12 +13,12 @@ from support.basics import received, small_run
 from support.snapshot import snapshot
 from support.stage import Stage
 
+from protocol.arithmetic.factors import FACTOR_LIMIT
 from protocol.card import seat_party
 from protocol.errors import Aborted, Reason
 from protocol.party.party import Step
 from protocol.party.role import RECOMMENDER, THIRD_PARTY, Send
 from protocol.party.view import RECEIVED
-from protocol.schemes.factorization.static_users import FACTOR_LIMIT
 from protocol.wire.messages import Agreed, Contributors, Join, MaskedTotal
 from sim.drivers.inprocess import InProcess
 

@@ -17,11 +17,11 @@ from support.snapshot import snapshot
 from support.stage import Stage
 
 from protocol.arithmetic.tape import Tape
+from protocol.attendance import draw_invited
 from protocol.errors import BadInput, Reason
 from protocol.party.party import Step
 from protocol.party.role import RECOMMENDER, THIRD_PARTY, user_name
 from protocol.schemes import find_scheme
-from protocol.schemes.factorization.dynamic_recommender import draw_invited
 from protocol.wire.messages import (
     Absent,
     Churn,

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from protocol.arithmetic.tape import Tape
-from protocol.attendance import Course, spans
+from protocol.attendance import Course, draw_invited, spans
 from protocol.card import tape_seed
 from protocol.params import Params
 from protocol.party.role import RECOMMENDER
 from protocol.schemes import Scheme
 from protocol.schemes.factorization.commitment import choose_committers
-from protocol.schemes.factorization.dynamic_recommender import DynamicParams, draw_invited
+from protocol.schemes.factorization.dynamic_recommender import DynamicParams
 from sim.bandwidth.bandwidth import course_of
 from sim.bandwidth.outline import outline
 from sim.folder.byte_records import Ledger

@@ -1,4 +1,4 @@
-"""The canaries that are played, and the statistics that each coalition computes from them.
+"""The canaries of a factorization, and the statistics that each coalition computes from them.
 
 | arm | iterations | noise that is zero | what a fault in it means |
 |---|---|---|---|
@@ -15,16 +15,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from protocol.params import Params
 from protocol.party.role import RECOMMENDER
 from protocol.schemes.base import Scheme
 from sim.audit.canary import batch
-from sim.audit.canary.adversary_statistics import (
+from sim.audit.canary.bound_rows import Statistic
+from sim.audit.canary.canary import CanaryProblem, make_problem
+from sim.audit.canary.repeat import Observed
+from sim.audit.families.factorization.adversary_statistics import (
     centred_publication,
     centred_sums,
     centred_uploads,
@@ -34,12 +36,6 @@ from sim.audit.canary.adversary_statistics import (
     released_sums,
     work_out,
 )
-from sim.audit.canary.canary import CanaryProblem, make_problem
-from sim.audit.canary.repeat import Observed
-
-Floats = npt.NDArray[np.float64]
-# the knowledge that a row depends on
-Kind = Literal["noise", "envelope", "shares", "others", "mask", "counts", "uniform"]
 
 STILL = 2.0**-20  # a learning rate at which nothing moves, but v in float64 still shows a sum
 _CARRIED = ("wire", "factor_bits")  # settings of a run that its canary adopts, besides the scheme's options
@@ -47,20 +43,6 @@ _CARRIED = ("wire", "factor_bits")  # settings of a run that its canary adopts, 
 _SIZED = frozenset(
     {"ring_bits", "clip", "dropout_allowance", "min_contributors", "committers", "learning_rate", "profile_ridge"}
 )
-
-
-@dataclass(frozen=True)
-class Statistic:
-    """One number per repetition, and the coalition that computes it."""
-
-    coalition: tuple[str, ...]  # empty: any party that receives the item factors
-    knows: str
-    name: str
-    kind: Kind
-    values: Floats
-    releases: int = 1  # releases that it uses, with the claim for each; 0: nothing may be revealed
-    claimed: float | None = None  # ε, if not that of the parameters; infinite: nothing is claimed
-    claimed_mu: float | None = None  # set if Gaussian noise is claimed: `claimed` is its ε at δ
 
 
 @dataclass(frozen=True)

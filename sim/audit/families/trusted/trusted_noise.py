@@ -19,11 +19,11 @@ import copy
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 from scipy.sparse import csr_matrix
 
 from protocol.arithmetic.factors import Matrix
 from protocol.arithmetic.tape import Tape
+from protocol.arrays import Floats
 from protocol.errors import Aborted
 from protocol.params import Params
 from protocol.party.role import RECOMMENDER, UserInput, user_index
@@ -31,8 +31,6 @@ from protocol.schemes.factorization.trusted import RatingBook, TrustedRecommende
 from protocol.wire.messages import RatingsHandover
 from sim.views.evidence import Case
 from sim.views.exhibits import Exhibits
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from protocol.arithmetic.fixedpoint import FixedPoint
+from protocol.arrays import Floats
 from protocol.party.role import RECOMMENDER, THIRD_PARTY, user_index, user_name
 from protocol.schemes.covariance.options import MaskedCovarianceParams
 from protocol.schemes.covariance.round_noise import round_length, scales_for
@@ -16,8 +17,6 @@ from sim.audit import truth
 from sim.audit.attacks.coalition_views import Scene
 from sim.audit.findings import Finding
 from sim.audit.scoring import counted, generator, score
-
-Floats = npt.NDArray[np.float64]
 
 
 def first_parts(scene: Scene) -> Iterator[tuple[int, Floats]]:

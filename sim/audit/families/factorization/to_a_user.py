@@ -18,15 +18,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from protocol.params import Params
 from protocol.schemes.base import DELTA
-from protocol.schemes.factorization.dynamic_recommender import DynamicParams
-from sim.audit.accounting.envelope_sums import EnvelopeSums
-
-Floats = npt.NDArray[np.float64]
 
 ALL = "all"
 
@@ -46,16 +39,6 @@ def to_a_user(params: Params, document: dict[str, Any], whole: bool) -> dict[str
         "published": params.publish,
     }
     return {**found, "words": _words(params, bool(colluders), whole)}
-
-
-def to_a_committer(ledger: EnvelopeSums, envelopes: Floats, tight: float) -> dict[str, Any] | None:
-    """Summarise ε over the items that a user committed to and did not rate; `envelopes` are those of η."""
-    params = ledger.params
-    if not isinstance(params, DynamicParams) or params.publish != ALL:
-        return None
-    left = 1 - 1 / params.committers
-    even = ledger.directions_of(np.where(ledger.first > 0, 1 / (envelopes * left), 0.0))["even"]
-    return {**even, **{name: min(even[name], tight) for name in ("median", "p99", "worst")}}
 
 
 def _words(params: Params, envelopes: bool, whole: bool) -> str:

@@ -7,7 +7,6 @@ of the mechanism. Each count is binomial, exactly; a run is called faulty only i
 
 from __future__ import annotations
 
-import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +18,7 @@ from protocol.schemes.collection import laplace_ratings, randomized_response
 from protocol.schemes.collection.collecting import CollectingParams
 from protocol.wire.messages import PerturbedRatings, RandomizedLevels
 from sim.audit import truth
-from sim.audit.accounting.account_findings import no_claim, noise_finding
+from sim.audit.accounting.account_findings import noise_finding
 from sim.audit.accounting.noise_test import FALSE_ALARM, LAPLACE_MEDIAN, NoiseTest
 from sim.audit.findings import Finding
 from sim.audit.scoring import clopper_pearson
@@ -58,8 +57,6 @@ class Count(NamedTuple):
 def account_collection(case: Case, head: dict[str, Any]) -> tuple[dict[str, Any], list[Finding]]:
     params = case.card.params
     assert isinstance(params, CollectingParams)
-    if math.isinf(params.epsilon):
-        return no_claim(head, case.card.scheme.name)
     sizes = sorted(len(own.items) for own in truth.all_ratings(case).values())
     composed = {
         "releases": 1,

@@ -8,20 +8,13 @@ accuracy of the best guess, which no attack on these answers can exceed except b
 
 from __future__ import annotations
 
-import itertools
 from abc import ABC, abstractmethod
 
 import numpy as np
-import numpy.typing as npt
 
-from protocol.schemes.collection.grid import Grid
-from protocol.schemes.collection.mechanisms import ModifiedLaplace, RandomizedResponse
-
-Floats = npt.NDArray[np.float64]
+from protocol.arrays import Flags, Floats
 
 FLOAT32 = 1e-6  # relative to the largest number: more than float32 rounding changes it
-_TAIL = 40.0  # range of Laplace noise, in scales: the rest is negligible
-_STEPS = 4000  # of the integral, between neighbouring centres and on each side
 
 
 class RandomizedChannel(ABC):
@@ -32,7 +25,7 @@ class RandomizedChannel(ABC):
         """Return a row for each answer: the density under a missing entry, then under each value of the scale."""
 
     @abstractmethod
-    def at_face_value(self, answers: Floats) -> tuple[npt.NDArray[np.bool_], Floats]:
+    def at_face_value(self, answers: Floats) -> tuple[Flags, Floats]:
         """Return (whether it is rated, the rating) as if nothing had been randomized."""
 
     @abstractmethod
@@ -43,10 +36,10 @@ class RandomizedChannel(ABC):
         """Return the most probable rating, given that there is one."""
         return np.asarray(self.scale[np.argmax(self.density(answers)[:, 1:] * prior, axis=1)])
 
-    def is_rated(self, answers: Floats, prior: Floats, base_rate: float) -> npt.NDArray[np.bool_]:
+    def is_rated(self, answers: Floats, prior: Floats, base_rate: float) -> Flags:
         """Tell whether a rating is more probable than a missing entry."""
         density = self.density(answers)
-        rated: npt.NDArray[np.bool_] = base_rate * (density[:, 1:] @ prior) > (1 - base_rate) * density[:, 0]
+        rated: Flags = base_rate * (density[:, 1:] @ prior) > (1 - base_rate) * density[:, 0]
         return rated
 
     def rating_rate(self, prior: Floats) -> float:
@@ -76,10 +69,10 @@ class UniformNoise(RandomizedChannel):
         found[:, 1:] = self.possible(answers, answers) / (2 * self.gamma)
         return found
 
-    def at_face_value(self, answers: Floats) -> tuple[npt.NDArray[np.bool_], Floats]:
-        return ~np.isnan(answers), _nearest(self.scale, self.scale, answers)
+    def at_face_value(self, answers: Floats) -> tuple[Flags, Floats]:
+        return ~np.isnan(answers), nearest(self.scale, self.scale, answers)
 
-    def possible(self, least: Floats, most: Floats) -> npt.NDArray[np.bool_]:
+    def possible(self, least: Floats, most: Floats) -> Flags:
         """Mark the ratings that can have led to answers from `least` to `most`."""
         low, high = most[:, None] - self.gamma - self._slack, least[:, None] + self.gamma + self._slack
         return np.asarray((self.scale >= low) & (self.scale <= high))
@@ -89,56 +82,6 @@ class UniformNoise(RandomizedChannel):
         return np.append((ends[1:] + ends[:-1]) / 2, np.nan), np.append(np.diff(ends), 1.0)
 
 
-class LaplaceEntries(RandomizedChannel):
-    """The modified Laplace mechanism, on the scale from −1 to 1."""
-
-    def __init__(self, scale: Floats, law: ModifiedLaplace, grid: Grid) -> None:
-        self.scale = scale
-        self._law = law
-        self._centres = np.append(0.0, grid.scaled(scale))
-
-    def density(self, answers: Floats) -> Floats:
-        law = self._law
-        came = np.append(law.flip, np.full(len(self.scale), law.keep))
-        sizes = np.abs(answers[:, None] - self._centres) / law.scale
-        found: Floats = np.where(np.isnan(sizes), 1 - came, came * np.exp(-sizes) / (2 * law.scale))
-        return found
-
-    def at_face_value(self, answers: Floats) -> tuple[npt.NDArray[np.bool_], Floats]:
-        return ~np.isnan(answers), _nearest(self.scale, self._centres[1:], answers)
-
-    def space(self) -> tuple[Floats, Floats]:
-        """Integrate by the trapezoid rule, piece by piece: the densities have corners at the centres."""
-        reach = _TAIL * self._law.scale
-        corners = np.unique(self._centres)
-        corners = np.concatenate([[corners[0] - reach], corners, [corners[-1] + reach]])
-        pieces = [np.linspace(low, high, _STEPS) for low, high in itertools.pairwise(corners.tolist())]
-        places = np.unique(np.concatenate(pieces))
-        gaps = np.diff(places)
-        widths = (np.append(gaps, 0.0) + np.append(0.0, gaps)) / 2
-        return np.append(places, np.nan), np.append(widths, 1.0)
-
-
-class ResponseEntries(RandomizedChannel):
-    """Randomized response over the levels, 0 for missing."""
-
-    def __init__(self, scale: Floats, law: RandomizedResponse, grid: Grid) -> None:
-        self.scale = scale
-        self._law = law
-        self._levels = np.append(0, grid.level_of(scale))
-
-    def density(self, answers: Floats) -> Floats:
-        found: Floats = np.where(answers[:, None] == self._levels, self._law.keep, self._law.other)
-        return found
-
-    def at_face_value(self, answers: Floats) -> tuple[npt.NDArray[np.bool_], Floats]:
-        return np.asarray(answers > 0), _nearest(self.scale, self._levels[1:].astype(np.float64), answers)
-
-    def space(self) -> tuple[Floats, Floats]:
-        answers = np.arange(self._law.levels + 1.0)
-        return answers, np.ones(len(answers))
-
-
-def _nearest(scale: Floats, centres: Floats, answers: Floats) -> Floats:
+def nearest(scale: Floats, centres: Floats, answers: Floats) -> Floats:
     """Return for each answer the value with the nearest centre; any value if there is no answer."""
     return np.asarray(scale[np.argmin(np.abs(np.nan_to_num(answers)[:, None] - centres), axis=1)])

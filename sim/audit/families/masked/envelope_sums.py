@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from protocol.arithmetic.ring import Ids
+from protocol.arrays import Counts, Flags, Floats
 from protocol.params import Params
 from protocol.schemes.base import DELTA
 from protocol.schemes.composition import (
@@ -25,14 +26,11 @@ from protocol.schemes.composition import (
     gaussian_epsilon,
     tight_laplace,
 )
-from sim.audit.accounting.releases import Release
+from sim.audit.families.masked.releases import Release
 
 COLLUDERS = {"1": 1, "3": 3, "all but one": -1}  # c; −1: k' − 1
 WORST_ITEMS = 20
 QUANTILES = (0.0, 0.25, 0.5, 0.75, 0.99, 1.0)
-
-Floats = npt.NDArray[np.float64]
-Counts = npt.NDArray[np.int64]
 
 
 class EnvelopeSums:
@@ -64,14 +62,14 @@ class EnvelopeSums:
         self.iterations = 0
         self._contributors: list[Counts] = []
 
-    def pick(self, release: Release) -> tuple[npt.NDArray[np.bool_], Counts]:
+    def pick(self, release: Release) -> tuple[Flags, Counts]:
         """Return (a mask of the accounted rows of `release`, their places in `items`)."""
         places = np.searchsorted(self.items, release.items)
         places[places == len(self.items)] = 0
         mine = self.items[places] == release.items
         return mine, places[mine]
 
-    def add(self, release: Release, mine: npt.NDArray[np.bool_], places: Counts, envelope: Floats) -> None:
+    def add(self, release: Release, mine: Flags, places: Counts, envelope: Floats) -> None:
         """Add one release; `envelope` has a row for each of its accounted items."""
         k = release.contributors[mine]
         inverse = 1 / (envelope * release.strength[mine][:, None])
@@ -94,7 +92,7 @@ class EnvelopeSums:
         self._contributors.append(release.contributors)
         self.iterations += 1
 
-    def _add_ratings(self, release: Release, mine: npt.NDArray[np.bool_], even: Floats) -> None:
+    def _add_ratings(self, release: Release, mine: Flags, even: Floats) -> None:
         by_item, counted = np.zeros(self.params.n_items), np.zeros(self.params.n_items, np.int64)
         by_item[release.items[mine]], counted[release.items] = even, 1
         runs = [np.arange(self._start[user], self._start[user] + len(self._supports[user])) for user in release.users]

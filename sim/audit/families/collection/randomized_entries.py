@@ -5,12 +5,18 @@ entries independently. That is measured too, with vectors of two entries, one of
 share would reveal the other.
 
 The statistic is ln P(received | second)/P(received | first), by the exact law of the mechanism.
+
+| arm | neighbours | what is measured |
+|---|---|---|
+| `release` | one entry of a vector | the received entry, for each pair of its possible values |
+| `beside` | the same, in a vector whose other entry is known | draws that two entries share |
 """
 
 from __future__ import annotations
 
 import math
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +25,7 @@ import numpy.typing as npt
 
 from protocol.arithmetic.ring import Ring
 from protocol.arithmetic.tape import Tape, derive
+from protocol.arrays import Floats
 from protocol.params import Params
 from protocol.party.role import RECOMMENDER, Send, UserInput, user_name
 from protocol.schemes.base import Scheme, Setting, Shape
@@ -26,11 +33,16 @@ from protocol.schemes.collection.collecting import CollectingParams
 from protocol.schemes.collection.grid import Grid
 from protocol.schemes.collection.mechanisms import ModifiedLaplace, RandomizedResponse
 from protocol.wire.messages import Message, PerturbedRatings, RandomizedLevels
+from sim.audit.canary.bound_rows import Asked, Found, Statistic
 from sim.audit.canary.canary import CannotBeMeasured
 
 VECTOR = 400  # entries of a vector in which each is a repetition
+ENTRIES = 20  # per requested repetition: entries are cheap
+PAIRS = (("least", "greatest"), ("missing", "greatest"), ("missing", "least"))
+# In this range entries can tell too little noise from enough and show the claimed ε; outside, ε = 1 is measured too.
+MEASURABLE = (0.1, 6.0)
+STAND_IN = 1.0
 
-Floats = npt.NDArray[np.float64]
 Truth = npt.NDArray[np.bool_]
 Entry = float | None  # a rating, or missing
 
@@ -180,3 +192,43 @@ def _laplace_beside(problem: Vectors, received: Received) -> Floats:
     here, there = (_scaled(problem, entry) for entry in problem.pair if entry is not None)
     nearer: Floats = np.nan_to_num(np.abs(apart - (here - known)) - np.abs(apart - (there - known)), nan=0.0)
     return nearer
+
+
+# --- arms -------------------------------------------------------------------------------------------------------------
+
+
+def of_entries(asked: Asked) -> Iterator[Found]:
+    measurable = MEASURABLE[0] <= asked.claim <= MEASURABLE[1]
+    for epsilon in (asked.claim,) if measurable else (STAND_IN, asked.claim):
+        for pair in PAIRS:
+            yield of_entry(asked, epsilon, pair)
+        if epsilon == asked.claim and not measurable:
+            continue
+        for pair in PAIRS[:2]:
+            yield of_entry(asked, epsilon, pair, beside=True)
+
+
+def of_entry(asked: Asked, epsilon: float, pair: tuple[str, str], beside: bool = False) -> Found:
+    arm, words = "beside" if beside else "release", " or ".join(pair)
+    problem = vectors_of(asked.scheme, asked.params, epsilon, pair, beside)
+    seed = derive(asked.seed, "canary", arm, words, repr(epsilon))
+    received = receive(problem, seed, asked.repetitions * (1 if beside else ENTRIES))
+    if beside:
+        knows, name = "the other entry of a vector of two", f"entry beside a known one, {words}"
+        values = beside_known(problem, received)
+    else:
+        knows, name = "that the entry is one of two (likelihood ratio by the exact law)", f"entry, {words}"
+        values = log_ratio(problem, received)
+    return arm, problem, received, Statistic((RECOMMENDER,), f"the upload, and {knows}", name, "noise", values)
+
+
+def entry_problem(asked: Asked) -> dict[str, Any]:
+    return {
+        "users": 1,
+        "items": VECTOR,
+        "dim": 1,
+        "neighbours": "one entry of a user's vector is the least rating, the greatest, or missing; each entry of a "
+        "vector is a repetition, and of a vector of two the first",
+        "other_rating": None,
+        "unit": asked.scheme.unit,
+    }

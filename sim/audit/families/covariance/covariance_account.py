@@ -28,7 +28,7 @@ from sim.audit import truth
 from sim.audit.accounting.account_findings import no_claim, noise_finding
 from sim.audit.accounting.exact_totals import Totals, noise_test, read_totals
 from sim.audit.accounting.noise_test import NoiseTest
-from sim.audit.attacks.randomized.channels import FLOAT32
+from sim.audit.attacks.channels import FLOAT32
 from sim.audit.findings import Finding
 from sim.views.evidence import Case
 from sim.views.exhibits import Exhibits
@@ -63,6 +63,10 @@ def account_covariance(case: Case, head: dict[str, Any]) -> tuple[dict[str, Any]
     document["noise"] = result = noise_test(totals).result()
     found += noise_finding(result, [], "item", _HOW, "the budget")
     return document, [*found, *_elsewhere(totals)]
+
+
+def budget_name(params: CovarianceParams) -> str:
+    return "ε" if isinstance(params, HybridParams) else "θ"
 
 
 def _method(params: CovarianceParams) -> str:
@@ -106,10 +110,9 @@ def _composition(params: CovarianceParams, composed: dict[str, Any], by_formula:
     claims = [composed["claimed"], *([composed["published_formula"]] if by_formula else [])]
     more = composed["tight"] > min(claims) * (1 + 1e-9)
     at = f" at δ = {DELTA:g}" if params.gaussian else ""
-    name = "ε" if isinstance(params, HybridParams) else "θ"
     title = (
         f"All that is published has together ε {composed['tight']:.3g}{at}, for one {params.unit_of} added or removed: "
-        f"{name} = {params.epsilon:g} says {composed['claimed']:.3g}, the paper's formula "
+        f"{budget_name(params)} = {params.epsilon:g} says {composed['claimed']:.3g}, the paper's formula "
         f"{composed['published_formula']:.3g}."
     )
     why = "A sum and its count each spend the whole budget of their measurement (joint=false)." * (not params.joint)

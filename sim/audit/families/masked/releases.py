@@ -1,5 +1,4 @@
-"""The released sums, with their times and numbers of contributors: the recommender's role run again from its own view.
-"""
+"""Read the released sums, their times and contributors: the recommender's role runs again from its own view."""
 
 from __future__ import annotations
 
@@ -12,8 +11,9 @@ import numpy.typing as npt
 from protocol.arithmetic.factors import Matrix
 from protocol.arithmetic.ring import Ids
 from protocol.arithmetic.tape import derive, exponential
-from protocol.errors import Aborted
-from protocol.party.role import RECOMMENDER, Effects, Role, Send, user_index
+from protocol.arrays import Counts, Floats
+from protocol.errors import Aborted, BadInput
+from protocol.party.role import RECOMMENDER, Effects, Send, user_index
 from protocol.schemes.factorization.dynamic_recommender import DynamicRecommender
 from protocol.schemes.factorization.masked import MaskedRecommender
 from protocol.wire.messages import ItemFactors, ItemFactorsInFull, ItemFactorsWithPieces, MaskedTotal, SealedTotal
@@ -22,9 +22,6 @@ from sim.views.evidence import Case
 from sim.views.exhibits import Exhibits, Seen
 
 _OFFERS = (ItemFactors, ItemFactorsInFull, ItemFactorsWithPieces)  # per iteration; a publication has no floors
-
-Floats = npt.NDArray[np.float64]
-Counts = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,14 +44,15 @@ class RecommenderReading:
         self._exhibits = Exhibits(case, (RECOMMENDER,))
         card = case.card
         role = card.scheme.make_role(RECOMMENDER, card.setting, self._exhibits.brought(RECOMMENDER).tape, None)
-        self.role: Role = role
+        if not isinstance(role, MaskedRecommender):
+            raise BadInput(f"{card.scheme.name} cannot be accounted: its recommender opens sums in another way.")
+        self.role = role
         self._told: dict[int, Floats] = {}  # user -> 1/floor, as told for this iteration
         self._attempts = np.zeros(card.params.n_items, np.int64)  # attempt that sealed each item's objective noise
 
     def releases(self) -> Iterator[Release]:
         """Yield the releases in order; an aborted run has those before the abort."""
         role = self.role
-        assert isinstance(role, MaskedRecommender)
         self._note(role.start())
         try:
             for given in inputs_of(self._exhibits, RECOMMENDER):
@@ -72,7 +70,6 @@ class RecommenderReading:
     def eta_envelopes(self, items: Ids) -> npt.NDArray[np.float32]:
         """Return H_j of the constant objective noise."""
         role = self.role
-        assert isinstance(role, MaskedRecommender)
         keys = [role.item_keys[item] for item in items]
         if isinstance(role, DynamicRecommender):
             pairs = zip(keys, self._attempts[items].tolist(), strict=True)

@@ -6,7 +6,6 @@ the truth opened. On `hybrid` it also counts what needs no probability: answers 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -14,15 +13,12 @@ import numpy as np
 from scipy import stats
 
 from protocol.arithmetic.ring import Ids
+from protocol.arrays import Floats
 from protocol.party.role import RECOMMENDER, user_index
-from protocol.schemes.collection import laplace_ratings, randomized_response
-from protocol.schemes.collection.collecting import CollectingParams
-from protocol.schemes.collection.grid import Floats
-from protocol.schemes.covariance.options import HybridParams
 from sim.audit import truth
+from sim.audit.attacks.channels import RandomizedChannel, UniformNoise
 from sim.audit.attacks.coalition_views import Scene
 from sim.audit.attacks.difference_guesses import ceiling
-from sim.audit.attacks.randomized.channels import LaplaceEntries, RandomizedChannel, ResponseEntries, UniformNoise
 from sim.audit.findings import Finding, Severity
 from sim.audit.scoring import clopper_pearson, generator
 
@@ -51,18 +47,6 @@ def sent_by_users(scene: Scene) -> Iterator[Sent]:
             yield Sent(user, message.items, message.values.astype(np.float64).reshape(-1))
 
 
-def channel_of(scene: Scene, scale: Floats) -> RandomizedChannel | None:
-    """Return the channel of the scheme; None if nothing is randomized."""
-    params, scheme = scene.params, scene.case.card.scheme
-    if isinstance(params, HybridParams):
-        return UniformNoise(scale, params.gamma) if params.gamma else None
-    if not isinstance(params, CollectingParams) or math.isinf(params.epsilon):
-        return None
-    if isinstance(scheme, laplace_ratings.LaplaceRatings):
-        return LaplaceEntries(scale, laplace_ratings.law(params), params.grid)
-    return ResponseEntries(scale, randomized_response.law(params), params.grid)
-
-
 class GuessTally:
     """Counts of right guesses: of ratings, and of whether there is one."""
 
@@ -85,7 +69,7 @@ class GuessTally:
 
 def attack_perturbed(scene: Scene) -> list[Finding]:
     scale, prior = truth.rating_scale(scene.truth.ratings)  # public
-    channel = channel_of(scene, scale)
+    channel = scene.family.channel(scene.params, scale)
     if channel is None:
         return []
     if len(scale) > MOST_VALUES:
@@ -248,5 +232,3 @@ def fresh_submissions(
         "accuracy": right / len(true),
         "interval": list(clopper_pearson(right, len(true))),
     }
-
-

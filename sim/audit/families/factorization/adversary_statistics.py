@@ -13,14 +13,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from protocol.arithmetic.factors import as_sent
+from protocol.arrays import Floats
 from protocol.params import Params
-from protocol.schemes.factorization.static_users import as_sent
 from sim.audit.canary.canary import CanaryProblem
 from sim.audit.canary.repeat import Observed
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -43,7 +41,7 @@ def work_out(problem: CanaryProblem, observed: Observed) -> AdversaryKnowledge:
 def gradients(params: Params, user_factors: Floats, item_factors: Floats, rating: float) -> Floats:
     """Compute −2 u(t) e(t) of a user with one rating, and its steps in between, for all repetitions at once."""
     own, columns = user_factors, []
-    for sent in as_sent(item_factors[:, : params.iterations], params).astype(np.float64).T:
+    for sent in as_sent(item_factors[:, : params.iterations], params.factor_bits).astype(np.float64).T:
         error = np.clip(rating - own * sent, -params.clip, params.clip)
         columns.append(-2 * own * error)
         own = own + params.learning_rate * (2 * sent * error - 2 * params.user_regularisation * own)

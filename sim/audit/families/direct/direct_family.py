@@ -1,0 +1,131 @@
+"""`direct` and `plain`: the recommender receives each user's gradients, noisy or not."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from protocol.arithmetic.factors import Matrix
+from protocol.params import Params
+from protocol.party.role import RECOMMENDER, user_index
+from protocol.schemes.base import DELTA
+from protocol.schemes.composition import advanced_composition, basic_composition, tight_laplace
+from protocol.schemes.factorization.direct import DirectParams
+from protocol.wire.messages import Join, NoisyGradient
+from sim.audit.accounting.account_findings import noise_finding
+from sim.audit.accounting.noise_test import LAPLACE_MEDIAN, NoiseTest
+from sim.audit.attacks.coalition_views import Scene
+from sim.audit.attacks.difference_guesses import RealUpload, attack_difference
+from sim.audit.attacks.inference import attack_inference
+from sim.audit.attacks.isolating import attack_by_users
+from sim.audit.attacks.membership import attack_counts, attack_presence
+from sim.audit.attacks.single import attack_single
+from sim.audit.families.factorization.factorization_family import FactorizationFamily
+from sim.audit.families.factorization.to_a_user import to_a_user
+from sim.audit.families.family import AccountedBound, Attack
+from sim.audit.findings import Audited, Finding
+from sim.console.console import figure
+from sim.views.evidence import Case
+from sim.views.exhibits import Exhibits
+
+UPLOADS_TESTED = 20  # iterations whose uploads are tested for noise: they are long
+
+
+class DirectFamily(FactorizationFamily):
+    uploads_openly = True
+
+    def account_claim(self, case: Case, head: dict[str, Any]) -> Audited:
+        assert isinstance(case.card.params, DirectParams)
+        return account_uploads(case, case.card.params, head)
+
+    def bound(self, accounting: Mapping[str, Any], findings: Sequence[Finding]) -> AccountedBound | None:
+        each = accounting["composed"]["basic"] / accounting["composed"]["releases"]
+        return AccountedBound(each, f"One upload alone has ε = {figure(each)} for user factors that stay.")
+
+    def attacks(self, scene: Scene, apart: frozenset[str]) -> Iterator[Attack]:
+        yield from super().attacks(scene, apart)
+        if RECOMMENDER in apart:
+            yield from (attack_single, attack_presence)
+        if RECOMMENDER in apart or scene.users:
+            yield attack_inference
+        if RECOMMENDER in apart:
+            yield attack_difference
+        if scene.truth.is_whole and scene.users and not scene.has_recommender:
+            yield from (attack_by_users, attack_counts)
+
+    def uploads(self, scene: Scene) -> Iterable[tuple[int, RealUpload]]:
+        supports = scene.recommender.supports
+        for seen in scene.received(RECOMMENDER, "NoisyGradient", "Gradient"):
+            user, values = user_index(seen.sender), seen.message.values.astype(np.float64)
+            yield user, RealUpload(seen.iteration, supports[user], values)
+
+    def iteration_noise(self, params: Params, keys: list[bytes], floors: Matrix, iteration: int) -> Matrix | float:
+        """Return 1, the variance of a coordinate's own Laplace(0, b) over 2b²; 0 without ρ."""
+        return float(params.rho) if isinstance(params, DirectParams) else 0.0
+
+
+# --- accounting: the uploads of one rating's gradient, composed ------------------------------------------------------
+
+
+def account_uploads(case: Case, params: DirectParams, head: dict[str, Any]) -> Audited:
+    uploads, test = _test_uploads(case)
+    releases = max(uploads, default=0)
+    if not releases:
+        return {**head, "method": "nothing was uploaded, so nothing is accounted"}, []
+    rho = "with a ρ that its user drew and nobody else knows, through the privacy loss distribution"
+    words = (
+        f"to the recommender: {releases} uploads of one rating's gradient, each {rho if params.rho else 'without ρ'}. "
+        "The envelope of η is known, and so are the η shares of colluding raters; neither is counted on, because η is "
+        "constant"
+    )
+    without_rho = math.inf if releases > 1 else None  # without ρ, the difference of two uploads has no noise
+    composed: dict[str, Any] = {
+        "releases": releases,
+        "basic": basic_composition(params.epsilon, releases),
+        "advanced": advanced_composition(params.epsilon, releases, DELTA),
+        "tight": tight_laplace(params.epsilon, params.dim, releases, DELTA) if params.rho else without_rho,
+    }
+    document = {**head, "method": words, "composed": composed, "noise": test.result()}
+    document["to_a_user"] = to_a_user(params, document, whole=min(uploads) == releases)
+    finding = Finding(
+        "composition",
+        _uploaded(releases, composed["tight"], params.epsilon),
+        (RECOMMENDER,),
+        "weak" if composed["tight"] is None or composed["tight"] > params.epsilon else "info",
+        claimed=params.epsilon,
+        measured=composed,
+        confidence="exact, at δ = 1e-05",
+        evidence=words,
+    )
+    return document, [finding, *noise_finding(document["noise"], [], "user")]
+
+
+def _uploaded(releases: int, tight: float | None, claim: float) -> str:
+    if releases == 1:
+        return "Every rating is in one upload, and the claim is for one."
+    if tight is None or math.isinf(tight):
+        return f"Every rating is in {releases} uploads, and without ρ nothing bounds ε of two or more of them."
+    return f"Every rating is in {releases} uploads: together ε {tight:.3g} at δ = {DELTA:g}, not {claim:g}."
+
+
+def _test_uploads(case: Case) -> tuple[list[int], NoiseTest]:
+    """Count each user's uploads, and test whether the first ones carry ρ; the guess is the mean so far."""
+    exhibits, params = Exhibits(case, (RECOMMENDER,)), case.card.params
+    size = LAPLACE_MEDIAN * params.noise_scale
+    test, sums, counts = NoiseTest(params.n_users), dict[int, Matrix](), dict[int, int]()
+    for seen in exhibits.received(RECOMMENDER, Join.__name__, NoisyGradient.__name__):
+        if isinstance(seen.message, Join):
+            continue
+        user = user_index(seen.sender)
+        counts[user] = counts.get(user, 0) + 1
+        if counts[user] > UPLOADS_TESTED:
+            continue
+        values = seen.message.values.astype(np.float64)
+        if user in sums:
+            whose = np.full(len(values), user)
+            test.add("uploads", whose, np.abs(values - sums[user] / (counts[user] - 1)) / size)
+        sums[user] = sums.get(user, 0) + values
+    return list(counts.values()), test

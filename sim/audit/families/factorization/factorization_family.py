@@ -1,0 +1,81 @@
+"""Any factorization: how far one rating moves a user's gradients, and canaries of one item."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from protocol.arithmetic.tape import derive
+from protocol.params import Params
+from protocol.schemes.base import Scheme
+from sim.audit.canary.bound_rows import Asked, BoundRow, joint_rows
+from sim.audit.canary.canary import CanaryProblem, Stage
+from sim.audit.canary.repeat import plays_sums, repeat
+from sim.audit.families.factorization.arms import PUBLICATION, RELEASE, SUMS, Arm
+from sim.audit.families.factorization.reacting_factors import gradients_moved
+from sim.audit.families.family import Family
+from sim.audit.findings import Audited
+from sim.views.evidence import Case
+
+# Below this range some arm has too few repetitions to tell too little noise from enough; above it, too few to show such
+# an ε at all. The noise is proportional to 1/ε, so the same roles are then also measured at ε = 1.
+MEASURABLE = (0.7, 2.0)
+STAND_IN = 1.0
+
+
+class FactorizationFamily(Family):
+    def sensitivity(self, case: Case, sample: int | None, draw: np.random.Generator) -> Audited:
+        return gradients_moved(case, sample, draw)
+
+    def measure(self, asked: Asked) -> tuple[list[BoundRow], dict[str, Any]]:
+        rows = measure_arms(asked, arms_of(asked.scheme, asked.params, asked.claim))
+        return rows, problem_of(rows)
+
+    def canary_settings(self, params: Params) -> Any:
+        """Return the settings of the arms: the size of a canary does not depend on the run."""
+        arms = arms_of(self.scheme, params, params.epsilon)
+        problems = [(arm, arm.problem(self.scheme, epsilon, params)) for arm, epsilon in arms]
+        return [[arm.name, arm.part, dataclasses.asdict(problem.params)] for arm, problem in problems]
+
+
+def measure_arms(asked: Asked, arms: Sequence[tuple[Arm, float]]) -> list[BoundRow]:
+    """Measure every statistic of `arms`, each arm at its ε, with its bound."""
+    scheme, n = asked.scheme, asked.repetitions
+    played = [(arm, arm.problem(scheme, epsilon, asked.params)) for arm, epsilon in arms]
+    work = [
+        (problem, derive(asked.seed, "canary", arm.name, repr(problem.params.epsilon)), round(arm.part * n))
+        for arm, problem in played
+    ]
+    found = [
+        (arm.name, problem, observed, statistic)
+        for (arm, problem), observed in zip(played, repeat(work, asked.workers, asked.tell), strict=True)
+        for statistic in arm.statistics(problem, observed)
+    ]
+    steps = 1 if "rating value" in scheme.unit else 2  # a changed value is one rating removed and another added
+    return joint_rows(found, asked.confidence, lambda one: one[1].params.epsilon * one[3].releases * steps)
+
+
+def arms_of(scheme: Scheme, params: Params | None, claim: float) -> list[tuple[Arm, float]]:
+    """Choose every arm at the claimed ε if that is measurable; else all at ε = 1, and one release at the claim."""
+    sums = plays_sums(Stage(PUBLICATION.problem(scheme, claim, params), bytes(32)))
+    arms: Sequence[Arm] = SUMS if sums else (PUBLICATION,)
+    if MEASURABLE[0] <= claim <= MEASURABLE[1]:
+        return [(arm, claim) for arm in arms]
+    return [(arm, STAND_IN) for arm in arms] + [(RELEASE if sums else PUBLICATION, claim)]
+
+
+def problem_of(rows: Sequence[BoundRow]) -> dict[str, Any]:
+    problem = rows[0].problem
+    assert isinstance(problem, CanaryProblem)
+    least, greatest = problem.ratings
+    return {
+        "users": problem.params.n_users,
+        "items": 1,
+        "dim": 1,
+        "neighbours": f"the rating of user 0 is {least:g} or {greatest:g}",
+        "other_rating": problem.other_rating,
+        "unit": problem.scheme.unit,
+    }

@@ -1,0 +1,138 @@
+"""Everything that an audit must know of a family of schemes; where nothing is known, there is nothing to ask.
+
+A family is a folder beside this file, with a class that overrides what it knows, and a row of `registry.FAMILIES`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from protocol.arithmetic.factors import Matrix
+from protocol.arithmetic.ring import Ids, RingArray
+from protocol.arrays import Floats
+from protocol.params import Params
+from protocol.party.role import RECOMMENDER, THIRD_PARTY, UserInput
+from protocol.schemes.base import Scheme
+from sim.audit.accounting.account_findings import no_claim
+from sim.audit.attacks.channels import RandomizedChannel
+from sim.audit.attacks.coalition_views import Scene
+from sim.audit.attacks.difference_guesses import RealUpload
+from sim.audit.attacks.support import attack_support
+from sim.audit.canary.bound_rows import Asked, BoundRow
+from sim.audit.canary.canary import CannotBeMeasured
+from sim.audit.findings import Audited, Finding
+from sim.audit.uniformity.indistinguishable import Glimpse
+from sim.views.evidence import Case
+
+Attack = Callable[[Scene], list[Finding]]
+
+
+class AccountedBound(NamedTuple):
+    """The ε of one release, or of the run if the claim covers it."""
+
+    epsilon: float
+    sentence: str
+    claimed: float | None = None  # if it is not the run's ε
+
+
+class Family:
+    """The family of an unknown scheme."""
+
+    masks = False  # users send masked gradients, which the recommender opens in total alone
+    commits = False  # the objective noise was committed to before the first iteration
+    uploads_openly = False  # the recommender receives each user's gradients
+    rating_axis = "rating (scale of the data)"  # of ratings as users compute with them
+
+    def __init__(self, scheme: Scheme) -> None:
+        self.scheme = scheme
+
+    # --- accounting
+
+    def account(self, case: Case, head: dict[str, Any]) -> Audited:
+        """Compare the claimed ε with what composition and known randomness leave of it; `head` begins the document."""
+        if math.isinf(case.card.params.epsilon):
+            return no_claim(head, self.scheme.name)
+        return self.account_claim(case, head)
+
+    def account_claim(self, case: Case, head: dict[str, Any]) -> Audited:
+        """Account for a finite ε."""
+        return no_claim(head, self.scheme.name)
+
+    def sensitivity(self, case: Case, sample: int | None, draw: np.random.Generator) -> Audited:
+        """Measure how far `sample` neighbouring data sets move what is released; None: as many as take seconds."""
+        return {}, []
+
+    def rating_step(self, params: Params) -> float:
+        """Return the distance between two grades in which ratings are handed over."""
+        return 1.0
+
+    # --- algebra
+
+    def is_randomized(self, params: Params) -> bool:
+        """Tell whether values carry noise before they are received or opened."""
+        return not math.isinf(params.epsilon)
+
+    def numbers_of(self, case: Case) -> int:
+        """Count the numbers that users send in whole vectors; 0 if they send only a few per rating."""
+        return 0
+
+    # --- attacks
+
+    def attacks(self, scene: Scene, apart: frozenset[str]) -> Iterator[Attack]:
+        """Yield the attacks that apply to the coalition; `apart` are its members that are not asked alone.
+
+        Attacks of one server alone are left to that server, unless it is in `apart`.
+        """
+        if {RECOMMENDER, THIRD_PARTY} & apart:
+            yield attack_support
+
+    def channel(self, params: Params, scale: Floats) -> RandomizedChannel | None:
+        """Return the law by which users randomize ratings of `scale`; None if they send none that are randomized."""
+        return None
+
+    def uploads(self, scene: Scene) -> Iterable[tuple[int, RealUpload]]:
+        """Yield (user, upload) for the gradients that the coalition can read as numbers, in order."""
+        return ()
+
+    def iteration_noise(self, params: Params, keys: list[bytes], floors: Matrix, iteration: int) -> Matrix | float:
+        """Compute the variance of the iteration noise in one user's upload over 2b², given the envelopes of `keys`."""
+        return 0.0
+
+    # --- a measured ε
+
+    def measure(self, asked: Asked) -> tuple[list[BoundRow], dict[str, Any]]:
+        """Play canaries; return (rows, the problem in words), or raise `CannotBeMeasured`."""
+        raise CannotBeMeasured(f"{self.scheme.name} cannot be measured: nothing is known of what its users send.")
+
+    def canary_settings(self, params: Params) -> Any:
+        """Return the settings that the canary of a run with `params` depends on."""
+        return dataclasses.asdict(params)
+
+    # --- statistics
+
+    def totals_seen(self, case: Case) -> Glimpse:
+        """Collect the words that the recommender receives in masked totals."""
+        return Glimpse({})
+
+    def unblinded(self, case: Case) -> tuple[Ids, RingArray] | None:
+        """Return (items, the sealed noise less the blinds that the recommender itself dealt), if there is any."""
+        return None
+
+    # --- claim, verdict and page
+
+    def bound(self, accounting: Mapping[str, Any], findings: Sequence[Finding]) -> AccountedBound | None:
+        """Read from the accounting the ε that decides whether the claim holds; None if nothing bounds it."""
+        return None
+
+    def promised(self, params: Params) -> str:
+        """Format ε, or the budget θ, in the unit that the scheme uses."""
+        return f"ε = {params.epsilon:g} per {'release' if self.scheme.factorizes else self.scheme.unit}"
+
+    def levels(self, params: Params, own: UserInput) -> Floats:
+        """Return the numbers that stand for the entries of a user's rating vector before they are randomized."""
+        return own.ratings
