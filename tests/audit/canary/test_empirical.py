@@ -20,7 +20,7 @@ from sim.audit.canary import canary
 from sim.audit.canary import repeat as empirical_repeat
 from sim.audit.canary.adversary_statistics import centred_sums, gradients
 from sim.audit.canary.arms import PUBLICATION, RELEASE, SUMS
-from sim.audit.canary.canary import Play, Stage, make_problem
+from sim.audit.canary.canary import Stage, make_problem, play_canary
 from sim.audit.canary.empirical import CONFIDENCE, MEASURABLE, arms_of, findings_of, measure, measure_arms
 from sim.audit.canary.epsilon_bound import lower_bound
 from sim.audit.canary.repeat import play_chunk, play_once, repeat
@@ -123,9 +123,8 @@ def test_a_repetition_is_the_run_that_frames_would_make():
     problem = canary.CanaryProblem(problem.scheme, problem.params)  # its seats have tapes that draw all noise
     stage, seed = Stage(problem, bytes(32)), derive(SEED, 7)
     tapes = {name: canary.Tape(derive(seed, name)) for name in stage.parties}
-    play = Play(stage, stage.roles(tapes, greatest=False))
-    play.run()
-    assert np.array_equal(play.factors[-1], play_framed(problem, seed))
+    played = play_canary(stage, stage.roles(tapes, greatest=False))
+    assert np.array_equal(played.factors[-1], play_framed(problem, seed))
 
 
 def test_the_repetitions_do_not_depend_on_the_number_of_workers(monkeypatch):
