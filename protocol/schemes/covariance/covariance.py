@@ -296,6 +296,7 @@ class CovarianceRecommender(LeadingRecommender):
         self.tape = tape
         self.handed: dict[int, UserInput] = {}
         self.averages: Averages | None = None
+        self.model: Model | None = None
         self._figures: Facts = {}
 
     def awaited(self) -> Sequence[str]:
@@ -325,7 +326,7 @@ class CovarianceRecommender(LeadingRecommender):
         self.handed = dict(sorted(self.handed.items()))  # float sums must not depend on who came first
         book = Book.of((own.items, own.ratings) for own in self.handed.values())
         self.averages = first_round(self.params, book, self.tape, self.setting.reals)
-        model = second_round(self.params, self.averages, book, self.tape, self.setting.reals)
+        self.model = model = second_round(self.params, self.averages, book, self.tape, self.setting.reals)
         self.iteration = self.params.iterations
         self.last_invited = self.last_contributors = tuple(self.handed)
         self._figures = figures_of(self.params, model, book)

@@ -283,6 +283,7 @@ class MaskedCovarianceRecommender(LeadingRecommender):
         self.tape = tape
         self.supports: dict[int, Ids] = {}  # empty lists in the dense form
         self.averages: Averages | None = None
+        self.model: Model | None = None
         self.done = False
 
     def facts(self) -> Facts:
@@ -375,7 +376,7 @@ class MaskedCovarianceRecommender(LeadingRecommender):
 
     def _publish(self, noisy: Floats) -> Effects:
         assert self.averages is not None
-        model = model_of(self.params, self.averages, noisy)
+        self.model = model = model_of(self.params, self.averages, noisy)
         self.iteration, self.done = self.params.iterations, True
         if model.factors is not None:
             last: Any = CovarianceFactors(model.factors.astype(np.float32).reshape(-1, 1))
