@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from actors.metering.outcome import EventsFor
 from protocol.party.role import RECOMMENDER, user_name
+from protocol.play import EventsFor
 from protocol.schemes import Scheme
 from protocol.wire.messages import Churn, Due, Event
 

@@ -6,13 +6,13 @@ Memory that a process allocates is its own; memory that the zygote has allocated
 from __future__ import annotations
 
 import dataclasses
-from collections import deque
 from typing import Any
 
 import numpy as np
 import zmq
 
 from actors.blame import is_own
+from actors.everyone_online import everyone_stays
 from actors.keys import Secret
 from actors.metering.observer import HeldOut, Observer
 from actors.metering.recorder import Figures, own_memory
@@ -20,9 +20,10 @@ from actors.timers import Patience
 from actors.transport.zeromq import ClientEnd, Context, Gate, ServerEnd, make_key_pair
 from protocol.card import Card, Seat, all_parties, make_run_id, seat_party, tape_seed
 from protocol.party.party import Party, Step
-from protocol.party.role import RECOMMENDER, UserInput, user_index, user_name
+from protocol.party.role import Effects, Role, Send, UserInput
 from protocol.party.signing import make_signer
-from protocol.wire.messages import SETUP, Churn, Due, Event
+from protocol.play import play
+from protocol.wire.messages import SETUP, Event, Message
 
 _USERS, _ITEMS, _ITERATIONS = 2, 3, 20
 
@@ -62,41 +63,45 @@ def _exchange(card: Card, names: list[str]) -> None:
         secret = Secret(seat, make_key_pair(), held_out)
         parties[name], _ = seat_party(card, Secret.from_dict(secret.to_dict()).seat, with_view=True)
     observer = Observer.in_memory(_USERS, _ITEMS, params.dim, (params.rating_min, params.rating_max))
-    figures = {
-        name: Figures(name, () if name in card.scheme.servers else None, SETUP - 1, lambda _: None, observer, held_out)
-        for name in names
-    }
     patience: Patience[str] = Patience(1.0)
-    waiting: deque[tuple[str, str, bytes]] = deque()
+    roles: dict[str, Role] = {}
+    for name, party in parties.items():
+        clients = () if name in card.scheme.servers else None
+        figures = Figures(name, clients, SETUP - 1, lambda _: None, observer, held_out)
+        roles[name] = _FramedRole(party, figures, patience)
+    for _ in play(roles, everyone_stays(_USERS)):
+        pass
 
-    def settle(party: Party, step: Step) -> None:
-        figures[party.name].watch(party.role, step.done)
-        figures[party.name].turned(party.role)
+
+class _FramedRole(Role):
+    """A party that speaks in frames, and is metered as in a run."""
+
+    def __init__(self, party: Party, figures: Figures, patience: Patience[str]) -> None:
+        self._party, self._figures, self._patience = party, figures, patience
+
+    def start(self) -> Effects:
+        return self._settle(self._party.start())
+
+    def tick(self, event: Event) -> Effects:
+        return self._settle(self._party.tick(event))
+
+    def receive(self, sender: str, message: Message) -> Effects:
+        self._patience.watch(sender)
+        self._patience.heard(sender, [sender])
+        step = self._party.receive(sender, message)
+        self._figures.received(sender, step, len(message))
+        self._patience.seconds(), self._patience.overdue()
+        return self._settle(step)
+
+    def _settle(self, step: Step) -> Effects:
+        self._figures.watch(self._party.role, step.done)
+        self._figures.turned(self._party.role)
         if step.done:
-            figures[party.name].ended(party, None)
+            self._figures.ended(self._party, None)
         for out in step.sends:
-            figures[party.name].sent(out)
-        waiting.extend((party.name, out.to, out.frame) for out in step.sends)
-
-    def happen(iteration: int, events: list[tuple[str, Event]]) -> None:
-        for name, event in (*events, (RECOMMENDER, Due(iteration, tuple(user_index(name) for name, _ in events)))):
-            settle(parties[name], parties[name].tick(event))
-
-    for party in parties.values():
-        settle(party, party.start())
-    happen(0, [(user_name(user), Churn(0, True)) for user in range(_USERS)])
-    told = 0
-    while waiting:
-        sender, receiver, frame = waiting.popleft()
-        patience.watch(sender)
-        patience.heard(sender, [sender])
-        step = parties[receiver].receive(sender, frame)
-        figures[receiver].received(sender, step, len(frame))
-        settle(parties[receiver], step)
-        patience.seconds(), patience.overdue()
-        if parties[RECOMMENDER].role.iteration > told:  # all users stay online
-            told = parties[RECOMMENDER].role.iteration
-            happen(told, [])
+            self._figures.sent(out)
+        self.iteration = self._party.role.iteration
+        return [Send(out.to, out.frame) for out in step.sends]
 
 
 def _open_and_close_sockets() -> None:

@@ -14,7 +14,8 @@ from actors.metering.meter import MOST_PARTIES, Row, Tally
 from protocol.errors import Aborted
 from protocol.party.role import RECOMMENDER, Facts, user_index
 from protocol.party.view import Broken
-from protocol.wire.messages import SETUP, Event
+from protocol.play import EventsFor as EventsFor
+from protocol.wire.messages import SETUP
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,6 @@ class IterationDone:
 OnIteration = Callable[[IterationDone], None]
 OnJoin = Callable[[int], None]  # given how many users the recommender has heard from
 OnReplay = Callable[[str, int], None]  # given a server that replays its view, and the iteration it has reached
-EventsFor = Callable[[int], list[tuple[str, Event]]]  # the outside events before an iteration, with their receivers
 
 
 @dataclass(slots=True)

@@ -24,6 +24,10 @@ class Reals:
         """Name `values` by `label`: a run ignores it, an audit on linear forms uses it."""
         return values
 
+    def computed(self, values: RealArray, label: Label) -> RealArray:
+        """Name numbers that a role has worked out and goes on with, bare: a run ignores it, an audit may learn them."""
+        return values
+
     def add(self, first: RealArray, *others: RealArray) -> RealArray:
         total = first.copy()
         for other in others:

@@ -100,6 +100,13 @@ def comments_of(text: str) -> dict[int, str]:
     return {token.start[0]: token.string.lstrip("# ") for token in tokens if token.type == tokenize.COMMENT}
 
 
+def whole_protocol() -> str:
+    """Quote `protocol/play.py`: a sentence for each party, and the loop."""
+    text = (ROOT / "protocol" / "play.py").read_text("utf-8")
+    parties = (ast.get_docstring(ast.parse(text)) or "").split("\n\n")[1].splitlines()
+    return "\n".join([*(f"* {line}" for line in parties), "", "```python", f"{text[text.index('def play('):]}```"])
+
+
 def keys_of(document: Any, depth: int = DEEPEST) -> str:
     """Write the keys of a JSON document, with nested keys in braces; a list shows the keys of all its objects."""
     if isinstance(document, list):
@@ -145,7 +152,13 @@ def _plain(document: Any) -> Any:
     return dataclasses.asdict(document) if dataclasses.is_dataclass(document) else document
 
 
-TABLES = {"commands": commands, "schemes": schemes, "messages": messages, "json-keys": json_keys}
+TABLES = {
+    "commands": commands,
+    "schemes": schemes,
+    "messages": messages,
+    "play": whole_protocol,
+    "json-keys": json_keys,
+}
 
 
 def main() -> int:

@@ -126,6 +126,38 @@ def runs_data(tree: ast.AST) -> set[str]:
     return found
 
 
+def patched(tree: ast.Module) -> set[str]:
+    """What would learn of a role in another way than through its arithmetic: a module or an object is changed."""
+    modules = {
+        alias.asname or alias.name.partition(".")[0]
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for alias in node.names
+    }
+    setters = {name for name, call in calls(tree) if name.endswith(("setattr", "__setattr__")) and not _on_self(call)}
+    owners = {*modules, "sys.modules", "role"}
+    changed = [target for node in ast.walk(tree) for target in _changed(node)]
+    return setters | {
+        ast.unparse(target)
+        for target in changed
+        if (place := ast.unparse(target.value)) in owners
+        or place.startswith(("vars(", "globals("))
+        or place.endswith((".__dict__", ".role"))
+    }
+
+
+def _on_self(call: ast.Call) -> bool:
+    return isinstance(call.args[0], ast.Name) and call.args[0].id == "self"
+
+
+def _changed(node: ast.AST) -> Iterator[ast.Attribute | ast.Subscript]:
+    """The attributes and entries that a statement sets or deletes."""
+    aimed = node.targets if isinstance(node, ast.Assign | ast.Delete) else [getattr(node, "target", None)]
+    for target in aimed if isinstance(node, ast.stmt) else []:
+        parts = target.elts if isinstance(target, ast.Tuple | ast.List) else [target]
+        yield from (part for part in parts if isinstance(part, ast.Attribute | ast.Subscript))
+
+
 def faults(paths: list[Path], look: Callable[[ast.Module], set[str]]) -> dict[str, set[str]]:
     return {str(path.relative_to(ROOT)): found for path in paths if (found := look(tree_of(path)))}
 
@@ -141,6 +173,12 @@ def test_the_protocol_uses_these_libraries_and_the_slow_ones_only_when_they_are_
 
 def test_the_protocol_uses_no_blas():
     assert faults(sources("protocol"), blas) == {}
+
+
+def test_an_audit_learns_what_a_role_computed_through_its_arithmetic_alone():
+    """`secagg.py` measures another library, whose identities it has to set."""
+    own = [path for path in sources("sim") if path.name != "secagg.py"]
+    assert faults(own, patched) == {}
 
 
 def test_nothing_runs_data():
@@ -170,6 +208,15 @@ SLIPS = {
     "np.dot(a, b)": (blas, "dot"),
     "a.dot(b)": (blas, "dot"),
     "np.einsum('ij,jk', a, b, optimize=True)": (blas, "einsum with options"),
+    "setattr(role, 'step', outer)": (patched, "setattr"),
+    "object.__setattr__(role, 'step', outer)": (patched, "object.__setattr__"),
+    "role.step = outer": (patched, "role.step"),
+    "self.role.fixed, other = outer, None": (patched, "self.role.fixed"),
+    "import sys\nsys.modules['m'] = own": (patched, "sys.modules['m']"),
+    "from a import model\nmodel.averages_of = listening": (patched, "model.averages_of"),
+    "import numpy as np\ndef f():\n    np.rint += 1": (patched, "np.rint"),
+    "vars(module)['name'] = new": (patched, "vars(module)['name']"),
+    "role.__dict__['step'] = outer": (patched, "role.__dict__['step']"),
     "import pickle": (runs_data, "pickle"),
     "eval(text)": (runs_data, "eval"),
     "exec(text)": (runs_data, "exec"),
@@ -190,6 +237,8 @@ def test_what_is_harmless_is_not_found():
     code = "import numpy as np; np.einsum('i,i', a, a); np.load(path, allow_pickle=False); yaml.safe_load(text)"
     harmless = ast.parse(code)
     assert [look(harmless) for look in (worldly, blas, runs_data)] == [set(), set(), set()]
+    own = ast.parse("self.role = role\nsetattr(self, name, value)\nsys.modules.get('numpy')\nfound['a'], b.c = 1, 2")
+    assert patched(own) == set()
 
 
 # --- what the schemes say -----------------------------------------------------------------------------------------

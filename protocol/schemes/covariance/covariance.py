@@ -45,7 +45,7 @@ from protocol.party.role import (
 )
 from protocol.schemes.base import DELTA, Leak, Scheme, Setting, Shape
 from protocol.schemes.covariance.averages import Averages, clamped
-from protocol.schemes.covariance.model import Model, measured
+from protocol.schemes.covariance.model import Model, first_round, second_round
 from protocol.schemes.covariance.options import OPTIONS, CovarianceParams, covariance_params
 from protocol.schemes.covariance.predicting import Neighbourhood, by_factors, by_neighbours, known_of, neighbourhood
 from protocol.schemes.covariance.sensitivity import (
@@ -295,6 +295,8 @@ class CovarianceRecommender(LeadingRecommender):
         self.params: CovarianceParams = setting.params
         self.tape = tape
         self.handed: dict[int, UserInput] = {}
+        self.averages: Averages | None = None
+        self.model: Model | None = None
         self._figures: Facts = {}
 
     def awaited(self) -> Sequence[str]:
@@ -323,7 +325,8 @@ class CovarianceRecommender(LeadingRecommender):
     def _publish(self) -> Effects:
         self.handed = dict(sorted(self.handed.items()))  # float sums must not depend on the order of arrival
         book = Book.of((own.items, own.ratings) for own in self.handed.values())
-        model = measured(self.params, book, self.tape)
+        self.averages = first_round(self.params, book, self.tape, self.setting.reals)
+        self.model = model = second_round(self.params, self.averages, book, self.tape, self.setting.reals)
         self.iteration = self.params.iterations
         self.last_invited = self.last_contributors = tuple(self.handed)
         self._figures = figures_of(self.params, model, book)

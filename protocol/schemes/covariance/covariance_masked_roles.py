@@ -37,7 +37,7 @@ from protocol.schemes.covariance.covariance import MOST_FACTOR
 from protocol.schemes.covariance.model import Model, model_of, predictions
 from protocol.schemes.covariance.options import SPARSE, MaskedCovarianceParams
 from protocol.schemes.covariance.parts import covered_places, first_sparse, second_sparse, whole
-from protocol.schemes.covariance.round_noise import noise_for, noise_share, round_length
+from protocol.schemes.covariance.round_noise import noise_for, noise_share, round_length, total_label
 from protocol.schemes.covariance.similarity import Similarity, noise_scale_of, relative_noise
 from protocol.wire.messages import (
     SETUP,
@@ -283,6 +283,7 @@ class MaskedCovarianceRecommender(LeadingRecommender):
         self.tape = tape
         self.supports: dict[int, Ids] = {}  # empty lists in the dense form
         self.averages: Averages | None = None
+        self.model: Model | None = None
         self.done = False
 
     def facts(self) -> Facts:
@@ -309,7 +310,7 @@ class MaskedCovarianceRecommender(LeadingRecommender):
         require(total.iteration == self.iteration < self.params.iterations, Reason.WRONG_ITERATION)
         rows = round_length(self.params, self.iteration + 1)
         require(self.setting.ring.fits(total.values, (rows, 1)), Reason.OUT_OF_RANGE)
-        noisy = self._opened(total.values)
+        noisy = self.setting.reals.computed(self._opened(total.values), total_label(self.iteration, rows))
         self.last_invited = self.last_contributors = tuple(self.supports)
         return self._publish_averages(noisy) if self.iteration == 0 else self._publish(noisy)
 
@@ -375,7 +376,7 @@ class MaskedCovarianceRecommender(LeadingRecommender):
 
     def _publish(self, noisy: Floats) -> Effects:
         assert self.averages is not None
-        model = model_of(self.params, self.averages, noisy)
+        self.model = model = model_of(self.params, self.averages, noisy)
         self.iteration, self.done = self.params.iterations, True
         if model.factors is not None:
             last: Any = CovarianceFactors(model.factors.astype(np.float32).reshape(-1, 1))

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from protocol.arithmetic.reals import Reals
 from protocol.arithmetic.tape import Tape
 from protocol.schemes.covariance.averages import Averages, averages_of
 from protocol.schemes.covariance.options import CovarianceParams
 from protocol.schemes.covariance.parts import covered_places
 from protocol.schemes.covariance.predicting import by_factors, by_neighbours, known_of, neighbourhood
-from protocol.schemes.covariance.round_noise import noise_for
+from protocol.schemes.covariance.round_noise import noise_for, total_label
 from protocol.schemes.covariance.similarity import Similarity, item_factors, similarity_of
 from protocol.schemes.covariance.totals import Book, first_total, second_total
 
@@ -45,12 +46,22 @@ def model_of(params: CovarianceParams, averages: Averages, second: Floats) -> Mo
     return Model(averages, similarity, factors)
 
 
-def measured(params: CovarianceParams, book: Book, tape: Tape) -> Model:
-    """Carry out both rounds at one party that sees every rating and draws the noise."""
-    averages = averages_of(params, first_total(params, book) + noise_for(params, 1, tape))
+def first_round(params: CovarianceParams, book: Book, tape: Tape, reals: Reals) -> Averages:
+    """Make the averages, as a party that sees every rating and draws the noise."""
+    noisy = first_total(params, book) + noise_for(params, 1, tape)
+    return averages_of(params, reals.computed(noisy, total_label(0, len(noisy))))
+
+
+def second_round(params: CovarianceParams, averages: Averages, book: Book, tape: Tape, reals: Reals) -> Model:
     sums = second_total(params, averages, book)
     sums += noise_for(params, 2, tape, averages.spread)
-    return model_of(params, averages, sums)
+    return model_of(params, averages, reals.computed(sums, total_label(1, len(sums))))
+
+
+def measured(params: CovarianceParams, book: Book, tape: Tape) -> Model:
+    """Carry out both rounds at one party that sees every rating and draws the noise."""
+    reals = Reals()
+    return second_round(params, first_round(params, book, tape, reals), book, tape, reals)
 
 
 def predictions(params: CovarianceParams, model: Model, items: Ids, ratings: Floats, targets: Ids) -> Floats:

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from protocol.arithmetic.noise import laplace
+from protocol.arithmetic.ring import Label
 from protocol.arithmetic.tape import Tape
 from protocol.schemes.covariance import triangle
 from protocol.schemes.covariance.options import CovarianceParams
@@ -54,6 +55,11 @@ def noise_for(params: CovarianceParams, round_: int, tape: Tape, spread: float =
     noise = unit_noise(params, round_, tape)
     noise *= scales_for(params, round_, spread)
     return noise
+
+
+def total_label(iteration: int, length: int) -> Label:
+    """Name the noisy sums of the round of `iteration`, of which everything is made that is published."""
+    return Label("total", iteration, np.arange(length, dtype=np.uint32))
 
 
 Ints = npt.NDArray[np.int64]

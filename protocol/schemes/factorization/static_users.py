@@ -81,7 +81,7 @@ class JoiningUser(FactorizingUser):
         self.iteration = iteration
         self.clipped += int(np.count_nonzero(used != errors))
         self.last_errors = errors
-        return gradients
+        return self.setting.reals.computed(gradients, self.label("gradient", iteration))
 
     def label(self, what: str, iteration: int, floors: npt.NDArray[np.uint32] | None = None) -> Label:
         """Label one row for each of the user's items; a row of noise is one of `floors` shares."""

@@ -25,14 +25,14 @@ import numpy.typing as npt
 from protocol.arithmetic.tape import Name, Tape
 from protocol.errors import Aborted
 from protocol.params import Params
-from protocol.party.role import RECOMMENDER, Effects, Send, user_index
+from protocol.party.role import RECOMMENDER, Send, user_index
 from protocol.wire.codec import field_kinds
 from protocol.wire.messages import Event, GradedRatings, Message, RatingsHandover
 from sim.audit.families.registry import family_of
 from sim.audit.findings import Audited, Finding
-from sim.audit.role_rerun import inputs_of
+from sim.audit.role_rerun import inputs_of, turns
 from sim.views.evidence import Case
-from sim.views.exhibits import Exhibits, Seen
+from sim.views.exhibits import Brought, Exhibits, Seen
 
 HANDED = (RatingsHandover, GradedRatings)  # unmodified ratings
 NUMBERS = ("reals", "floats", "factors")  # codec kinds of rows of numbers
@@ -128,18 +128,12 @@ def _flipped(inputs: Sequence[Seen | Event], flip: Flip) -> Iterator[Seen | Even
 
 def _sent(case: Case, inputs: Sequence[Seen | Event], tape: Tape) -> Sent | None:
     """Collect what the role sends to each user; None if it aborts."""
-    role = case.card.scheme.make_role(RECOMMENDER, case.card.setting, tape, None)
     found: Sent = {}
-
-    def note(effects: Effects) -> None:
-        for effect in effects:
-            if isinstance(effect, Send) and user_index(effect.to) >= 0:
-                found.setdefault(effect.to, []).append(effect.message)
-
     try:
-        note(role.start())
-        for given in inputs:
-            note(role.receive(given.sender, given.message) if isinstance(given, Seen) else role.tick(given))
+        for turn in turns(case.card, RECOMMENDER, Brought(tape, None), inputs):
+            for effect in turn.effects:
+                if isinstance(effect, Send) and user_index(effect.to) >= 0:
+                    found.setdefault(effect.to, []).append(effect.message)
     except Aborted:
         return None
     return found

@@ -1,15 +1,12 @@
 """The sums of `covariance` and its variants: the exact sums, and the noisy totals that the publication is made of.
 
-The recommender's role runs again from its view. Its calls of `averages_of` and `model_of`, which turn noisy totals into
-everything that is published, are recorded, and the numbers it sent are checked against their results. The exact sums
-follow from the ratings: as the recommender received them or, if it receives none, as users brought them.
+The recommender's role runs again from its view. The noisy totals, of which everything is made that is published, pass
+through its reals, and the numbers it sent are checked against its model of these totals. The exact sums follow from the
+ratings: as the recommender received them or, if it receives none, as users brought them.
 """
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,9 +14,9 @@ import numpy as np
 
 from protocol.party.role import RECOMMENDER, Send, user_index
 from protocol.schemes.covariance import triangle
-from protocol.schemes.covariance.averages import Averages, averages_of
+from protocol.schemes.covariance.averages import Averages
 from protocol.schemes.covariance.hybrid import within_reach
-from protocol.schemes.covariance.model import Model, model_of
+from protocol.schemes.covariance.model import Model
 from protocol.schemes.covariance.options import CovarianceParams, HybridParams
 from protocol.schemes.covariance.round_noise import scales_for
 from protocol.schemes.covariance.totals import Book, Floats, first_total, second_total
@@ -67,15 +64,17 @@ def _read(case: Case) -> Totals | str:
     if book is None:
         return "not every rating that was summed is in a view that was kept (--views full)"
     sent: list[Message] = []
-    with _taken_down(averages_of, model_of) as calls:
-        for turn in rerun(Exhibits(case, (RECOMMENDER,)), RECOMMENDER):
-            some = turn.effects[:: 1 + len(turn.effects) // MOST_COMPARED]  # those of many users would fill the memory
-            sent += [effect.message for effect in some if isinstance(effect, Send)]
-    if not calls["averages_of"] or not calls["model_of"]:
-        return "nothing was published, or not by way of averages_of and model_of"
-    (_, first), averages = calls["averages_of"][-1]
-    (_, _, second), model = calls["model_of"][-1]
-    return Totals(params, book, averages, np.array(first), np.array(second), _elsewhere(sent, averages, model))
+    totals: dict[int, Floats] = {}
+    role: Any = None
+    for turn in rerun(Exhibits(case, (RECOMMENDER,)), RECOMMENDER):
+        some = turn.effects[:: 1 + len(turn.effects) // MOST_COMPARED]  # those of many users would fill the memory
+        sent += [effect.message for effect in some if isinstance(effect, Send)]
+        totals |= {mark.label.iteration: mark.values for mark in turn.passed.computed if mark.label.what == "total"}
+        role = turn.role
+    model: Model | None = getattr(role, "model", None)
+    if model is None or not {0, 1} <= totals.keys():
+        return "nothing was published, or not by way of a model and of totals that the recommender names"
+    return Totals(params, book, model.averages, totals[0], totals[1], _elsewhere(sent, model.averages, model))
 
 
 def _book(case: Case, params: CovarianceParams) -> Book | None:
@@ -109,38 +108,6 @@ def _elsewhere(sent: list[Message], averages: Averages, model: Model) -> int:
 
 def _factors(model: Model) -> Floats:
     return np.zeros(0) if model.factors is None else model.factors
-
-
-Call = tuple[tuple[Any, ...], Any]  # (arguments, result)
-
-
-@contextmanager
-def _taken_down(*functions: Callable[..., Any]) -> Iterator[dict[str, list[Call]]]:
-    """Record every call of `functions`, in every module that has imported them or does so meanwhile."""
-    calls: dict[str, list[Call]] = {function.__name__: [] for function in functions}
-    noting = [(function, _noting(function, calls[function.__name__])) for function in functions]
-    try:
-        for function, other in noting:
-            _exchange(function.__name__, function, other)
-        yield calls
-    finally:
-        for function, other in noting:
-            _exchange(function.__name__, other, function)
-
-
-def _exchange(name: str, old: Callable[..., Any], new: Callable[..., Any]) -> None:
-    for module in list(sys.modules.values()):
-        if vars(module).get(name) is old:
-            setattr(module, name, new)
-
-
-def _noting(function: Callable[..., Any], calls: list[Call]) -> Callable[..., Any]:
-    def outer(*arguments: Any) -> Any:
-        result = function(*arguments)
-        calls.append((arguments, result))
-        return result
-
-    return outer
 
 
 # --- is the noise there? ---------------------------------------------------------------------------------------------

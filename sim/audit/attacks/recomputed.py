@@ -10,9 +10,9 @@ import numpy.typing as npt
 from protocol.arithmetic.factors import Matrix
 from protocol.arithmetic.noise import floor_of
 from protocol.arithmetic.ring import Ids, RingArray
-from protocol.party.role import Effects, Role, Send
-from protocol.wire.messages import Event, Message
-from sim.audit.role_rerun import listen, rerun
+from protocol.party.role import Effects, Send
+from protocol.wire.messages import Message
+from sim.audit.role_rerun import Passed, RoleTurn, rerun
 from sim.views.exhibits import Exhibits
 
 Counts = npt.NDArray[np.uint32]
@@ -36,58 +36,37 @@ class UserStory(NamedTuple):
     committed: dict[int, tuple[Ids, RingArray]]  # attempt -> enc(η share) of the items that it committed to
 
 
-class _Listener:
-    """A record of what the role encodes, and of the gradients of its step, between two inputs."""
-
-    def __init__(self) -> None:
-        self.role: Any = None
-        self.encoded: list[RingArray] = []
-        self.gradient: Matrix | None = None
-
-    def attach(self, role: Role) -> None:
-        self.role = role
-        listen(role, "step", self._on_step)
-        if hasattr(role, "fixed"):
-            listen(role.fixed, "encode", lambda words, *given: self.encoded.append(words))
-
-    def _on_step(self, gradient: Matrix, *arguments: Any) -> None:
-        self.gradient = gradient
-
-    def clear(self) -> None:
-        self.encoded, self.gradient = [], None
-
-    def words(self) -> RingArray:
-        """Add up all encodings since `clear`, and the η share, which was encoded in the set-up."""
-        kept = getattr(self.role, "objective_share", None)
-        parts = self.encoded if kept is None else [*self.encoded, kept]
-        words: RingArray = self.role.fixed.ring.add(*parts)
-        return words
-
-
 def user_story(exhibits: Exhibits, party: str, iterations: int) -> UserStory:
     """Collect what the user contributed to the iterations below `iterations`, and the noise it committed to."""
-    heard, story = _Listener(), UserStory([], {})
-    for turn in rerun(exhibits, party, heard.attach):
-        if getattr(turn.given, "iteration", -1) >= iterations and not isinstance(turn.given, Event):
+    story = UserStory([], {})
+    for turn in rerun(exhibits, party):
+        if getattr(turn.given, "iteration", -1) >= iterations and turn.sender is not None:
             break
         for effect in turn.effects:
             if isinstance(effect, Send):
-                _note(story, heard, effect.message)
-        heard.clear()
+                _note(story, turn, effect.message)
     return story
 
 
-def _note(story: UserStory, heard: _Listener, message: Message) -> None:
-    kind = type(message).__name__
-    if kind == "BlindedShare":
-        story.committed[message.attempt] = (message.items, heard.words())
-    if heard.gradient is None or not hasattr(message, "values"):
+def _note(story: UserStory, turn: RoleTurn, message: Message) -> None:
+    role: Any = turn.role
+    if type(message).__name__ == "BlindedShare":
+        story.committed[message.attempt] = (message.items, _words(role, turn.passed))
+    gradient = turn.passed.labelled("gradient")
+    if gradient is None or not hasattr(message, "values"):
         return
-    items, words, noisy = heard.role.inputs.items, None, np.asarray(message.values, np.float64)
-    if hasattr(heard.role, "fixed"):
-        words = heard.words()
-        noisy = heard.role.fixed.decode(words)
-    story.contributions.append(Contribution(message.iteration, items, heard.gradient, noisy, words))
+    items, words, noisy = role.inputs.items, None, np.asarray(message.values, np.float64)
+    if hasattr(role, "fixed"):
+        words = _words(role, turn.passed)
+        noisy = role.fixed.decode(words)
+    story.contributions.append(Contribution(message.iteration, items, gradient, noisy, words))
+
+
+def _words(role: Any, passed: Passed) -> RingArray:
+    """Add up all encodings of the turn, and the η share, which was encoded in the set-up."""
+    kept = getattr(role, "objective_share", None)
+    words: RingArray = role.fixed.ring.add(*passed.encoded, *([] if kept is None else [kept]))
+    return words
 
 
 # --- the recommender -------------------------------------------------------------------------------------------------
@@ -115,12 +94,14 @@ class RecommenderStory:
         self.rounds: dict[int, RecomputedIteration] = {}
         self.sealed_in: dict[int, int] = {}  # item -> the attempt that fixed its objective noise
         self.role: Any = None
-        self._listen_through(exhibits, iterations)
+        self._read(exhibits, iterations)
 
-    def _listen_through(self, exhibits: Exhibits, iterations: int) -> None:
-        for turn in rerun(exhibits, "recommender", self._attach):
+    def _read(self, exhibits: Exhibits, iterations: int) -> None:
+        for turn in rerun(exhibits, "recommender"):
+            self.role = turn.role
             if type(turn.given).__name__ == "SealedTotal":
                 self.sealed_in |= dict.fromkeys(map(int, turn.given.items), turn.given.attempt)
+            self._close(turn)
             self._open(turn.effects)
             if self.role.iteration >= iterations:
                 break
@@ -138,11 +119,6 @@ class RecommenderStory:
         raters = invited if self.sealed_in else self.role.n_raters
         return floor_of(raters, params.dropout_allowance, params.min_contributors)
 
-    def _attach(self, role: Role) -> None:
-        self.role = role
-        listen(role, "complete", self._on_complete)
-        listen(role, "move", self._on_move)
-
     def _open(self, effects: Effects) -> None:
         for effect in effects:  # with no user online, no item factors are sent
             if isinstance(effect, Send) and type(effect.message).__name__.startswith(("OpenSum", "ItemFactors")):
@@ -152,11 +128,12 @@ class RecommenderStory:
                 opened.pieces = dict(getattr(role, "pieces", {}))
                 return
 
-    def _on_complete(self, words: RingArray, *arguments: Any) -> None:
-        self.rounds[self.role.iteration].words = words
-
-    def _on_move(self, result: None, items: Ids, sums: Matrix) -> None:
-        closed = self.rounds[self.role.iteration]
-        closed.items, closed.sums = items, sums
-        agreed = getattr(self.role, "agreed", None)  # may be empty, which differs from None
-        closed.contributors = dict(self.role.supports if agreed is None else agreed)
+    def _close(self, turn: RoleTurn) -> None:
+        """Note the sums that the role opened in this turn, and moved item factors by."""
+        role, words, sums = self.role, turn.passed.opened, turn.passed.summed
+        closed = next(reversed(self.rounds.values()), None)
+        if closed is None or (words is None and sums is None):
+            return
+        closed.words, closed.items = words, role.last_moved
+        closed.sums = sums if sums is not None else role.fixed.decode(words)
+        closed.contributors = {user: role.supports[user] for user in role.last_contributors}

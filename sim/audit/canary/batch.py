@@ -18,7 +18,7 @@ from protocol.party.role import UserInput
 from protocol.schemes import is_ours
 from protocol.schemes.base import Setting
 from protocol.schemes.factorization.static_users import JoiningUser
-from sim.audit.canary.canary import CANARY, WITNESS, CanaryProblem, Play, Stage
+from sim.audit.canary.canary import CANARY, WITNESS, CanaryProblem, Stage, play_canary
 
 STILL = 2.0**-28  # a learning rate at which no factor moves, not even that of a user with hundreds of items
 
@@ -63,14 +63,13 @@ def play_batch(batch: Batch, seed: bytes, first: int, dealt: Any) -> Columns:
     count, iterations = len(batch.greatest), batch.params.iterations
     users = [role for role in roles.values() if isinstance(role, JoiningUser)]
     first_factors = [np.full(count, user.user_factors[0]) for user in users]
-    play = Play(batch, roles)
-    play.run()
-    rho, eta = dealt(play.dealt, iterations)
+    played = play_canary(batch, roles)
+    rho, eta = dealt(played.dealt, iterations)
     normals = [tapes[WITNESS].normal(count, 1, "rho", t)[:, 0] for t in range(iterations)] if rho else []
     columns = {
         "user_factors": first_factors,
-        "item_factors": [rows[:, 0] for rows in play.factors],
-        "uploads": [batch.numbers(values) for values in play.uploads],
+        "item_factors": [rows[:, 0] for rows in played.factors],
+        "uploads": [batch.numbers(values) for values in played.uploads],
         "rho_envelopes": rho,
         "eta_envelopes": eta,
         "witness_normals": normals,

@@ -7,7 +7,6 @@ greatest rating instead of the least: the two neighbouring data sets of the clai
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,9 +20,10 @@ from protocol.arithmetic.tape import Name, Tape, derive
 from protocol.card import all_parties
 from protocol.errors import BadInput
 from protocol.params import Params
-from protocol.party.role import RECOMMENDER, Done, Effects, Role, Send, UserInput, user_name
+from protocol.party.role import RECOMMENDER, Done, Role, UserInput, user_name
+from protocol.play import play
 from protocol.schemes.base import Scheme, Setting, Shape
-from protocol.wire.messages import Event, Message
+from protocol.wire.messages import Message
 
 CANARY, WITNESS = user_name(0), user_name(1)  # the user whose rating changes; another rater of the item
 CROWDS = (2, 3, 5, 10)  # numbers of users to try; the first that the scheme accepts
@@ -143,61 +143,30 @@ def _rated(rating: float) -> UserInput:
     return UserInput(np.zeros(1, np.uint32), np.array([rating]))
 
 
-class Play:
-    """One repetition, from the first message until the recommender is done."""
+@dataclass(frozen=True)
+class Played:
+    """What one repetition showed."""
 
-    def __init__(self, stage: Stage, roles: dict[str, Role]) -> None:
-        self.roles = roles
-        self._stage = stage
-        recommender: Any = roles[RECOMMENDER]
-        if not hasattr(recommender, "item_factors"):
-            raise CannotBeMeasured(f"{stage.scheme.name} cannot be measured: its recommender shows no item factors.")
-        self._recommender = recommender
-        self._events = stage.events
-        self._iterations = stage.params.iterations
-        self._waiting: deque[tuple[str, str, Message]] = deque()
-        self._told = -1
-        self._done = False
-        self.factors = [recommender.item_factors]  # v(0), v(1), …
-        self.uploads: list[npt.NDArray[Any]] = []
-        self.dealt: list[Message] = []  # everything that the witness received
+    factors: list[npt.NDArray[np.float64]]  # v(0), v(1), …
+    uploads: list[npt.NDArray[Any]]  # of the canary
+    dealt: list[Message]  # everything that the witness received
 
-    def run(self) -> None:
-        for party, role in self.roles.items():
-            self._carry_out(party, role.start())
-        self._happen(0)
-        while self._waiting and not self._done:
-            sender, receiver, message = self._waiting.popleft()
-            self._note(sender, receiver, message)
-            self._carry_out(receiver, self.roles[receiver].receive(sender, message))
-            if receiver == RECOMMENDER:
-                self._turn()
-        if not self._done:
-            name = self._stage.scheme.name
-            raise CannotBeMeasured(f"{name} cannot be measured: the recommender of its canary did not finish.")
 
-    def _note(self, sender: str, receiver: str, message: Message) -> None:
-        if sender == CANARY and getattr(message, "iteration", -1) >= 0 and hasattr(message, "values"):
-            self.uploads.append(message.values)
-            self._stage.receiver = receiver
-        elif receiver == WITNESS:
-            self.dealt.append(message)
-
-    def _turn(self) -> None:
-        if self._recommender.item_factors is not self.factors[-1]:
-            self.factors.append(self._recommender.item_factors)
-        if self._told < self._recommender.iteration < self._iterations:
-            self._happen(self._recommender.iteration)
-
-    def _happen(self, iteration: int) -> None:
-        self._told = iteration
-        happening: list[tuple[str, Event]] = self._events(iteration)
-        for party, event in happening:
-            self._carry_out(party, self.roles[party].tick(event))
-
-    def _carry_out(self, party: str, effects: Effects) -> None:
-        for effect in effects:
-            if isinstance(effect, Send):
-                self._waiting.append((party, effect.to, effect.message))
-            elif isinstance(effect, Done) and party == RECOMMENDER:
-                self._done = True
+def play_canary(stage: Stage, roles: Mapping[str, Role]) -> Played:
+    """Play one repetition, from the first message until the recommender is done."""
+    name, recommender = stage.scheme.name, roles[RECOMMENDER]
+    if not hasattr(recommender, "item_factors"):
+        raise CannotBeMeasured(f"{name} cannot be measured: its recommender shows no item factors.")
+    played = Played([recommender.item_factors], [], [])
+    for party, sender, given, effects in play(roles, stage.events):
+        if sender == CANARY and getattr(given, "iteration", -1) >= 0 and hasattr(given, "values"):
+            played.uploads.append(given.values)
+            stage.receiver = party
+        elif sender is not None and party == WITNESS:
+            played.dealt.append(given)
+        if party == RECOMMENDER:
+            if recommender.item_factors is not played.factors[-1]:
+                played.factors.append(recommender.item_factors)
+            if any(isinstance(effect, Done) for effect in effects):
+                return played
+    raise CannotBeMeasured(f"{name} cannot be measured: the recommender of its canary did not finish.")

@@ -1,9 +1,9 @@
 """Noisy sums over users: covariance, covariance-masked and hybrid, played through their roles.
 
-Users receive only what is made of the noisy sums, so the sums are intercepted where the recommender makes averages and
-a model of them (`averages_of`, `model_of`): what follows is post-processing, and is not played. The adversary of
-differential privacy knows every other rating, so it works out both sums, without (m) and with (m') the record; those of
-the second round use the averages that are published by then:
+Users receive only what is made of the noisy sums, so these are taken where they pass through the recommender's reals
+(`computed`): what follows is post-processing, and is not played. The adversary of differential privacy knows every
+other rating, so it works out both sums, without (m) and with (m') the record; those of the second round use the
+averages that are published by then:
 
     Σ ((x − m)² − (x − m')²) / 2σ²   (Gaussian noise)      Σ (|x − m| − |x − m'|) / b   (Laplace noise)
 
@@ -13,27 +13,24 @@ is ln P(x | with)/P(x | without), and the sum over rounds is that of both togeth
 from __future__ import annotations
 
 import math
-import sys
 import time
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from types import ModuleType
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from protocol.arithmetic.fixedpoint import FixedPoint
-from protocol.arithmetic.ring import Ring
+from protocol.arithmetic.reals import RealArray, Reals
+from protocol.arithmetic.ring import Label, Ring
 from protocol.arithmetic.tape import Tape, derive
 from protocol.card import all_parties
 from protocol.errors import Aborted, BadInput, Rejected
-from protocol.party.role import RECOMMENDER, Effects, Role, Send, UserInput, user_name
+from protocol.party.role import RECOMMENDER, Role, Send, UserInput, user_name
+from protocol.play import play
 from protocol.schemes.base import Scheme, Setting, Shape
-from protocol.schemes.covariance import model as course
-from protocol.schemes.covariance.averages import Averages, averages_of
+from protocol.schemes.covariance.averages import Averages
 from protocol.schemes.covariance.options import CovarianceParams, HybridParams
 from protocol.schemes.covariance.parts import first_part, second_part
 from protocol.schemes.covariance.round_noise import scales_for
@@ -133,45 +130,29 @@ class _Enough(Exception):
     """Raised once both totals are known: the rest of the run reveals nothing more."""
 
 
-@dataclass
-class Overheard:
-    first: Floats | None = None
-    second: Floats | None = None
-    averages: Averages | None = None
-    sent: list[tuple[str, Message]] = field(default_factory=list)  # (party, message), in order
+class _HeardReals(Reals):
+    """Reals that keep the totals that a recommender computes."""
 
-    def clear(self) -> None:
-        self.first = self.second = self.averages = None
-        self.sent = []
+    __slots__ = ("totals",)
 
+    def __init__(self) -> None:
+        self.totals: list[Floats] = []
 
-@contextmanager
-def overhear(modules: Sequence[ModuleType], heard: Overheard) -> Iterator[None]:
-    """Record what `averages_of` and `model_of` are given in `modules`; not safe for several threads."""
-
-    def first(params: CovarianceParams, noisy: Floats) -> Averages:
-        heard.first, heard.averages = noisy.copy(), averages_of(params, noisy)
-        return heard.averages
-
-    def second(params: CovarianceParams, averages: Averages, noisy: Floats) -> Any:
-        heard.second, heard.averages = noisy.copy(), averages
-        raise _Enough
-
-    own: dict[str, Callable[..., Any]] = {"averages_of": averages_of, "model_of": course.model_of}
-    listening: dict[str, Callable[..., Any]] = {"averages_of": first, "model_of": second}
-    places = [(module, name) for module in modules for name in own if getattr(module, name, None) is own[name]]
-    for module, name in places:
-        setattr(module, name, listening[name])
-    try:
-        yield
-    finally:
-        for module, name in places:
-            setattr(module, name, own[name])
+    def computed(self, values: RealArray, label: Label) -> RealArray:
+        if label.what == "total":
+            self.totals.append(values.copy())
+            if len(self.totals) == 2:
+                raise _Enough
+        return values
 
 
-def _modules_of(role: Role) -> list[ModuleType]:
-    """List the modules from which the code of a recommender may take these functions."""
-    return [course, *(sys.modules[kind.__module__] for kind in type(role).__mro__ if kind.__module__ in sys.modules)]
+@dataclass(frozen=True)
+class Repetition:
+    roles: dict[str, Role]  # as they were when the second total was known
+    first: Floats
+    second: Floats
+    averages: Averages
+    sent: list[tuple[str, Message]]  # (party, message), in order
 
 
 class Troupe:
@@ -179,36 +160,36 @@ class Troupe:
 
     def __init__(self, scheme: Scheme, world: World, run_id: bytes) -> None:
         self.scheme, self.world = scheme, world
-        self.setting = Setting(world.params, run_id, Ring(world.params.ring_bits))
+        self._reals = _HeardReals()
+        self.setting = Setting(world.params, run_id, Ring(world.params.ring_bits), self._reals)
         self.parties = all_parties(scheme, world.params.n_users)
 
     def role(self, party: str, tape: Tape) -> Role:
         own = None if party in self.scheme.servers else self.world.inputs[int(party.partition(":")[2])]
         return self.scheme.make_role(party, self.setting, tape, own)
 
-    def play(self, seed: bytes, heard: Overheard) -> dict[str, Role]:
-        heard.clear()
+    def play(self, seed: bytes) -> Repetition:
+        self._reals.totals.clear()
         roles = {party: self.role(party, Tape(derive(seed, party))) for party in self.parties}
-        waiting: deque[tuple[str, str, Message]] = deque()
+        sent: list[tuple[str, Message]] = []
         try:
-            for party, role in roles.items():
-                _post(party, role.start(), waiting, heard)
-            while waiting:
-                sender, receiver, message = waiting.popleft()
-                _post(receiver, roles[receiver].receive(sender, message), waiting, heard)
+            for party, _, _, effects in play(roles):
+                sent += [(party, effect.message) for effect in effects if isinstance(effect, Send)]
         except _Enough:
-            return roles
-        name = self.scheme.name
-        raise CannotBeMeasured(f"{name} cannot be measured: its recommender made no model that could be overheard.")
+            averages: Averages | None = getattr(roles[RECOMMENDER], "averages", None)
+            if averages is not None:
+                first, second = self._reals.totals
+                return Repetition(roles, first, second, averages, sent)
+        raise CannotBeMeasured(f"{self.scheme.name} cannot be measured: its recommender names no totals and averages.")
 
-    def summed(self, seed: bytes, recommender: Role, heard: Overheard) -> list[UserInput]:
+    def summed(self, seed: bytes, heard: Repetition) -> list[UserInput]:
         """Return the ratings of every user as they are summed: perturbed ones as the users sent them.
 
         If the last user sent none in this run, its message is recreated with the same tape.
         """
         if not isinstance(self.world.params, HybridParams):
             return list(self.world.inputs)
-        opened: Callable[[Message], tuple[Any, Floats]] = getattr(recommender, "opened")  # noqa: B009
+        opened: Callable[[Message], tuple[Any, Floats]] = getattr(heard.roles[RECOMMENDER], "opened")  # noqa: B009
         last = user_name(self.world.params.n_users - 1)
         effects = self.role(last, Tape(derive(seed, last))).start()
         own = [effect.message for effect in effects if isinstance(effect, Send)]
@@ -233,13 +214,6 @@ class Troupe:
         return chosen
 
 
-def _post(party: str, effects: Effects, waiting: deque[tuple[str, str, Message]], heard: Overheard) -> None:
-    for effect in effects:
-        if isinstance(effect, Send):
-            waiting.append((party, effect.to, effect.message))
-            heard.sent.append((party, effect.message))
-
-
 def ratio(params: CovarianceParams, x: Floats, without: Floats, whole: Floats, scales: Floats) -> Floats:
     """Compute the log likelihood ratio of each number separately."""
     if params.gaussian:
@@ -253,27 +227,23 @@ def play_chunk(problem: Neighbours, seed: bytes, first: int, count: int) -> Rati
     """Play repetitions first … first + count − 1; the result does not depend on the process."""
     began = time.process_time()
     troupes = [Troupe(problem.scheme, world, derive(seed, "run")) for world in (problem.without, problem.whole)]
-    heard, rows = Overheard(), []
-    with overhear(_modules_of(troupes[1].role(RECOMMENDER, Tape(bytes(32)))), heard):
-        for repetition in range(first, first + count):
-            try:
-                chosen = troupes[1].telling(derive(seed, repetition))
-                rows.append(_ratios_of(troupes, chosen, repetition % 2 == 1, heard))
-            except (Rejected, Aborted) as error:
-                words = f"{problem.scheme.name} cannot be measured: its canary ended with {error}."
-                raise CannotBeMeasured(words) from error
+    rows = []
+    for repetition in range(first, first + count):
+        try:
+            chosen = troupes[1].telling(derive(seed, repetition))
+            rows.append(_ratios_of(troupes, chosen, repetition % 2 == 1))
+        except (Rejected, Aborted) as error:
+            words = f"{problem.scheme.name} cannot be measured: its canary ended with {error}."
+            raise CannotBeMeasured(words) from error
     columns = {name: np.array([row.get(name, []) for row in rows], np.float64) for name in COLUMNS}
     truth = np.arange(first, first + count) % 2 == 1
     return Ratios(greatest=truth, seconds=time.process_time() - began, **columns)
 
 
-def _ratios_of(troupes: list[Troupe], seed: bytes, there: bool, heard: Overheard) -> dict[str, Any]:
-    roles = troupes[there].play(seed, heard)
-    if heard.first is None or heard.second is None or heard.averages is None:
-        name = troupes[0].scheme.name
-        raise CannotBeMeasured(f"{name} cannot be measured: its recommender made no averages that could be overheard.")
+def _ratios_of(troupes: list[Troupe], seed: bytes, there: bool) -> dict[str, Any]:
+    heard = troupes[there].play(seed)
     params, averages = troupes[1].world.params, heard.averages
-    without, users = (troupe.summed(seed, roles[RECOMMENDER], heard) for troupe in troupes)
+    without, users = (troupe.summed(seed, heard) for troupe in troupes)
     canary = without[-1] if len(without) == len(users) else None
     told = [message.counts[-1] for _, message in heard.sent if isinstance(message, MaskWelcome) and len(message.counts)]
     found: dict[str, Any] = {"told": told[0]} if told else {}
@@ -281,7 +251,7 @@ def _ratios_of(troupes: list[Troupe], seed: bytes, there: bool, heard: Overheard
         (heard.first, lambda own: first_part(params, own.items, own.ratings), 0.0),
         (heard.second, lambda own: second_part(params, averages, own.items, own.ratings), averages.spread),
     ]
-    uploads = own_uploads(troupes[there], roles, heard) if canary is not None else []
+    uploads = own_uploads(troupes[there], heard) if canary is not None else []
     for round_, (noisy, part, spread) in enumerate(rounds, 1):
         once, scales = {id(own): part(own) for own in users}, scales_for(params, round_, spread)
         parts = [once[id(own)] for own in users]  # identical users share one object
@@ -295,7 +265,7 @@ def _ratios_of(troupes: list[Troupe], seed: bytes, there: bool, heard: Overheard
     return found
 
 
-def own_uploads(troupe: Troupe, roles: dict[str, Role], heard: Overheard) -> list[tuple[Floats, Floats]]:
+def own_uploads(troupe: Troupe, heard: Repetition) -> list[tuple[Floats, Floats]]:
     """List (what the last user added, what the third party received of it) for each round, as numbers.
 
     The first is what the recommender and all other users know together: the total without masks, less their parts. The
@@ -307,7 +277,7 @@ def own_uploads(troupe: Troupe, roles: dict[str, Role], heard: Overheard) -> lis
     from protocol.schemes.covariance.covariance_masked_roles import masks_of
 
     user = user_name(params.n_users - 1)
-    key: bytes = getattr(roles[user], "mask_key")  # noqa: B009
+    key: bytes = getattr(heard.roles[user], "mask_key")  # noqa: B009
     found = []
     for party, message in heard.sent:
         if party == user and isinstance(message, MaskedPart):

@@ -29,7 +29,7 @@ from protocol.wire.messages import (
     WelcomeInFull,
 )
 from sim.audit.canary.batch import Batch, can_batch, play_batch
-from sim.audit.canary.canary import WITNESS, CanaryProblem, CannotBeMeasured, Play, Stage
+from sim.audit.canary.canary import WITNESS, CanaryProblem, CannotBeMeasured, Stage, play_canary
 from sim.console.progress import Tell
 from sim.drivers.workers import worker_pool
 
@@ -106,16 +106,15 @@ def play_once(stage: Stage, seed: bytes, repetition: int, greatest: bool) -> Row
     roles = stage.roles(tapes, greatest)
     users = [role for role in roles.values() if isinstance(role, JoiningUser)]
     first = [float(user.user_factors[0]) for user in users]
-    play = Play(stage, roles)
-    play.run()
+    played = play_canary(stage, roles)
     iterations = stage.params.iterations
-    rho, eta = dealt_envelopes(play.dealt, iterations)
+    rho, eta = dealt_envelopes(played.dealt, iterations)
     normals = [float(tapes[WITNESS].normal(1, 1, "rho", t)[0, 0]) for t in range(iterations)] if rho else []
-    factors = [float(rows[0, 0]) for rows in play.factors]
+    factors = [float(rows[0, 0]) for rows in played.factors]
     return {
         "user_factors": first,
         "item_factors": factors,
-        "uploads": [stage.number(values) for values in play.uploads],
+        "uploads": [stage.number(values) for values in played.uploads],
         "rho_envelopes": [float(row[0]) for row in rho],
         "eta_envelopes": [float(row[0]) for row in eta],
         "witness_normals": normals,
@@ -129,9 +128,8 @@ def play_thrice(stage: Stage, quiet: Stage, seed: bytes, repetition: int, greate
     """
     published = []
     for each, rating in ((stage, greatest), (quiet, False), (quiet, True)):
-        play = Play(each, each.roles(each.tapes(seed, repetition), rating))
-        play.run()
-        published.append(float(play.factors[-1][0, 0]))
+        played = play_canary(each, each.roles(each.tapes(seed, repetition), rating))
+        published.append(float(played.factors[-1][0, 0]))
     return {"item_factors": published[:1], "quiet": published[1:]}
 
 

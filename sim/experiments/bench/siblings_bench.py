@@ -17,9 +17,10 @@ from typing import Any
 
 from actors.metering.recorder import peak_memory
 from protocol.errors import Bug
-from protocol.party.role import RECOMMENDER
+from protocol.party.role import RECOMMENDER, Effects, Role
+from protocol.play import make_roles, play
+from protocol.wire.messages import Message
 from sim.data.ratings import find
-from sim.drivers.inprocess import InProcess
 from sim.drivers.workers import worker_pool
 from sim.plan.config import RunConfig
 from sim.plan.plan import make_plan
@@ -100,20 +101,22 @@ def _whole(config: RunConfig) -> float:
         return time.perf_counter() - began
 
 
+class _TimedRole(Role):
+    def __init__(self, role: Role) -> None:
+        self._role, self.busy = role, 0.0
+
+    def receive(self, sender: str, message: Message) -> Effects:
+        began = time.perf_counter()
+        effects = self._role.receive(sender, message)
+        self.busy += time.perf_counter() - began
+        return effects
+
+
 def _recommender(config: RunConfig) -> float:
     """Measure the seconds that the recommender's role is busy, in the same run without views."""
     plan = make_plan(config)
-    driver, busy = InProcess(plan.card, plan.seats()), 0.0
-    role = driver.parties[RECOMMENDER].role
-    receive = role.receive
-
-    def timed(sender: str, message: Any) -> Any:
-        nonlocal busy
-        began = time.perf_counter()
-        effects = receive(sender, message)
-        busy += time.perf_counter() - began
-        return effects
-
-    role.receive = timed  # type: ignore[method-assign]
-    driver.run()
-    return busy
+    roles = make_roles(plan.card, plan.seats())
+    roles[RECOMMENDER] = timed = _TimedRole(roles[RECOMMENDER])
+    for _ in play(roles):
+        pass
+    return timed.busy

@@ -6,33 +6,25 @@ of the run sees the labels; only the auditor, who has all views, can.
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from protocol.arithmetic.reals import RealArray, Reals
-from protocol.arithmetic.ring import Ids, Label, Ring, RingArray
-from protocol.errors import Aborted, Rejected
-from protocol.params import Params
+from protocol.arithmetic.ring import Ids
+from protocol.errors import Rejected
 from protocol.party.party import iteration_of
-from protocol.party.role import Effects, Send, UserInput, role_of
+from protocol.party.role import Send, UserInput, role_of
 from protocol.party.view import CutOff
 from protocol.wire.codec import field_kinds
 from protocol.wire.messages import Message
-from sim.audit.role_rerun import inputs_of
+from sim.audit.role_rerun import Marked, rerun
 from sim.views.evidence import Case
 from sim.views.exhibits import Exhibits, Seen
 
 Floats = npt.NDArray[np.float64]
 
 VALUE_KINDS = ("ring", "floats", "reals", "digits", "grades")  # of fields that are numbers about ratings
-
-
-class Marked(NamedTuple):
-    label: Label
-    values: Floats  # one row for each of the label's items
 
 
 class UploadBehind(NamedTuple):
@@ -49,61 +41,21 @@ class UploadBehind(NamedTuple):
         return found[0] if found and found[0].values.shape == values_of(self.message).shape else None
 
 
-class _Ring(Ring):
-    def __init__(self, params: Params, heard: list[Marked]) -> None:
-        super().__init__(params.ring_bits)
-        self._params, self._heard = params, heard
-
-    def from_integers(self, integers: Floats, label: Label | None = None) -> RingArray:
-        if label is not None:
-            self._heard.append(Marked(label, integers / 2.0 ** fraction_bits(self._params, label.iteration)))
-        return super().from_integers(integers, label)
-
-
-class _Reals(Reals):
-    __slots__ = ("_heard",)
-
-    def __init__(self, heard: list[Marked]) -> None:
-        self._heard = heard
-
-    def mark(self, values: RealArray, label: Label) -> RealArray:
-        self._heard.append(Marked(label, np.array(values, np.float64)))
-        return super().mark(values, label)
-
-
-def fraction_bits(params: Params, iteration: int) -> int:
-    """Look up the fraction bits of `iteration`, which may differ from round to round."""
-    of = getattr(params, "fraction_bits_of", None)
-    return int(params.fraction_bits if of is None else of(iteration))
-
-
 def uploads_of(case: Case, user: str, last: int) -> list[UploadBehind]:
     """Run the role of `user` again to find what it sent up to iteration `last`, or to the end of its view."""
-    exhibits, heard, found = Exhibits(case, (user,)), list[Marked](), list[UploadBehind]()
-    brought, card = exhibits.brought(user), case.card
-    setting = dataclasses.replace(card.setting, ring=_Ring(card.params, heard), reals=_Reals(heard))
-    role = card.scheme.make_role(user, setting, brought.tape, brought.inputs)
-    heard.clear()
-    _note(found, role.start(), heard)
+    found: list[UploadBehind] = []
     try:
-        for given in inputs_of(exhibits, user):
-            iteration = iteration_of(given.message) if isinstance(given, Seen) else -1
-            if iteration > last:
+        for turn in rerun(Exhibits(case, (user,)), user):
+            if turn.sender is not None and iteration_of(turn.given) > last:
                 break
-            heard.clear()
-            effects = role.receive(given.sender, given.message) if isinstance(given, Seen) else role.tick(given)
-            _note(found, effects, heard)
-    except (Aborted, Rejected, CutOff):  # the run ended here
+            found += [
+                UploadBehind(role_of(effect.to), effect.message, tuple(turn.passed.entered))
+                for effect in turn.effects
+                if isinstance(effect, Send) and value_field(type(effect.message)) is not None
+            ]
+    except (Rejected, CutOff):  # the run ended here
         pass
     return found
-
-
-def _note(found: list[UploadBehind], effects: Effects, heard: list[Marked]) -> None:
-    found += [
-        UploadBehind(role_of(effect.to), effect.message, tuple(heard))
-        for effect in effects
-        if isinstance(effect, Send) and value_field(type(effect.message)) is not None
-    ]
 
 
 def ratings_of(case: Case, user: str) -> UserInput:

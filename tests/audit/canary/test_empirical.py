@@ -19,7 +19,7 @@ from sim.api import run
 from sim.audit.canary import canary
 from sim.audit.canary import repeat as empirical_repeat
 from sim.audit.canary.bound_rows import Asked
-from sim.audit.canary.canary import Play, Stage, make_problem
+from sim.audit.canary.canary import Stage, make_problem, play_canary
 from sim.audit.canary.empirical import CONFIDENCE, findings_of, measure
 from sim.audit.canary.epsilon_bound import lower_bound
 from sim.audit.canary.repeat import play_chunk, play_once, repeat
@@ -125,9 +125,8 @@ def test_a_repetition_is_the_run_that_frames_would_make():
     problem = canary.CanaryProblem(problem.scheme, problem.params)  # its seats have tapes that draw all noise
     stage, seed = Stage(problem, bytes(32)), derive(SEED, 7)
     tapes = {name: canary.Tape(derive(seed, name)) for name in stage.parties}
-    play = Play(stage, stage.roles(tapes, greatest=False))
-    play.run()
-    assert np.array_equal(play.factors[-1], play_framed(problem, seed))
+    played = play_canary(stage, stage.roles(tapes, greatest=False))
+    assert np.array_equal(played.factors[-1], play_framed(problem, seed))
 
 
 def test_the_repetitions_do_not_depend_on_the_number_of_workers(monkeypatch):

@@ -16,13 +16,10 @@ from protocol.schemes import Shape
 from protocol.schemes.collection.laplace_ratings import LaplaceRatings, LaplaceUser
 from protocol.schemes.collection.mechanisms import ModifiedLaplace, RandomizedResponse
 from protocol.schemes.collection.randomized_response import RandomizedResponseRatings, RespondingUser
-from protocol.schemes.covariance import model as course
-from protocol.schemes.covariance.averages import averages_of
 from protocol.schemes.covariance.covariance import Covariance
 from protocol.schemes.covariance.covariance_masked import CovarianceMasked
 from protocol.schemes.covariance.covariance_masked_roles import MaskedCovarianceUser, masks_of
 from protocol.schemes.covariance.hybrid import Hybrid
-from protocol.schemes.covariance.model import model_of
 from protocol.wire.messages import MaskedPart, PerturbedRatings, RandomizedLevels
 from sim.audit.canary.bound_rows import Asked, make_row
 from sim.audit.canary.canary_sums import neighbours_of, play_chunk
@@ -267,7 +264,6 @@ def test_with_hardly_any_noise_every_sum_tells_the_record(scheme):
     seen = play_chunk(neighbours_of(scheme(), None, 1e5), SEED, 0, 40)
     for values in (seen.overall, seen.items, seen.covariance):
         assert np.array_equal(values > 0, seen.greatest) and np.abs(values).min() > 20
-    assert (course.averages_of, course.model_of) == (averages_of, model_of), "nobody listens any more"
 
 
 @pytest.mark.parametrize(

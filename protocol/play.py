@@ -1,0 +1,56 @@
+"""The whole protocol, straight down the page: all roles in one process, without frames, sockets or clocks.
+
+A user brings its ratings, answers what it is sent with numbers that it makes of them, and ends with its predictions.
+The third party, if the scheme has one, adds up the values that users mask, and passes on sums alone.
+The recommender leads the iterations and publishes what it makes of the sums.
+The world outside tells users when they come online or leave, and the recommender how many did (`events`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from protocol.arithmetic.tape import Tape
+from protocol.card import Card, Seat
+from protocol.party.role import RECOMMENDER, Done, Effects, Role, Send
+from protocol.wire.messages import SETUP, Event, Message
+
+EventsFor = Callable[[int], list[tuple[str, Event]]]  # the outside events before an iteration, with their receivers
+
+# One input of a role and its effects: (party, sender, given, effects). No sender: an event; none given: the start.
+Act = tuple[str, str | None, Any, Effects]
+
+
+def make_roles(card: Card, seats: Iterable[Seat]) -> dict[str, Role]:
+    """Make the role of each of `seats`, with its own input and its own random tape."""
+    make, setting = card.scheme.make_role, card.setting
+    return {seat.party: make(seat.party, setting, Tape(seat.tape_seed), seat.inputs) for seat in seats}
+
+
+def play(roles: Mapping[str, Role], events: EventsFor = lambda iteration: []) -> Iterator[Act]:
+    """Let `roles` send each other messages until none is left, and yield every act; a deadline never passes."""
+    waiting: deque[tuple[str, str, Message]] = deque()  # (sender, receiver, message)
+    done: set[str] = set()
+    leader, told = roles[RECOMMENDER], SETUP - 1  # the latest iteration about which the world has spoken
+
+    def carry_out(party: str, effects: Effects) -> Effects:
+        for effect in effects:
+            if isinstance(effect, Send):
+                waiting.append((party, effect.to, effect.message))
+            elif isinstance(effect, Done):
+                done.add(party)
+        return effects
+
+    for party, role in roles.items():
+        yield party, None, None, carry_out(party, role.start())
+    while True:
+        if told < leader.iteration and RECOMMENDER not in done:
+            told = max(leader.iteration, 0)
+            for party, event in events(told):
+                yield party, None, event, carry_out(party, roles[party].tick(event))
+        if not waiting:
+            return
+        sender, receiver, message = waiting.popleft()
+        yield receiver, sender, message, carry_out(receiver, roles[receiver].receive(sender, message))
