@@ -19,8 +19,9 @@ from protocol.schemes.factorization.masked import Masked
 from sim.cli.app import app
 from sim.drivers.inprocess import InProcess
 from sim.experiments.bench import algebra_bench, benchmark, growth, metering_cost
+from sim.experiments.cells import read_lines
 from sim.experiments.grid import noise_cost
-from sim.experiments.grid.evaluate import evaluate, grid, means, read_lines, write_parquet
+from sim.experiments.grid.evaluate import evaluate, grid, means, write_parquet
 from sim.experiments.grid.grid_cells import GRID, LINE_FORMAT, Cell, run_cell
 from sim.plan.plan import make_plan
 
