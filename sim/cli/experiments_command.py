@@ -31,7 +31,7 @@ RatingRange = Annotated[str | None, typer.Option(metavar="LOW:HIGH", help="Of a 
 Columns = Annotated[str | None, typer.Option(metavar="USER,ITEM,RATING", help="In a file's header. (found)")]
 OnDuplicate = Annotated[str, typer.Option(help="A pair twice: refuse, last or mean.")]
 OnMissing = Annotated[str, typer.Option(help="No user, item or rating: refuse or drop.")]
-TABLES = ("noise-cost", "collection", *covariance_table.TABLES)
+TABLES = ("noise-cost", "collection", *covariance_table.CELLS)
 READINGS_NOTE = (
     "u_i, solved: as each user fits it at home to the published V, with the λ that suits its own ratings; λ = .001: "
     "with that of the paper; iterate: as the last iteration left it. Over plain: plain is read in the same way."
@@ -160,7 +160,7 @@ def evaluate(
     if table == "collection":
         _collection(seeds, data, out or Path("collection.md"), json_)
         return
-    if table in covariance_table.TABLES:
+    if table is not None and table in covariance_table.CELLS:
         _covariance(table, seeds, data, out or Path(f"{table}.md"), json_)
         return
     if table:
