@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,6 @@ import numpy as np
 from actors.launch.launcher import Launch, Staff
 from actors.metering.meter import BARE, METERED
 from actors.metering.outcome import IterationDone
-from sim.experiments.bench.measuring import described, interleaved
 from sim.plan.config import RunConfig
 from sim.plan.plan import make_plan
 from sim.run.run import make_roster
@@ -46,23 +46,34 @@ def bench_metering(users: int = USERS, iterations: int = ITERATIONS) -> dict[str
     if outcome.abort is not None:
         raise outcome.abort
     metered, bare = ([seconds[t] for t in range(WARM + first, iterations - 2, 4)] for first in (METERED, BARE))
-    pairs = list(zip(metered, bare, strict=False))  # the last iteration may have no neighbour
-    metered, bare = (list(side) for side in zip(*pairs, strict=True))
-    ratios = np.array(metered) / np.array(bare)
-    about = {
-        **described(plan),
-        "note": None,
-        "items_per_user": round(RATED * (1 - HELD_OUT)),
-        "iterations": iterations,
-        "floor": "iterations between them without metering",
-        "unit": "seconds per iteration",
-        "interval": interval(ratios),
+    bare = bare[: len(metered)]
+    metered = metered[: len(bare)]
+    low, high = interval(np.array(metered), np.array(bare))
+    return {
+        "config": {
+            "data": config.data,
+            "note": None,
+            "users": users,
+            "items": ITEMS,
+            "dim": DIM,
+            "items_per_user": round(RATED * (1 - HELD_OUT)),
+            "iterations": iterations,
+            "views": "full",
+            "floor": "iterations between them without metering",
+            "unit": "seconds per iteration",
+            "interval": [low, high],
+        },
+        "samples": metered,
+        "median": statistics.median(metered),
+        "floor_median": statistics.median(bare),
+        "ratio": float(np.median(np.array(metered) / np.array(bare))),
     }
-    return interleaved(about, lambda: (metered, bare)) | {"ratio": float(np.median(ratios))}
 
 
-def interval(ratios: np.ndarray) -> list[float]:
-    """Compute the 95 % interval of the median of the `ratios` of neighbours, by resampling them."""
+def interval(metered: np.ndarray, bare: np.ndarray) -> tuple[float, float]:
+    """Compute the 95 % interval of the median ratio of neighbours, by resampling the pairs."""
+    ratios = metered / bare
     random = np.random.default_rng(1)
     medians = [np.median(random.choice(ratios, len(ratios))) for _ in range(RESAMPLES)]
-    return [float(end) for end in np.quantile(medians, (0.025, 0.975))]
+    low, high = np.quantile(medians, (0.025, 0.975))
+    return float(low), float(high)

@@ -117,7 +117,8 @@ def test_the_interval_of_a_ratio_covers_it_and_shrinks_with_more_pairs():
     random = np.random.default_rng(5)
     widths = []
     for pairs in (40, 4000):
-        low, high = metering_cost.interval(1.02 * random.uniform(0.95, 1.05, pairs))
+        bare = random.uniform(0.9, 1.1, pairs)
+        low, high = metering_cost.interval(1.02 * bare * random.uniform(0.95, 1.05, pairs), bare)
         assert low < 1.02 < high
         widths.append(high - low)
     assert widths[1] < widths[0] / 4
