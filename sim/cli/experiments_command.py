@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
-import statistics
 import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -34,7 +31,7 @@ RatingRange = Annotated[str | None, typer.Option(metavar="LOW:HIGH", help="Of a 
 Columns = Annotated[str | None, typer.Option(metavar="USER,ITEM,RATING", help="In a file's header. (found)")]
 OnDuplicate = Annotated[str, typer.Option(help="A pair twice: refuse, last or mean.")]
 OnMissing = Annotated[str, typer.Option(help="No user, item or rating: refuse or drop.")]
-TABLES = ("noise-cost", "collection", *covariance_table.TABLES)
+TABLES = ("noise-cost", "collection", *covariance_table.CELLS)
 READINGS_NOTE = (
     "u_i, solved: as each user fits it at home to the published V, with the λ that suits its own ratings; λ = .001: "
     "with that of the paper; iterate: as the last iteration left it. Over plain: plain is read in the same way."
@@ -163,7 +160,7 @@ def evaluate(
     if table == "collection":
         _collection(seeds, data, out or Path("collection.md"), json_)
         return
-    if table in covariance_table.TABLES:
+    if table is not None and table in covariance_table.CELLS:
         _covariance(table, seeds, data, out or Path(f"{table}.md"), json_)
         return
     if table:
@@ -303,13 +300,6 @@ def _print_json(document: Any) -> None:
     print(json_text(document))
 
 
-if TYPE_CHECKING:
-    from sim.experiments.reproduce.reproduce import AnyCell, Line
-    from sim.experiments.reproduce.scenario_cells import FigureCell
-
-SHORT, PART = 2, 40  # a probe runs SHORT iterations, then also 1/PART of all iterations (5 or more)
-
-
 def reproduce(
     figure: Annotated[str, typer.Argument(metavar="FIGURE", help="fig1 … fig10, table-bytes or all.")],
     quick: Annotated[
@@ -325,13 +315,7 @@ def reproduce(
     from sim.experiments.reproduce.reproduce import reproduce as make  # slow to import
 
     require(jobs is None or jobs >= 1, f"--jobs must be 1 or more, not {jobs}.")
-    talks = sys.stderr.isatty() and not json_
-
-    def tell(missing: Sequence[AnyCell], known: dict[str, Line]) -> None:
-        if talks:
-            print(estimate(missing, known, jobs or os.cpu_count() or 1, quick), file=sys.stderr)
-
-    document = make(figure, out, quick=quick, jobs=jobs, quiet=json_, on_start=tell)
+    document = make(figure, out, quick=quick, jobs=jobs, quiet=json_)
     if json_:
         print(json_text(document))
     else:
@@ -350,45 +334,3 @@ def _show(document: dict[str, Any]) -> None:
     console.out.print(f"{cells['run']} cells were run, {cells['found']} were there already.")
     if document["index"]:
         console.out.print(f"See all: {document['index']['page']}", soft_wrap=True)
-
-
-def estimate(missing: Sequence[AnyCell], known: dict[str, Line], jobs: int, quick: bool) -> str:
-    """Estimate the time that is left, from finished cells of the same kind, or else from a few iterations of a cell."""
-    from sim.experiments.reproduce.scenario_cells import FigureCell
-
-    cells = [cell for cell in missing if isinstance(cell, FigureCell)]
-    if quick:
-        return f"{len(missing)} cells to run, in smaller sizes: a minute or two."
-    rates = _known_rates(known)
-    for cell in cells:
-        if _kind(cell.describe()) not in rates:
-            rates[_kind(cell.describe())] = _probe(cell)
-    seconds = sum(rates[_kind(cell.describe())] * cell.steps for cell in cells) / min(jobs, max(1, len(cells)))
-    return f"{len(missing)} cells to run: about {max(1, round(seconds / 60))} minutes with {jobs} processes."
-
-
-def _kind(described: dict[str, Any]) -> tuple[Any, ...]:
-    """Return the kind of a cell; cells of the same kind take about the same time for an iteration."""
-    return described["scenario"], described["data"], described["users"], described["engine"]
-
-
-def _known_rates(known: dict[str, Line]) -> dict[tuple[Any, ...], float]:
-    """Compute the median seconds per iteration of the finished cells, by kind."""
-    found: dict[tuple[Any, ...], list[float]] = {}
-    for line in known.values():
-        if "points" in line:
-            rate = line["seconds"] / line["cell"]["checkpoints"][-1]
-            found.setdefault(_kind(line["cell"]), []).append(rate)
-    return {kind: statistics.median(rates) for kind, rates in found.items()}
-
-
-def _probe(cell: FigureCell) -> float:
-    """Measure the seconds per iteration as the difference between two runs, to which the start does not contribute."""
-    from sim.experiments.reproduce.scenario_cells import run_figure_cell
-
-    took, further = [], max(5, cell.steps // PART)
-    for steps in (SHORT, SHORT, SHORT + further):  # the first one also loads the ratings
-        started = time.perf_counter()
-        run_figure_cell(dataclasses.replace(cell, checkpoints=(steps,)))
-        took.append(time.perf_counter() - started)
-    return max(took[2] - took[1], 0.0) / further

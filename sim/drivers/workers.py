@@ -1,7 +1,8 @@
 """Worker processes that are spawned, so that they inherit no threads or sockets, and that import the same modules.
 
-`Workers.completed` waits for their work. It raises `Aborted` with a typed reason if a worker has died, or if no worker
-has taken any processor time for `PATIENCE` seconds. A worker that computes may take any time.
+`map_cells` calls a function for many cells. `Workers.completed` waits for what was submitted. It raises `Aborted` with
+a typed reason if a worker has died, or if no worker has taken any processor time for `PATIENCE` seconds. A worker that
+computes may take any time.
 
 A new Python process would search the current folder before the standard library; PYTHONSAFEPATH prevents that. Schemes
 that the person has trusted in this process are loaded in the workers too, because work refers to their classes by name.
@@ -12,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.process import BaseProcess
@@ -104,6 +105,31 @@ def worker_pool(workers: int) -> Iterator[Workers]:
             del os.environ[SAFE_PATH]
         else:
             os.environ[SAFE_PATH] = before
+
+
+def map_cells(
+    work: Callable[..., Result],
+    cells: Sequence[tuple[Any, ...]],
+    processes: int | None = None,
+    finished: Callable[[Result], object] = lambda result: None,
+) -> list[Result]:
+    """Call `work` with the arguments in each of `cells`; return the results in the order of `cells`.
+
+    With None, there are as many `processes` as cores; one process is this one. `finished` is called with each result as
+    soon as it is there.
+    """
+    processes = min(processes or os.cpu_count() or 1, len(cells))
+    if processes <= 1:
+        results = []
+        for cell in cells:
+            results.append(work(*cell))
+            finished(results[-1])
+        return results
+    with worker_pool(processes) as pool:
+        futures = [pool.submit(work, *cell) for cell in cells]
+        for result in pool.completed(futures):
+            finished(result)
+        return [future.result() for future in futures]
 
 
 def _load(schemes: Iterable[str]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sim.data.ratings import cache_folder
-from sim.experiments.bench.audit_times import COMMANDS, audit_times
+from sim.experiments.bench.audit_bench import COMMANDS, audit_times
 
 
 def test_every_command_is_measured_in_an_account_of_its_own():

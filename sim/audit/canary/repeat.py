@@ -5,7 +5,7 @@ The record is what an adversary of differential privacy knows: everything but on
 
 from __future__ import annotations
 
-import os
+import itertools
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ from protocol.wire.messages import (
 from sim.audit.canary.batch import Batch, can_batch, play_batch
 from sim.audit.canary.canary import WITNESS, CanaryProblem, CannotBeMeasured, Stage, play_canary
 from sim.console.progress import Tell
-from sim.drivers.workers import worker_pool
+from sim.drivers.workers import map_cells
 
 CHUNK = 250  # repetitions per task of a process
 WORTH_A_PROCESS = 4_000  # with fewer repetitions, starting processes takes longer than it saves
@@ -203,23 +203,12 @@ def spread(
     tell: Tell = _silent,
 ) -> list[list[Part]]:
     """Call `play` for every chunk of every problem, in several processes if that saves time."""
-    total, done = sum(map(len, work)), 0
-    workers = (os.cpu_count() or 1) if workers is None else workers
-    if workers <= 1 or sum(count for chunks in work for _, _, _, count in chunks) < WORTH_A_PROCESS:
-        made: list[list[Part]] = []
-        for chunks in work:
-            made.append([])
-            for chunk in chunks:
-                made[-1].append(play(*chunk))
-                done += 1
-                tell(done, total)
-        return made
-    with worker_pool(workers) as pool:
-        futures = [[pool.submit(play, *chunk) for chunk in chunks] for chunks in work]
-        for _ in pool.completed(future for those in futures for future in those):
-            done += 1
-            tell(done, total)
-        return [[future.result() for future in those] for those in futures]
+    chunks = [chunk for those in work for chunk in those]
+    if sum(count for _, _, _, count in chunks) < WORTH_A_PROCESS:
+        workers = 1
+    done = itertools.count(1)
+    made = iter(map_cells(play, chunks, workers, lambda _: tell(next(done), len(chunks))))
+    return [list(itertools.islice(made, len(those))) for those in work]
 
 
 def cut(problem: Posed, seed: bytes, repetitions: int) -> list[tuple[Posed, bytes, int, int]]:

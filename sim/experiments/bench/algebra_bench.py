@@ -2,79 +2,59 @@
 
 from __future__ import annotations
 
-import resource
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
 from sim.audit.algebra.solve import solve
-from sim.data.ratings import find
-from sim.drivers.workers import worker_pool
+from sim.experiments.bench.measuring import Seconds, apart, interleaved, movielens_or, run_real
 from sim.plan.config import RunConfig
-from sim.run.run import run
 from sim.views.evidence import open_case
 from sim.views.replay import replay
 
-DATA, STAND_IN = "ml-100k", "synthetic:943x1682:.063"
+STAND_IN = "synthetic:943x1682:.063"
 ITERATIONS, EPSILON, SEED = 20, 1.0, 1
 
 
 def bench_algebra(data: str | None = None, iterations: int = ITERATIONS) -> dict[str, Any]:
     """Seconds and memory of the algebra for a `dynamic` run with everybody's view, over a replay of all roles."""
-    there = data or (DATA if find(DATA) is not None else STAND_IN)
-    note = "" if there != STAND_IN else f"{DATA} is not here (keyhole fetch {DATA}), so this is {STAND_IN}. "
+    chosen, note = (data, None) if data else movielens_or(STAND_IN)
+    sizes: dict[str, Any] = {"data": chosen, "epsilon": EPSILON, "iterations": iterations, "test_fraction": 0.0}
+    memory = 0
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "run"
-        config = RunConfig(
-            scheme="dynamic",
-            data=there,
-            epsilon=EPSILON,
-            iterations=iterations,
-            test_fraction=0.0,
-            transport="inprocess",
-            seed=SEED,
-        )
-        summary = run(config, out=out)
-        replayed, _ = _alone(_replay, out)
-        solved, memory = _alone(_solve, out)
-    return {
-        "config": {
-            "data": there,
-            "note": f"{note}All default coalitions; peak memory {memory >> 20} MB.",
-            "scheme": "dynamic",
-            "users": summary["users"],
-            "items": summary["items"],
-            "dim": summary["dim"],
-            "items_per_user": summary["ratings"]["train"] / summary["users"],
-            "iterations": summary["iterations"],
-            "epsilon": EPSILON,
-            "views": "full",
-            "floor": "keyhole replay of all views",
-            "unit": "seconds",
-            "peak_memory_bytes": memory,
-        },
-        "samples": [solved],
-        "median": solved,
-        "floor_median": replayed,
-        "ratio": solved / replayed,
+        summary = run_real(RunConfig(scheme="dynamic", **sizes, transport="inprocess", seed=SEED), out).summary
+
+        def both() -> tuple[Seconds, Seconds]:
+            nonlocal memory
+            replayed, _ = apart(_replay, out)
+            solved, memory = apart(_solve, out)
+            return [solved], [replayed]
+
+        result = interleaved({}, both)
+    result["config"] = {
+        "data": chosen,
+        "note": f"{f'{note} ' if note else ''}All default coalitions; peak memory {memory >> 20} MB.",
+        "scheme": "dynamic",
+        **{name: summary[name] for name in ("users", "items", "dim", "iterations")},
+        "items_per_user": summary["ratings"]["train"] / summary["users"],
+        "epsilon": EPSILON,
+        "views": "full",
+        "floor": "keyhole replay of all views",
+        "unit": "seconds",
+        "peak_memory_bytes": memory,
     }
+    return result
 
 
-def _alone(work: Any, out: Path) -> tuple[float, int]:
-    """Run `work` in a fresh process, so that only its own memory is counted; return (seconds, bytes)."""
-    with worker_pool(1) as pool:
-        seconds, memory = next(pool.completed([pool.submit(work, out)]))
-    return float(seconds), int(memory)
-
-
-def _solve(out: Path) -> tuple[float, int]:
+def _solve(out: Path) -> float:
     started = time.perf_counter()
     solve(open_case(out))
-    return time.perf_counter() - started, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+    return time.perf_counter() - started
 
 
-def _replay(out: Path) -> tuple[float, int]:
+def _replay(out: Path) -> float:
     started = time.perf_counter()
     replay(out)
-    return time.perf_counter() - started, 0
+    return time.perf_counter() - started

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import statistics
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -16,12 +15,11 @@ from scipy.sparse import csc_matrix
 from protocol.arithmetic.ring import Ids, Ring, RingArray
 from protocol.errors import Bug
 from protocol.schemes.factorization.masked_sum import mask_rows
+from sim.experiments.bench.measuring import Seconds, interleaved, processor_seconds
 from sim.experiments.bench.processes import CATALOGUE, DIM, ITEMS, USERS
 
-ROUNDS, WARM = 31, 3  # turns of each side that count, and turns before them that do not
+ROUNDS, WARM = 31, 3  # rounds that count, and rounds before them that do not
 SEED, RUN_ID = 1, bytes(32)
-
-Work = Callable[[], Any]
 
 
 def bench_sum(users: int = USERS, dim: int = DIM, items: int = ITEMS, rounds: int = ROUNDS) -> dict[str, Any]:
@@ -37,14 +35,21 @@ def bench_sum(users: int = USERS, dim: int = DIM, items: int = ITEMS, rounds: in
         np.add.at(total, places, rows)
         return total
 
-    works: list[Work] = [lambda: ring.sum_by_item(parts, opened, dim), lambda: which @ rows, one_by_one]
+    works: list[Callable[[], Any]] = [lambda: ring.sum_by_item(parts, opened, dim), lambda: which @ rows, one_by_one]
     for work in works[1:]:
         if not np.array_equal(works[0](), work()):
             raise Bug("The sums by item are not those of the other way to add up.")
-    own, floor, peer = _in_turn(works, rounds)
-    result = _result(users, dim, items, rounds, own, floor, "one sparse product of arrays that are ready for it")
-    result["config"] |= {"items": len(opened), "peer": "np.add.at into zeros"}
-    return result | {"peer_median": statistics.median(peer), "peer_ratio": result["median"] / statistics.median(peer)}
+    peers: Seconds = []
+
+    def both() -> tuple[Seconds, Seconds]:
+        own, floor, peer = map(processor_seconds, works)
+        peers.append(peer)
+        return [own], [floor]
+
+    config = _config(users, dim, items, rounds, "one sparse product of arrays that are ready for it")
+    result = interleaved(config | {"items": len(opened), "peer": "np.add.at into zeros"}, both, rounds, WARM)
+    peer = statistics.median(peers[WARM:])
+    return result | {"peer_median": peer, "peer_ratio": result["median"] / peer}
 
 
 def bench_masks(users: int = USERS, dim: int = DIM, items: int = ITEMS, rounds: int = ROUNDS) -> dict[str, Any]:
@@ -62,9 +67,13 @@ def bench_masks(users: int = USERS, dim: int = DIM, items: int = ITEMS, rounds: 
             stream = Cipher(ChaCha20(key, bytes(16)), mode=None).encryptor().update(zeros)
             np.frombuffer(stream, "<u4").reshape(-1, dim)
 
-    own, peer = _in_turn([own_masks, streams], rounds)
     floor = "one ChaCha20 stream for each user and iteration (a peer: no name goes into its key)"
-    return _result(users, dim, items, rounds, own, peer, floor)
+    return interleaved(
+        _config(users, dim, items, rounds, floor),
+        lambda: ([processor_seconds(own_masks)], [processor_seconds(streams)]),
+        rounds,
+        WARM,
+    )
 
 
 def _parts(users: int, dim: int, items: int) -> tuple[list[tuple[Ids, RingArray]], Ids]:
@@ -78,38 +87,16 @@ def _parts(users: int, dim: int, items: int) -> tuple[list[tuple[Ids, RingArray]
     return parts, np.unique(np.concatenate([ids for ids, _ in parts]))
 
 
-def _in_turn(works: list[Work], rounds: int) -> list[list[float]]:
-    """Measure the CPU seconds of each of `works` in turn. None of them waits, so CPU time is all of their time."""
-    seconds: list[list[float]] = [[] for _ in works]
-    for turn in range(WARM + rounds):
-        for work, kept in zip(works, seconds, strict=True):
-            before = time.process_time()
-            work()
-            if turn >= WARM:
-                kept.append(time.process_time() - before)
-    return seconds
-
-
-def _result(
-    users: int, dim: int, items: int, rounds: int, own: list[float], floors: list[float], floor: str
-) -> dict[str, Any]:
-    median, floor_median = statistics.median(own), statistics.median(floors)
+def _config(users: int, dim: int, items: int, rounds: int, floor: str) -> dict[str, Any]:
     return {
-        "config": {
-            "data": "uniform rows",
-            "note": None,
-            "users": users,
-            "dim": dim,
-            "items_per_user": items,
-            "ring_bits": 32,
-            "rounds": rounds,
-            "cores": len(os.sched_getaffinity(0)),
-            "floor": floor,
-            "unit": "CPU seconds for all users together",
-        },
-        "samples": own,
-        "floor_samples": floors,
-        "median": median,
-        "floor_median": floor_median,
-        "ratio": median / floor_median,
+        "data": "uniform rows",
+        "note": None,
+        "users": users,
+        "dim": dim,
+        "items_per_user": items,
+        "ring_bits": 32,
+        "rounds": rounds,
+        "cores": len(os.sched_getaffinity(0)),
+        "floor": floor,
+        "unit": "CPU seconds for all users together",
     }

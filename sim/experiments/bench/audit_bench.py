@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import statistics
-import time
+import itertools
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,10 +16,12 @@ from sim.audit.canary.canary import CanaryProblem, Stage
 from sim.audit.canary.repeat import play_once
 from sim.audit.families.factorization.arms import RELEASE
 from sim.drivers.inprocess import InProcess
-from sim.experiments.bench.audit_times import DATA, audit_times
+from sim.experiments.bench.measuring import Seconds, command_seconds, interleaved, processor_seconds, run_real
+from sim.plan.config import RunConfig
 
-SCHEME, EPSILON, SEED = "masked", 1.0, bytes(32)
+SCHEME, EPSILON, SEED, DATA = "masked", 1.0, bytes(32), "demo"
 SAMPLES, REPETITIONS = 20, 100  # of each side in turn
+COMMANDS = {"first audit": "audit", "second audit": "audit", "page": "report"}
 
 
 def bench_audit(
@@ -31,42 +34,50 @@ def bench_audit(
     times = audit_times(data)
     problem = RELEASE.problem(find_scheme(scheme), EPSILON, None)
     stage = Stage(problem, derive(SEED, "run"))
-    own, framed = [], []
-    for sample in range(samples):
-        numbers = range(sample * repetitions, (sample + 1) * repetitions)
-        began = time.process_time()
-        for repetition in numbers:
-            play_once(stage, SEED, repetition, repetition % 2 == 1)
-        middle = time.process_time()
-        for repetition in numbers:
-            play_framed(problem, derive(SEED, repetition))
-        own.append((middle - began) / repetitions)
-        framed.append((time.process_time() - middle) / repetitions)
-    median, floor_median = statistics.median(own), statistics.median(framed)
-    return {
-        "config": {
-            "data": "a canary",
-            "note": f"{1 / median:.0f} repetitions per second and process; {1 / floor_median:.0f} through frames. "
-            f"CPU seconds on {data}: {', '.join(f'{words} {seconds:.1f}' for words, seconds in times.items())}.",
-            "scheme": scheme,
-            "users": problem.params.n_users,
-            "items": 1,
-            "dim": problem.params.dim,
-            "items_per_user": 1,
-            "iterations": problem.params.iterations,
-            "epsilon": EPSILON,
-            "views": "none",
-            "floor": "the same through parties, frames and codec",
-            "unit": "CPU seconds per repetition",
-            "repetitions_per_second": 1 / median,
-            "audited": data,
-            "audit_seconds": times,
-        },
-        "samples": own,
-        "median": median,
-        "floor_median": floor_median,
-        "ratio": median / floor_median,
+    first = itertools.count(0, repetitions)
+
+    def both() -> tuple[Seconds, Seconds]:
+        start = next(first)
+        numbers = range(start, start + repetitions)
+        own = processor_seconds(lambda: [play_once(stage, SEED, number, number % 2 == 1) for number in numbers])
+        framed = processor_seconds(lambda: [play_framed(problem, derive(SEED, number)) for number in numbers])
+        return [own / repetitions], [framed / repetitions]
+
+    result = interleaved({}, both, samples)
+    fast, slow = 1 / result["median"], 1 / result["floor_median"]
+    result["config"] = {
+        "data": "a canary",
+        "note": f"{fast:.0f} repetitions per second and process; {slow:.0f} through frames. "
+        f"CPU seconds on {data}: {', '.join(f'{words} {seconds:.1f}' for words, seconds in times.items())}.",
+        "scheme": scheme,
+        "users": problem.params.n_users,
+        "items": 1,
+        "dim": problem.params.dim,
+        "items_per_user": 1,
+        "iterations": problem.params.iterations,
+        "epsilon": EPSILON,
+        "views": "none",
+        "floor": "the same through parties, frames and codec",
+        "unit": "CPU seconds per repetition",
+        "repetitions_per_second": fast,
+        "audited": data,
+        "audit_seconds": times,
     }
+    return result
+
+
+def audit_times(data: str = DATA, iterations: int | None = None, scheme: str = "dynamic") -> dict[str, float]:
+    """Measure processor seconds of each command, workers included, beginning with an empty cache.
+
+    By default, `data`, `iterations` and `scheme` are those of a bare `keyhole run`.
+    """
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place) / "run"
+        run_real(RunConfig(scheme=scheme, data=data, iterations=iterations, seed=1, transport="inprocess"), folder)
+        return {
+            words: command_seconds(["-m", "sim", command, str(folder)], XDG_CACHE_HOME=f"{place}/cache")
+            for words, command in COMMANDS.items()
+        }
 
 
 def play_framed(problem: CanaryProblem, seed: bytes) -> np.ndarray | None:

@@ -8,14 +8,11 @@ one.
 from __future__ import annotations
 
 import statistics
-import tempfile
-from pathlib import Path
 from typing import Any
 
-from protocol.errors import Aborted, Reason
-from sim.experiments.bench.processes import WARM, warm
+from sim.experiments.bench.measuring import Real, interleaved, run_real
+from sim.experiments.bench.processes import WARM_UP, warm
 from sim.plan.config import RunConfig
-from sim.run import run as running
 
 DATA, USERS, FEW = "netflix-shaped", 191_668, 2_000
 ONLINE, DIM, ITERATIONS, HOSTS, SEED = 1000, 50, 100, 2, 1
@@ -25,42 +22,34 @@ LEAVE = 0.01  # the paper's probability to leave
 def bench_crowd(users: int = USERS, dim: int = DIM, iterations: int = ITERATIONS) -> dict[str, Any]:
     """Seconds of an iteration with all users, over those with few of them; and the servers' memory."""
     few = min(FEW, users)
-    before, large, after = (_run(number, dim, iterations) for number in (few, users, few))
-    samples = warm(large["samples"])
-    floors = warm(before["samples"]) + warm(after["samples"])
-    median, floor_median = statistics.median(samples), statistics.median(floors)
-    return {
-        "config": {
-            "data": DATA,
-            "note": None,
-            "scheme": "dynamic",
-            "users": users,
-            "few": few,
-            "online": ONLINE,
-            "dim": dim,
-            "items_per_user": large["items_per_user"],
-            "iterations": iterations,
-            "warm_up": f"the first {WARM} iterations and the last one are left out",
-            "users_per_process": -(-users // HOSTS),
-            "views": "servers",
-            "floor": f"the same with {few:,} users in all, before and after",
-            "unit": "seconds per iteration",
-        },
-        "samples": samples,
-        "floor_samples": floors,
-        "median": median,
-        "floor_median": floor_median,
-        "ratio": median / floor_median,
-        "contributors": {"median": large["contributors"], "floor_median": before["contributors"]},
-        "startup": large["startup"],
-        "peak": large["peak"],
+    before, large, after = (run_real(_config(number, dim, iterations)) for number in (few, users, few))
+    config = {
+        "data": DATA,
+        "note": None,
+        "scheme": "dynamic",
+        "users": users,
+        "few": few,
+        "online": ONLINE,
+        "dim": dim,
+        "items_per_user": large.summary["ratings"]["train"] / users,
+        "iterations": iterations,
+        "warm_up": WARM_UP,
+        "users_per_process": -(-users // HOSTS),
+        "views": "servers",
+        "floor": f"the same with {few:,} users in all, before and after",
+        "unit": "seconds per iteration",
+    }
+    result = interleaved(config, lambda: (warm(large.seconds), warm(before.seconds) + warm(after.seconds)))
+    return result | {
+        "contributors": {"median": _contributors(large), "floor_median": _contributors(before)},
+        "startup": large.summary["seconds"]["startup"],
+        "peak": large.summary["memory"]["peak"],
     }
 
 
-def _run(users: int, dim: int, iterations: int) -> dict[str, Any]:
-    lines: list[dict[str, Any]] = []
+def _config(users: int, dim: int, iterations: int) -> RunConfig:
     online = min(ONLINE, users / 2)
-    config = RunConfig(
+    return RunConfig(
         scheme="dynamic",
         data=DATA,
         users=users,
@@ -73,15 +62,7 @@ def _run(users: int, dim: int, iterations: int) -> dict[str, Any]:
         views="servers",
         seed=SEED,
     )
-    with tempfile.TemporaryDirectory() as folder:
-        summary = running.run(config, out=Path(folder) / "run", on_line=lines.append)
-    if not summary["completed"]:
-        raise Aborted(Reason[summary["abort"]["reason"]], f"{users} users")
-    turns = [line for line in lines if line["iteration"] >= 0]
-    return {
-        "samples": [line["seconds"] for line in turns],
-        "contributors": statistics.median(line["contributors"] for line in turns),
-        "items_per_user": summary["ratings"]["train"] / users,
-        "startup": summary["seconds"]["startup"],
-        "peak": summary["memory"]["peak"],
-    }
+
+
+def _contributors(real: Real) -> float:
+    return float(statistics.median(line["contributors"] for line in real.turns))

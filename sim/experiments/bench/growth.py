@@ -15,16 +15,14 @@ from __future__ import annotations
 
 import math
 import statistics
-import tempfile
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from protocol.errors import Aborted, BadInput, Reason
+from protocol.errors import BadInput
+from sim.experiments.bench.measuring import run_real
 from sim.plan.config import RunConfig
-from sim.run import run as running
 
 Sizes = dict[str, tuple[int, ...]]
 
@@ -114,24 +112,19 @@ def _pack(axis: str, value: int) -> int | None:
 
 def measure(users: int, items: int, dim: int, iterations: int, per_process: int | None) -> dict[str, Any]:
     """Make one run, and return the bytes and seconds of each iteration that counts."""
-    lines: list[dict[str, Any]] = []
-    with tempfile.TemporaryDirectory() as folder:
-        config = RunConfig(
-            scheme="masked",
-            data=f"synthetic:{users}x{items}:{RATED / items!r}",
-            test_fraction=HELD_OUT,
-            dim=dim,
-            iterations=iterations,
-            seed=SEED,
-            users_per_process=per_process,
-        )
-        summary = running.run(config, out=Path(folder) / "run", on_line=lines.append)
-    if not summary["completed"]:
-        raise Aborted(Reason[summary["abort"]["reason"]], f"{users} users, {items} items, dim {dim}")
-    lines = [line for line in lines if line["iteration"] >= min(WARM, iterations - 1)]
-    user = summary["bytes"]["per_user_iteration"]
+    config = RunConfig(
+        scheme="masked",
+        data=f"synthetic:{users}x{items}:{RATED / items!r}",
+        test_fraction=HELD_OUT,
+        dim=dim,
+        iterations=iterations,
+        seed=SEED,
+        users_per_process=per_process,
+    )
+    real = run_real(config)
+    lines, user = real.turns[min(WARM, iterations - 1) :], real.summary["bytes"]["per_user_iteration"]
     return {
-        "processes": summary["processes"]["user"],
+        "processes": real.summary["processes"]["user"],
         "bytes": [line["bytes"] for line in lines],
         "user_bytes": [_user_bytes(line) for line in lines],
         "seconds": [line["seconds"] for line in lines],

@@ -22,7 +22,8 @@ import numpy as np
 import numpy.typing as npt
 
 from protocol.errors import Bug
-from sim.experiments.bench.processes import DIM, ITEMS, BenchRound, Load, result_of, rounds_of, run_real, warm
+from sim.experiments.bench.measuring import run_real
+from sim.experiments.bench.processes import DIM, ITEMS, Load, Measured, of_rounds, warm
 
 USERS, ITERATIONS, ROUNDS = 30, 25, 3
 FLOWER_TURNS = 6  # sums by Flower in a round; the first is left out
@@ -45,11 +46,11 @@ def bench_secagg(
         nothing = dict.fromkeys(("median", "floor_median", "ratio"))
         return {"config": config, "samples": [], **nothing, "skipped": MISSING}
 
-    def once() -> BenchRound:
-        real = run_real(load)
-        return BenchRound(warm(real.seconds), sum_by_flower(users, items * dim, FLOWER_TURNS)[1:], real)
+    def once() -> Measured:
+        real = run_real(load.config())
+        return real, warm(real.seconds), sum_by_flower(users, items * dim, FLOWER_TURNS)[1:]
 
-    result = result_of(load, rounds_of(rounds, once), FLOOR, "seconds per iteration, or per sum")
+    result = of_rounds(load, rounds, once, FLOOR, "seconds per iteration, or per sum")
     result["config"] |= {"flower": importlib.metadata.version("flwr"), "shares": SHARES, "threshold": THRESHOLD}
     return result
 

@@ -7,8 +7,10 @@ recoveries and means are the functions that the roles call.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,26 +26,14 @@ from protocol.schemes.collection.means import USER_FIRM, laplace_means, response
 from protocol.schemes.collection.mechanisms import ModifiedLaplace, RandomizedResponse
 from protocol.schemes.collection.radius import laplace_radius, laplace_ratings, response_radius, response_ratings
 from sim.data.ratings import Ratings, load
+from sim.experiments.reference import reference
 
 DATA, SEEDS, TOLERANCE = "ml-100k", (1, 2, 3), 0.015
 STARS = Grid(1.0, 5.0, 1.0)
+KINDS, LAPLACE_BYTES = ("laplace", "response"), "Laplace bytes per user"
 Floats = npt.NDArray[np.float64]
 
-COUNTS = {  # ε: Laplace kept, created, bytes; randomized response exact, altered, created
-    0.1: (51_250, 724_490, 3501, 18_102, 65_518, 1_217_104),
-    1.0: (62_246, 561_073, 2854, 35_219, 51_825, 962_731),
-    4.0: (88_080, 177_151, 1335, 91_610, 6_712, 124_679),
-    8.0: (98_201, 26_730, 740, 99_833, 134, 2_489),
-}
-MEANS = {  # ε: Laplace, randomized response, the same with the user's own mean
-    1.0: (1.204, 1.163, 1.071),
-    2.0: (1.124, 1.090, 1.013),
-    4.0: (1.058, 1.050, 0.970),
-    8.0: (1.033, 1.028, 0.949),
-}
-COMPLETION = {("laplace", 4.0): 1.2405, ("response", 4.0): 1.2405, ("laplace", 8.0): 1.10, ("response", 8.0): 0.975}
-BEST = {"laplace": 0.983, "response": 0.939}
-NO_PRIVACY = 0.933
+REFERENCE = reference(__file__)  # by part
 EXPLANATION = (
     "The reference rests on one split, on which always predicting 3 has 1.2405; over 20 splits that has 1.2447 "
     "(standard deviation .0027). At ε = 8 the answer of (4) for Laplace is steep in ρ: one per cent of ρ moves "
@@ -69,8 +59,7 @@ class CollectionLine:
         return abs(self.measured - self.reference) <= self.tolerance
 
     def document(self) -> dict[str, Any]:
-        names = ("part", "what", "epsilon", "reference", "measured", "tolerance", "figures")
-        return {**{name: getattr(self, name) for name in names}, "within": self.within}
+        return {**dataclasses.asdict(self), "within": self.within}
 
 
 class Split:
@@ -175,58 +164,57 @@ def mean_rmse(split: Split, kind: str, epsilon: float) -> tuple[float, float]:
 
 def count_rows(ratings: int = 100_000, users: int = 943, items: int = 1682) -> Iterator[CollectionLine]:
     """Compute the counts by formula, so the tolerances allow for rounding only (a vector has whole bytes)."""
-    for epsilon, (kept, created, size, exact, altered, invented) in COUNTS.items():
-        one = laplace_counts(ModifiedLaplace(epsilon), ratings, users * items)
-        other = response_counts(RandomizedResponse(epsilon, STARS.levels), ratings, users * items)
-        yield CollectionLine("counts", "Laplace kept", epsilon, kept, one.exact, 1)
-        yield CollectionLine("counts", "Laplace created", epsilon, created, one.created, 1)
-        yield CollectionLine(
-            "counts", "Laplace bytes per user", epsilon, size, laplace_bytes(one.present / users, items), 1.5
-        )
-        yield CollectionLine("counts", "response exact", epsilon, exact, other.exact, 1)
-        yield CollectionLine("counts", "response altered", epsilon, altered, other.altered, 1)
-        yield CollectionLine("counts", "response created", epsilon, invented, other.created, 1)
-        yield CollectionLine("counts", "response bytes per user", epsilon, 543, response_bytes(items, STARS.levels), 1)
+    for row in REFERENCE["counts"]:
+        epsilon = row["epsilon"]
+        laplace = laplace_counts(ModifiedLaplace(epsilon), ratings, users * items)
+        response = response_counts(RandomizedResponse(epsilon, STARS.levels), ratings, users * items)
+        found = {
+            "Laplace kept": laplace.exact,
+            "Laplace created": laplace.created,
+            LAPLACE_BYTES: laplace_bytes(laplace.present / users, items),
+            "response exact": response.exact,
+            "response altered": response.altered,
+            "response created": response.created,
+            "response bytes per user": response_bytes(items, STARS.levels),
+        }
+        for what, expected in row["figures"].items():
+            tolerance = 1.5 if what == LAPLACE_BYTES else 1
+            yield CollectionLine("counts", what, epsilon, expected, found[what], tolerance)
 
 
-def _mean(part: str, what: str, epsilon: float | None, reference: float, figures: Sequence[float]) -> CollectionLine:
-    return CollectionLine(part, what, epsilon, reference, float(np.mean(figures)), TOLERANCE, tuple(figures))
+def means_of(split: Split, epsilon: float) -> dict[str, float]:
+    laplace, _ = mean_rmse(split, "laplace", epsilon)
+    response, own = mean_rmse(split, "response", epsilon)
+    return {"Laplace": laplace, "response": response, "response with r̄ at the user": own}
 
 
-def mean_rows(splits: Sequence[Split]) -> Iterator[CollectionLine]:
-    for epsilon, (laplace, response, with_own) in MEANS.items():
-        found = [mean_rmse(split, "laplace", epsilon) for split in splits]
-        yield _mean("means", "Laplace", epsilon, laplace, [one for one, _ in found])
-        found = [mean_rmse(split, "response", epsilon) for split in splits]
-        yield _mean("means", "response", epsilon, response, [one for one, _ in found])
-        yield _mean("means", "response with r̄ at the user", epsilon, with_own, [own for _, own in found])
+def completion_of(split: Split, epsilon: float) -> dict[str, float]:
+    return {f"{kind} by (4)": completed_rmse(split, kind, epsilon) for kind in KINDS}
 
 
-def completion_rows(splits: Sequence[Split]) -> Iterator[CollectionLine]:
-    for (kind, epsilon), reference in COMPLETION.items():
-        figures = [completed_rmse(split, kind, epsilon) for split in splits]
-        yield _mean("completion", f"{kind} by (4)", epsilon, reference, figures)
+def best_of(split: Split, epsilon: float | None) -> dict[str, float]:
+    if epsilon is None:
+        return {"no privacy": best_rmse(split, "response", math.inf)}
+    return {kind: best_rmse(split, kind, epsilon) for kind in KINDS}
 
 
-def best_rows(splits: Sequence[Split]) -> Iterator[CollectionLine]:
-    for kind, reference in BEST.items():
-        yield _mean("best λ", kind, 8.0, reference, [best_rmse(split, kind, 8.0) for split in splits])
-    figures = [best_rmse(split, "response", float("inf")) for split in splits]
-    yield _mean("best λ", "no privacy", None, NO_PRIVACY, figures)
+MEASURED = {"means": means_of, "completion": completion_of, "best λ": best_of}
 
 
-PARTS: dict[str, Callable[[Sequence[Split]], Iterable[CollectionLine]]] = {
-    "counts": lambda splits: count_rows(),
-    "means": mean_rows,
-    "completion": completion_rows,
-    "best λ": best_rows,
-}
+def split_rows(part: str, splits: Sequence[Split]) -> Iterator[CollectionLine]:
+    for row in REFERENCE[part]:
+        found = [MEASURED[part](split, row["epsilon"]) for split in splits]
+        for what, expected in row["figures"].items():
+            figures = tuple(each[what] for each in found)
+            yield CollectionLine(part, what, row["epsilon"], expected, float(np.mean(figures)), TOLERANCE, figures)
 
 
-def rows(parts: Sequence[str] = tuple(PARTS), seeds: Sequence[int] = SEEDS, data: str = DATA) -> list[CollectionLine]:
+def rows(
+    parts: Sequence[str] = tuple(REFERENCE), seeds: Sequence[int] = SEEDS, data: str = DATA
+) -> list[CollectionLine]:
     ratings = load(data)
     splits = [Split(ratings, seed) for seed in seeds]
-    return [row for part in parts for row in PARTS[part](splits)]
+    return [row for part in parts for row in (count_rows() if part == "counts" else split_rows(part, splits))]
 
 
 def markdown(found: Sequence[CollectionLine], data: str = DATA, seeds: int = len(SEEDS)) -> str:

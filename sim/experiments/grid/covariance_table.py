@@ -25,15 +25,12 @@ from protocol.schemes.covariance.model import Model, measured, predictions
 from protocol.schemes.covariance.options import CovarianceParams, HybridParams, covariance_params, hybrid_params
 from protocol.schemes.covariance.totals import Book
 from sim.data.ratings import Dealt, Ratings, load, split
+from sim.experiments.reference import reference
 from sim.plan.plan import run_seed_of
 
 Floats = npt.NDArray[np.float64]
 
 DATA, SEEDS = "ml-100k", (1, 2, 3)
-TABLES = ("covariance", "hybrid")
-NEAR, FAR, FAR_BELOW = 0.015, 0.03, 0.5  # tolerances; FAR below this θ, where one draw decides
-HYBRID_TOLERANCE = 0.03  # the reference is one split and one draw
-INF = math.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,69 +45,15 @@ class ReferenceFigure:
     tolerance: float
 
 
-def _cells(
-    options: dict[str, Any], columns: Sequence[str], figures: dict[float, Sequence[float]]
-) -> list[ReferenceFigure]:
-    return [
-        ReferenceFigure("covariance", tuple(options.items()), theta, column, figure, FAR if theta < FAR_BELOW else NEAR)
-        for theta, row in figures.items()
-        for column, figure in zip(columns, row, strict=True)
+# the tolerance is wide below θ = .5, where one draw decides, and for `hybrid`: its reference is one split and one draw
+CELLS = {
+    name: [
+        ReferenceFigure(name, tuple(row["options"].items()), row["epsilon"], column, figure, row["tolerance"])
+        for row in rows
+        for column, figure in row["figures"].items()
     ]
-
-
-COVARIANCE = [
-    *_cells(
-        {},
-        ("MAvg", "base", "kNN", "SVD"),
-        {
-            0.15: (1.128, 1.048, 1.048, 1.051),
-            0.5: (1.075, 0.994, 0.993, 0.996),
-            1.0: (1.056, 0.974, 0.972, 0.975),
-            2.0: (1.044, 0.962, 0.959, 0.960),
-            5.0: (1.038, 0.956, 0.947, 0.945),
-            INF: (1.034, 0.952, 0.930, 0.923),
-        },
-    ),
-    *_cells(
-        {"noise": "laplace"},
-        ("base", "SVD"),
-        {
-            0.15: (1.114, 1.116),
-            0.5: (1.031, 1.034),
-            1.0: (0.995, 0.998),
-            2.0: (0.972, 0.976),
-            5.0: (0.958, 0.961),
-            INF: (0.951, 0.924),
-        },
-    ),
-    *_cells(
-        {"unit_of": "user"},
-        ("base", "SVD"),
-        {
-            0.5: (1.097, 1.099),
-            1.0: (1.070, 1.072),
-            2.0: (1.037, 1.040),
-            5.0: (0.999, 0.998),
-            INF: (0.954, 0.928),
-        },
-    ),
-]
-_EPSILONS = (0.5, 1.0, 2.0, 5.0, 10.0, INF)
-_NEIGHBOURS = {  # by γ
-    0.0: (1.043, 1.015, 1.001, 0.994, 0.990, 0.946),
-    0.5: (1.055, 1.022, 1.005, 0.996, 0.995, 0.949),
-    1.0: (1.068, 1.031, 1.011, 0.999, 0.998, 0.957),
-    2.0: (1.095, 1.052, 1.027, 1.012, 1.009, 0.985),
-    3.5: (1.141, 1.092, 1.062, 1.042, 1.038, 1.037),
+    for name, rows in reference(__file__).items()
 }
-_BASES = {0.0: (0.998, 0.974), 0.5: (1.005, 0.975), 1.0: (1.012, 0.976), 2.0: (1.026, 0.980), 3.5: (1.048, 0.989)}
-HYBRID = [
-    ReferenceFigure("hybrid", (("gamma", gamma),), epsilon, column, figure, HYBRID_TOLERANCE)
-    for column, epsilons, rows in (("kNN", _EPSILONS, _NEIGHBOURS), ("base", (1.0, 10.0), _BASES))
-    for gamma, figures in rows.items()
-    for epsilon, figure in zip(epsilons, figures, strict=True)
-]
-CELLS = {"covariance": COVARIANCE, "hybrid": HYBRID}
 
 
 @dataclass(frozen=True, eq=False)

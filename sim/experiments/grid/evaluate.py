@@ -1,30 +1,19 @@
-"""A grid of runs, several at a time. Every finished cell has a line of JSON, so a second call runs only the others."""
+"""A grid of runs: its cells, their lines, and the means of these over the seeds."""
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import json
-import os
 import statistics
-import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Protocol, TextIO, TypeVar
-
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from typing import Any
 
 from actors.own_scheme import load_schemes
-from protocol.errors import BadInput
-from sim.console import console
-from sim.drivers.workers import worker_pool
-from sim.experiments.grid.grid_cells import BESIDE, Cell, key_of, run_cell, takes_epsilon
+from sim.experiments.cells import complete, key_of
+from sim.experiments.grid.grid_cells import BESIDE, Cell, run_cell, takes_epsilon
 
-Line = dict[str, Any]
-AnyCell = TypeVar("AnyCell", bound="Keyed")
-
-_OPENING = '{"cell": '  # how every line begins
 AVERAGED = ("train_mae", "train_rmse", "test_mae", "test_rmse", "mae_increase", "plain_train_mae", "plain_test_rmse")
 
 
@@ -69,98 +58,6 @@ def evaluate(cells: Sequence[Cell], out: Path, jobs: int | None = None, quiet: b
     lines = complete(cells, out, run_cell, jobs, quiet)
     write_parquet(lines, out.with_suffix(".parquet"))
     return lines
-
-
-class Keyed(Protocol):
-    """A cell: everything that decides a result."""
-
-    def key(self) -> str: ...
-
-
-def complete(
-    cells: Sequence[AnyCell], out: Path, work: Callable[[AnyCell], Line], jobs: int | None = None, quiet: bool = False
-) -> list[Line]:
-    """Return the lines of `cells`, in their order; do `work` for those that `out` does not hold yet."""
-    known = read_lines(out)
-    missing = [cell for cell in cells if cell.key() not in known]
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with _appending(out) as file, _Progress(len(cells), quiet) as advance:
-        for _ in range(len(cells) - len(missing)):
-            advance()
-        for line in _run_all(missing, work, jobs or os.cpu_count() or 1):
-            file.write(json.dumps(line, allow_nan=False) + "\n")
-            file.flush()
-            known[key_of(line["cell"])] = line
-            advance()
-    return [known[cell.key()] for cell in cells]
-
-
-@contextlib.contextmanager
-def _appending(path: Path) -> Iterator[TextIO]:
-    """Open `path` to append to it, before anything is computed for it; in the end, remove it if it is empty."""
-    try:
-        file = path.open("a", encoding="utf-8")
-    except OSError as error:
-        raise BadInput(f"Cannot write {path}: {error.strerror}; name another --out.") from error
-    try:
-        with file:
-            yield file
-    finally:
-        if path.is_file() and not path.stat().st_size:
-            path.unlink()
-
-
-def read_lines(path: Path) -> dict[str, dict[str, Any]]:
-    """Read the lines of finished cells, by key. Remove a last line that was cut off: its cell is run again."""
-    if not path.exists():
-        return {}
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"Cannot read {path}: {error}.") from error
-    lines = {}
-    rows = text.splitlines(keepends=True)
-    for number, row in enumerate(rows, 1):
-        if number == len(rows) and not row.endswith("\n") and row.startswith(_OPENING[: len(row)]):
-            path.write_text(text[: -len(row)], encoding="utf-8")
-            break
-        try:
-            line = json.loads(row)
-            lines[key_of(line["cell"])] = line
-        except (ValueError, KeyError, TypeError):
-            raise BadInput(f"{path}, line {number}, is no result of a grid: name another --out.") from None
-    return lines
-
-
-def _run_all(cells: Sequence[AnyCell], work: Callable[[AnyCell], Line], jobs: int) -> Iterator[Line]:
-    """Yield the lines of `cells` as they finish."""
-    if jobs <= 1 or len(cells) <= 1:
-        yield from map(work, cells)
-        return
-    with worker_pool(min(jobs, len(cells))) as pool:
-        yield from pool.completed(pool.submit(work, cell) for cell in cells)
-
-
-class _Progress:
-    """A progress bar on stderr, on a terminal only; entering it returns the function that advances it."""
-
-    def __init__(self, total: int, quiet: bool) -> None:
-        columns = (TextColumn("cells"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-        shown = sys.stderr.isatty() and not quiet
-        self._bar = Progress(*columns, console=console.err, transient=True) if shown else None
-        self._task = self._bar.add_task("cells", total=total) if self._bar else None
-
-    def __enter__(self) -> Callable[[], None]:
-        if self._bar is None:
-            return lambda: None
-        self._bar.start()
-        bar, task = self._bar, self._task
-        assert task is not None
-        return lambda: bar.advance(task)
-
-    def __exit__(self, *_: object) -> None:
-        if self._bar:
-            self._bar.stop()
 
 
 def means(lines: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:

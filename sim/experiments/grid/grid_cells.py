@@ -7,8 +7,6 @@ them are the same figures with the printed λ (`as_published`) and with u_i of t
 from __future__ import annotations
 
 import dataclasses
-import json
-import math
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +20,8 @@ from protocol.params import require
 from protocol.party.role import RECOMMENDER, FactorizingRecommender, FactorizingUser, user_name
 from protocol.schemes import find_scheme
 from sim.drivers.inprocess import InProcess
+from sim.experiments.cells import KeyedCell
+from sim.foreign.plain_text import jsonable
 from sim.plan.config import RunConfig
 from sim.plan.plan import Plan, make_plan
 from sim.run.baseline import plain_accuracy
@@ -36,8 +36,8 @@ Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cell:
-    """Everything that decides a result; its JSON is the key of the result's line."""
+class Cell(KeyedCell):
+    """A run of a grid."""
 
     scheme: str
     data: str
@@ -53,20 +53,11 @@ class Cell:
 
     def describe(self) -> dict[str, Any]:
         how = {field.name for field in dataclasses.fields(self) if getattr(self, field.name) == field.default}
-        plain = {name: value for name, value in dataclasses.asdict(self).items() if name not in how}
-        if self.epsilon is not None and math.isinf(self.epsilon):
-            plain["epsilon"] = "inf"
-        return {"format": LINE_FORMAT, **plain}
-
-    def key(self) -> str:
-        return key_of(self.describe())
+        plain = jsonable(dataclasses.asdict(self))
+        return {"format": LINE_FORMAT, **{name: value for name, value in plain.items() if name not in how}}
 
     def config(self) -> RunConfig:
         return RunConfig(**dataclasses.asdict(self), transport="inprocess", views="none")
-
-
-def key_of(described: dict[str, Any]) -> str:
-    return json.dumps(described, sort_keys=True)
 
 
 def takes_epsilon(scheme: str) -> bool:

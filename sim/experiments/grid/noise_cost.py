@@ -8,6 +8,7 @@ from typing import Any
 
 from sim.experiments.grid.evaluate import grid, means
 from sim.experiments.grid.grid_cells import AS_PUBLISHED, ITERATE, Cell
+from sim.experiments.reference import reference
 
 EPSILONS = (0.1, 0.4, 1.0, 2.0, 4.0, 8.0, 16.0)
 DATA, ITERATIONS, SEEDS = "ml-100k", 100, 3
@@ -36,29 +37,7 @@ class NoiseCostLine:
     reference: tuple[float, ...]  # one per ε; one seed each, expect about ±10 %
 
 
-# the quick rows first, so that some results are there early
-ROWS = (
-    NoiseCostLine(
-        "masked, d=10, 80/20: MAE increase", "masked", 10, 0.2, "mae_increase",
-        (1.42, 1.18, 0.47, 0.15, 0.050, 0.004, 0.002),
-    ),
-    NoiseCostLine(
-        "masked, d=10, 80/20: test RMSE (reference without noise .957)", "masked", 10, 0.2, "test_rmse",
-        (2.46, 2.27, 1.62, 1.23, 1.08, 0.983, 0.967),
-    ),
-    NoiseCostLine(
-        "trusted, d=10, 80/20: MAE increase", "trusted", 10, 0.2, "mae_increase",
-        (0.74, 0.31, 0.135, 0.066, 0.030, 0.013, 0.005),
-    ),
-    NoiseCostLine(
-        "trusted, d=50, full R: MAE increase", "trusted", 50, 0.0, "mae_increase",
-        (0.97, 0.52, 0.26, 0.14, 0.067, 0.031, 0.013),
-    ),
-    NoiseCostLine(
-        "masked, d=50, full R: MAE increase", "masked", 50, 0.0, "mae_increase",
-        (1.34, 1.49, 1.48, 0.98, 0.39, 0.10, 0.012),
-    ),
-)  # fmt: skip
+ROWS = tuple(NoiseCostLine(**row) for row in reference(__file__))  # quick rows first, for some results early
 
 
 def cells(schemes: Sequence[str], data: str = DATA, iterations: int = ITERATIONS, seeds: int = SEEDS) -> list[Cell]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import tempfile
 import time
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from sim.bandwidth import paper_bytes
-from sim.experiments.grid.grid_cells import key_of
+from sim.experiments.cells import KeyedCell
 from sim.plan.config import RunConfig
 from sim.plan.plan import make_plan
 from sim.run.run import run
@@ -21,19 +20,13 @@ EDGES = ("recommender->user", "user->third_party", "third_party->recommender")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BytesCell:
+class BytesCell(KeyedCell):
     wire: str
     data: str = DATA
     dim: int = paper_bytes.DIM
     iterations: int = 1
     seed: int = 1
     measures: str = "bytes"
-
-    def describe(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
-
-    def key(self) -> str:
-        return key_of(self.describe())
 
     def config(self) -> RunConfig:
         """Make a configuration without churn; the users share two processes, which changes no byte on the wire."""

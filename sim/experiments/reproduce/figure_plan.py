@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from sim.data.generate import NETFLIX_USERS
 from sim.data.ratings import NETFLIX_SHAPED
+from sim.experiments.reference import reference
 from sim.experiments.reproduce.byte_figures import BytesCell
 from sim.experiments.reproduce.scenario_cells import DYNAMIC, MASKED, PLAIN, TRUSTED, FigureCell
 
@@ -51,51 +52,6 @@ class Size:
         return self.dynamic_checkpoints if scenario == DYNAMIC else self.checkpoints
 
 
-_EPSILONS = (0.05, 0.15, 0.4, 0.8, 2.0, 8.0, 16.0)
-_FULL = {
-    NETFLIX_SHAPED: Size(
-        epsilons=_EPSILONS,
-        dynamic_epsilons=(0.05, 0.15, 0.4, 0.8, 2.0, 8.0, INF),
-        online=1000,
-        churn_epsilons=(0.8, INF),
-        seeds=1,
-    ),
-    MOVIELENS: Size(
-        epsilons=_EPSILONS,
-        dynamic_epsilons=(0.05, 0.15, 0.8, 2.0, 8.0, 16.0, INF),
-        online=100,
-        churn_epsilons=(8.0, INF),
-        seeds=3,
-        held_out=0.2,
-    ),
-}
-_QUICK = {
-    NETFLIX_SHAPED: Size(
-        users=10_000,
-        epsilons=(0.15, 0.8, 8.0),
-        checkpoints=(40, 100),
-        dynamic_epsilons=(0.8, 8.0, INF),
-        dynamic_checkpoints=(100, 1000),
-        online=1000,
-        joins=(0.005, 0.02),
-        leaves=(0.01, 0.02),
-        churn_epsilons=(0.8,),
-        seeds=1,
-    ),
-    MOVIELENS: Size(
-        epsilons=(0.05, 0.15, 0.8, 8.0),
-        checkpoints=(40, 100),
-        dynamic_epsilons=(0.05, 8.0, INF),
-        dynamic_checkpoints=(100, 500),
-        online=100,
-        joins=(0.005, 0.02),
-        leaves=(0.01, 0.02),
-        churn_epsilons=(8.0,),
-        seeds=1,
-    ),
-}
-
-
 @dataclass(frozen=True, slots=True)
 class Figure:
     name: str
@@ -124,21 +80,9 @@ class Figure:
         return f"{what}: {self.data_words}"
 
 
-def _figures() -> dict[str, Figure]:
-    made = []
-    numbered = [(TRUSTED, 0.15, 0.05), (MASKED, 0.15, 0.15), (DYNAMIC, 0.8, 0.05)]
-    for number, (scenario, netflix, movielens) in zip((1, 3, 5), numbered, strict=True):
-        made.append(Figure(f"fig{number}", CDF, NETFLIX_SHAPED, scenario, netflix))
-        made.append(Figure(f"fig{number + 1}", CDF, MOVIELENS, scenario, movielens))
-    made.append(Figure("fig7", INCREASE, NETFLIX_SHAPED, DYNAMIC, 0.15))
-    made.append(Figure("fig8", INCREASE, MOVIELENS, DYNAMIC, 0.15))
-    made.append(Figure("fig9", CHURN, NETFLIX_SHAPED, DYNAMIC, 0.8))
-    made.append(Figure("fig10", CHURN, MOVIELENS, DYNAMIC, 8.0))
-    made.append(Figure("table-bytes", BYTES, "", DYNAMIC, INF))
-    return {figure.name: figure for figure in made}
-
-
-FIGURES = _figures()
+_PLAN = reference(__file__)
+FIGURES = {row["name"]: Figure(**row) for row in _PLAN["figures"]}
+_FULL, _QUICK = ({data: Size(**size) for data, size in _PLAN[which].items()} for which in ("full", "quick"))
 
 
 def size_of(data: str, quick: bool) -> Size:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sim.bandwidth.paper_bytes import SOURCE
-from sim.data.ratings import NETFLIX_SHAPED
-from sim.experiments.reproduce.figure_plan import CDF, INCREASE, MOVIELENS, Figure
-from sim.experiments.reproduce.scenario_cells import DYNAMIC, MASKED, TRUSTED
+from sim.experiments.reference import reference
+from sim.experiments.reproduce.figure_plan import CDF, INCREASE, Figure
 
 CLAIMED, MEASURED = f"claimed in the paper ({SOURCE})", "measured"
 NEAR = 0.05  # an increase this close to a figure that the paper calls "around" or "near" agrees with it
@@ -31,33 +30,7 @@ class PaperClaim:
         return measured < self.value if self.relation == "<" else abs(measured - self.value) <= NEAR
 
 
-CLAIMS = (
-    PaperClaim(
-        NETFLIX_SHAPED, TRUSTED, 0.15, "<", 0.03, "after 70 iterations",
-        "negligible when ε ≥ .15 after 70 iterations; the mean increase is below .03",
-    ),
-    PaperClaim(
-        MOVIELENS, TRUSTED, 0.05, "≈", 0.0, "after 40 iterations",
-        "extremely close to the baseline just after 40 iterations when ε = .05; the mean error even slightly decreases",
-    ),
-    PaperClaim(
-        NETFLIX_SHAPED, MASKED, 0.15, "≈", 0.14, "after 100 iterations",
-        "very close to S1; the mean increase is around .14 when ε = .15",
-    ),
-    PaperClaim(
-        MOVIELENS, MASKED, 0.15, "≈", 0.0, "after 100 iterations",
-        "very close to S1; the mean increase is near 0 when ε = .15",
-    ),
-    PaperClaim(
-        NETFLIX_SHAPED, DYNAMIC, 0.8, "<", 0.1, "after 10,000 iterations",
-        "extremely close to the baseline after 10,000 iterations; the mean increase is below .1 when ε = .8",
-    ),
-    PaperClaim(
-        MOVIELENS, DYNAMIC, 0.05, "≈", 0.0, "after 10,000 iterations",
-        "indistinguishable from the baseline after 10,000 iterations even when ε ≥ .05",
-    ),
-)  # fmt: skip
-
+CLAIMS = tuple(PaperClaim(**claim) for claim in reference(__file__))
 JOINING = "the mean increase declines as the joining probability grows between .005 and .02"
 LEAVING = "the effect of the leaving probability is not so obvious, especially for Netflix"
 

@@ -7,7 +7,7 @@ import io
 import json
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from protocol.errors import BadInput
 from protocol.params import require
 from sim.data import ratings
-from sim.experiments.grid.evaluate import complete, read_lines
+from sim.experiments.cells import Line, complete, read_lines
 from sim.experiments.reproduce.byte_figures import BytesCell, formula, run_bytes_cell
 from sim.experiments.reproduce.curves import ComparedClaim, CurvePoint, Results, rows_of, without_noise
 from sim.experiments.reproduce.differences import bytes_caption, bytes_sentence, caption, sentence
@@ -40,8 +40,6 @@ if TYPE_CHECKING:
 LINES = "cells.jsonl"
 COLUMNS = ("figure", "data", "panel", "series", "x_name", "x", "quantity", "y", "min", "max", "seeds", "source",
            "relation", "note", "reading")  # fmt: skip
-AnyCell = FigureCell | BytesCell
-Line = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +74,10 @@ def reproduce(
     quick: bool = False,
     jobs: int | None = None,
     quiet: bool = True,
-    on_start: Callable[[Sequence[AnyCell], dict[str, Line]], None] = lambda missing, known: None,
 ) -> dict[str, Any]:
     """Make figures in the folder `out`, and return the document of `keyhole reproduce --json`.
 
-    Cells that `out` already holds are not run again. If any are missing, `on_start` is called before the start, with
-    the missing cells and the known lines.
+    Cells that `out` already holds are not run again.
     """
     figures, skipped = choose(name)
     try:
@@ -90,9 +86,7 @@ def reproduce(
         raise BadInput(f"Cannot make the folder {out} ({error.strerror}): name another with --out.") from error
     cells = _cells(figures, quick)
     known = read_lines(out / LINES)
-    missing = [cell for cell in cells if cell.key() not in known]
-    if missing:
-        on_start(missing, known)
+    found = sum(cell.key() in known for cell in cells)
     lines = complete(cells, out / LINES, run_any, jobs, quiet)
     by_key = dict(zip([cell.key() for cell in cells], lines, strict=True))
     made = [_make(figure, quick, by_key) for figure in figures]
@@ -103,18 +97,18 @@ def reproduce(
     return {
         "quick": quick,
         "out": str(out),
-        "cells": {"run": len(missing), "found": len(cells) - len(missing), "file": str(out / LINES)},
+        "cells": {"run": len(cells) - found, "found": found, "file": str(out / LINES)},
         "figures": documents,
         "skipped": skipped,
         "index": index,
     }
 
 
-def run_any(cell: AnyCell) -> Line:
+def run_any(cell: FigureCell | BytesCell) -> Line:
     return run_bytes_cell(cell) if isinstance(cell, BytesCell) else run_figure_cell(cell)
 
 
-def _cells(figures: Sequence[Figure], quick: bool) -> list[AnyCell]:
+def _cells(figures: Sequence[Figure], quick: bool) -> list[FigureCell | BytesCell]:
     """List each cell once, the longest first, so that no core is idle at the end."""
     unique = {cell.key(): cell for figure in figures for cell in cells_of(figure, quick)}
     return sorted(

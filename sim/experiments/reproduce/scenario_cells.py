@@ -8,7 +8,6 @@ before its first iteration.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import math
 import time
@@ -21,7 +20,8 @@ import numpy as np
 from protocol.arithmetic.factors import as_sent
 from protocol.arithmetic.tape import derive
 from sim.data.ratings import Ratings, load, split
-from sim.experiments.grid.grid_cells import GRID, key_of
+from sim.experiments.cells import KeyedCell
+from sim.experiments.grid.grid_cells import GRID
 from sim.experiments.reproduce.engine import (
     ENGINE,
     LearningProblem,
@@ -42,8 +42,8 @@ Point = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FigureCell:
-    """Everything that decides a result; its JSON is the key of the result's line."""
+class FigureCell(KeyedCell):
+    """A run of a scenario."""
 
     scenario: str
     data: str
@@ -57,13 +57,6 @@ class FigureCell:
     join: float | None = None
     leave: float | None = None
     engine: int = ENGINE
-
-    def describe(self) -> dict[str, Any]:
-        epsilons = ["inf" if math.isinf(epsilon) else epsilon for epsilon in self.epsilons]
-        return {**dataclasses.asdict(self), "epsilons": epsilons, "checkpoints": list(self.checkpoints)}
-
-    def key(self) -> str:
-        return key_of(self.describe())
 
     @property
     def steps(self) -> int:

@@ -15,11 +15,12 @@ from protocol.attendance import Course, Turn
 from protocol.errors import BadInput, Bug
 from protocol.wire.framing import HELLO_FRAME
 from sim.cli.app import app
-from sim.experiments.bench import array_loops, benchmark, processes, secagg
+from sim.experiments.bench import array_loops, benchmark, measuring, processes, secagg
 from sim.experiments.bench import bare_frames_bench as floors
 from sim.experiments.bench.bare_frames_bench import compare, frames_of, moved_by, run_floor
 from sim.experiments.bench.benchmark import run_bench
-from sim.experiments.bench.processes import BenchRound, Load, Real, run_real, warm
+from sim.experiments.bench.measuring import Real, interleaved, run_real
+from sim.experiments.bench.processes import Load, warm
 from sim.plan.plan import make_plan
 
 CONTRACT = {"name", "config", "samples", "median", "floor_median", "ratio"}
@@ -30,7 +31,7 @@ TINY = {"users": 3, "dim": 2, "items": 4, "rounds": 1}
 
 @pytest.fixture(scope="module")
 def real():
-    return run_real(LOAD)
+    return run_real(LOAD.config())
 
 
 def check(result, users, samples):
@@ -57,7 +58,7 @@ def test_the_floor_moves_the_frames_of_a_run(real):
 
 def test_frames_have_the_sizes_that_the_formula_of_the_scheme_gives(real):
     """All users stay and have 4 items each, so one group stands for all; T = 2."""
-    plan = make_plan(processes.config_of(LOAD))
+    plan = make_plan(LOAD.config())
     everyone = np.full(1, 3.0)
     opened = float(plan.shape.rated_items)
     turn = Turn(everyone, everyone, 0 * everyone, 0 * everyone, opened, opened)
@@ -169,7 +170,7 @@ def test_views():
 
 def test_with_and_without_views_take_turns_at_being_first(real, monkeypatch):
     order = []
-    monkeypatch.setattr(processes, "run_real", lambda load: order.append(load.views) or real)
+    monkeypatch.setattr(processes, "run_real", lambda config: order.append(config.views) or real)
     result = benchmark.run_bench("views", {**TINY, "rounds": 2, "iterations": 2})
     assert order == ["full", "none", "none", "full"] and len(result["by_round"]) == 2
 
@@ -177,17 +178,27 @@ def test_with_and_without_views_take_turns_at_being_first(real, monkeypatch):
 def test_a_run_that_moves_other_bytes_is_no_pair(real, monkeypatch):
     lines = json.loads(json.dumps(real.lines))
     lines[-1]["rows"][0][5] += 1
-    monkeypatch.setattr(processes, "run_real", lambda load: Real(lines, {}) if load.views == "none" else real)
+    monkeypatch.setattr(processes, "run_real", lambda config: Real(lines, {}) if config.views == "none" else real)
     with pytest.raises(Bug):
         benchmark.run_bench("views", {**TINY, "iterations": 2})
 
 
-def test_medians_are_over_all_rounds_and_by_round(real):
-    made = [BenchRound([3.0, 1.0, 2.0], [1.0], real), BenchRound([9.0], [2.0, 4.0], real)]
-    result = processes.result_of(LOAD, made, "nothing", "seconds")
+def test_medians_are_over_all_rounds_and_by_round():
+    pairs = [([7.0], [7.0]), ([3.0, 1.0, 2.0], [1.0]), ([9.0], [2.0, 4.0])]
+    result = interleaved({"users": 3}, iter(pairs).__next__, rounds=2, warm=1, whole_runs=True)
+    assert result["samples"] == [3.0, 1.0, 2.0, 9.0] and result["floor_samples"] == [1.0, 2.0, 4.0]
     assert (result["median"], result["floor_median"], result["ratio"]) == (2.5, 2.0, 1.25)
     assert result["by_round"][1] == {"median": 9.0, "floor_median": 3.0, "ratio": 3.0}
-    assert result["config"]["rounds"] == 2
+    assert result["config"] == {"users": 3} and len(result["by_round"]) == 2
+    assert "by_round" not in interleaved({}, lambda: ([1.0], [2.0]), rounds=3)
+
+
+def test_only_the_processor_time_of_a_command_counts():
+    busy = "import time\nwhile time.process_time() < {}: pass"
+    short, long = (measuring.command_seconds(["-c", busy.format(seconds)]) for seconds in (0.05, 0.6))
+    assert long > short + 0.3 and measuring.command_seconds(["-c", "import time; time.sleep(1)"]) < 0.6
+    with pytest.raises(Bug, match="no such luck"):
+        measuring.command_seconds(["-c", "raise SystemExit('no such luck')"])
 
 
 def test_the_sum():

@@ -7,6 +7,8 @@ import dataclasses
 import itertools
 import json
 import math
+import re
+import time
 from pathlib import Path
 
 import numpy as np
@@ -26,11 +28,12 @@ from protocol.schemes.factorization.trusted import (
     train,
 )
 from sim.cli.app import app
-from sim.cli.experiments_command import estimate
+from sim.console import progress
 from sim.data import ratings
 from sim.drivers.inprocess import InProcess
-from sim.experiments.grid.evaluate import read_lines
+from sim.experiments.cells import read_lines
 from sim.experiments.reproduce import figure_plan
+from sim.experiments.reproduce import reproduce as making
 from sim.experiments.reproduce.curves import ComparedClaim, CurvePoint, Results
 from sim.experiments.reproduce.differences import sentence
 from sim.experiments.reproduce.engine import LearningProblem, Noise, OnlineUsers, learn, publish
@@ -337,13 +340,16 @@ def test_a_call_that_was_cut_off_goes_on(tiny, tmp_path):
     assert (tmp_path / "cut" / "fig1.csv").read_bytes() == (tmp_path / "whole" / "fig1.csv").read_bytes()
 
 
-def test_how_long_it_takes_is_measured(tiny):
-    cells = cells_of(FIGURES["fig3"], quick=True)
-    words = estimate(cells, {}, jobs=2, quick=False)
-    assert words.startswith(f"{len(cells)} cells to run: about ") and "2 processes" in words
-    line = {"cell": cells[0].describe(), "seconds": 6000.0, "points": []}
-    slow = [cell for cell in cells if cell.scenario == "plain"]
-    assert "about 100 minutes" in estimate(slow[:1], {"": line}, jobs=2, quick=False)
+def test_how_far_it_is_is_said(tiny, tmp_path, monkeypatch, capfd):
+    """Cells that are there already count as done from the start."""
+    reproduce("fig3", tmp_path, quick=True, jobs=1)
+    monkeypatch.setattr(progress, "FIRST_SECONDS", 0.05)
+    monkeypatch.setattr(progress, "SECONDS", 0.05)
+    monkeypatch.setattr(making, "run_any", lambda cell: time.sleep(0.2) or run_figure_cell(cell))
+    made = reproduce("fig5", tmp_path, quick=True, jobs=1, quiet=False)
+    assert made["cells"] == {**made["cells"], "run": 4, "found": 2}
+    said = re.findall(r"keyhole: cells: (\d) of 6", capfd.readouterr().err)
+    assert said[0] == "2" and said[-1] == "5" and said == sorted(said)
 
 
 def test_an_unknown_figure_is_refused():

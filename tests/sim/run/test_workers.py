@@ -10,7 +10,7 @@ import time
 import pytest
 
 from protocol.errors import Aborted
-from sim.drivers.workers import worker_pool
+from sim.drivers.workers import map_cells, worker_pool
 
 PATIENCE = 3.0
 
@@ -74,3 +74,20 @@ def test_whoever_stops_waiting_waits_no_more():
     assert multiprocessing.active_children() == [other] and other.is_alive()
     other.kill()
     other.join()
+
+
+def later(number: int, seconds: float) -> tuple[int, int]:
+    time.sleep(seconds)
+    return number, os.getpid()
+
+
+def test_results_of_cells_are_in_their_order_whichever_is_finished_first():
+    told: list[tuple[int, int]] = []
+    cells = [(0, 1.5), (1, 0.0), (2, 0.0), (3, 0.0)]
+    made = map_cells(later, cells, 2, told.append)
+    assert [number for number, _ in made] == [0, 1, 2, 3] and sorted(told) == made
+    assert told[0][0] != 0 and os.getpid() not in {process for _, process in made}
+    for few, processes in ((cells[1:], 1), (cells[1:2], 8)):
+        alone = map_cells(later, few, processes, told.append)
+        assert alone == [(number, os.getpid()) for number, _ in few] == told[-len(few):], "no process is started"
+    assert map_cells(later, [], None) == []
