@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 WHAT = "Runs privacy-preserving recommender protocols as processes; shows what each party saw and what it cost."
 MOST_COLUMNS = 100
+READING = ("rating_range", "columns", "on_duplicate", "on_missing")  # how a file of ratings is read
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +19,7 @@ class Entry:
     summary: str
     example: str
     wrap: str | None = None  # a decorator in sim.cli.flags: it adds flags that several commands share
+    flags: tuple[str, ...] = ()  # flags of a run that the command takes too, by their names in `RunConfig`
     cls: str | None = None  # a subclass of typer's command, in the same module
 
 
@@ -107,11 +109,13 @@ COMMANDS: dict[str, Entry] = {
         "experiments_command",
         "Run a grid of schemes and parameters, and compare the errors with plain; a second call runs what is missing.",
         "evaluate --schemes masked --epsilon 1,8 --data demo --iterations 20",
+        flags=(*READING, "test_fraction"),
     ),
     "compare": Entry(
         "experiments_command",
         "Run all schemes on the same ratings: errors, ε with its unit, what the recommender sees, bytes and seconds.",
         "compare --data ml-100k --schemes trusted,masked --seeds 3 --out compared.csv",
+        flags=("data", "users", *READING, "epsilon", "dim", "iterations"),
     ),
     "reproduce": Entry(
         "experiments_command",

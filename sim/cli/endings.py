@@ -60,7 +60,9 @@ def guarded(command: Command) -> Command:
 
 def fail(sentence: str, code: int) -> NoReturn:
     """End the command with this sentence."""
-    print(f"keyhole: {visible(sentence)}", file=sys.stderr)
+    from sim.console.console import say
+
+    say(sentence)
     raise typer.Exit(code)
 
 

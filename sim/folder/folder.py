@@ -30,7 +30,7 @@ from protocol.schemes import UntrustedScheme, find_scheme
 from sim.folder.unloaded import unloaded_card
 from sim.foreign import untrusted
 from sim.foreign.bounds import check_params, check_summary
-from sim.plan.config import RunConfig
+from sim.plan.config import RunConfig, settings_for_file
 
 FORMAT = 1
 
@@ -105,14 +105,12 @@ def describe_platform() -> dict[str, str]:
 
 
 def write_run(folder: Path, config: RunConfig, card: Card, nonce: bytes) -> None:
-    settings = {name: value for name, value in dataclasses.asdict(config).items() if value is not None}
-    settings["seed"] = str(settings["seed"])
     document = {
         "format": FORMAT,
         "simulation": card.simulation,
         "nonce": nonce.hex(),
         "run_id": card.run_id.hex(),
-        "run": settings,
+        "run": settings_for_file(config),
         "params": dataclasses.asdict(card.params),
         "platform": describe_platform(),
     }

@@ -26,13 +26,12 @@ from sim.console.console import size
 from sim.data.ratings import load
 from sim.folder.folder import read_summary
 from sim.foreign.plain_text import jsonable
-from sim.plan.config import RunConfig, read_config, resolve
+from sim.plan.config import RunConfig, flags_of, read_config, resolve
 from sim.report.findings import findings_section
 from sim.report.findings.evidence_tables import behind
 from sim.report.findings.evidence_values import text, value_html
 from sim.report.parties import parties_section
 from sim.report.repeat import repeat_section
-from sim.report.repeat.run_flags import flags_of
 from sim.report.sources import Material, gather
 from sim.report.verdict import figure_groups, verdict_section
 from sim.report.verdict.three_epsilons import EpsilonEntry, accounted, claimed, measured

@@ -7,19 +7,17 @@ import itertools
 import json
 import os
 import statistics
-import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TextIO, TypeVar
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
 from actors.own_scheme import load_schemes
 from protocol.errors import BadInput
-from sim.console import console
+from sim.console.progress import Progress
 from sim.drivers.workers import worker_pool
 from sim.experiments.grid.grid_cells import BESIDE, Cell, key_of, run_cell, takes_epsilon
+from sim.plan.config import RunConfig
 
 Line = dict[str, Any]
 AnyCell = TypeVar("AnyCell", bound="Keyed")
@@ -35,7 +33,7 @@ def grid(
     iterations: Sequence[int],
     seeds: int,
     data: str,
-    test_fraction: float,
+    test_fraction: float = RunConfig.test_fraction,
     **how: Any,
 ) -> list[Cell]:
     """Make a cell for every combination, with seeds 1, 2, …; a scheme without ε has one cell instead of one per ε.
@@ -84,14 +82,13 @@ def complete(
     known = read_lines(out)
     missing = [cell for cell in cells if cell.key() not in known]
     out.parent.mkdir(parents=True, exist_ok=True)
-    with _appending(out) as file, _Progress(len(cells), quiet) as advance:
-        for _ in range(len(cells) - len(missing)):
-            advance()
+    with _appending(out) as file, Progress("cells", len(cells), quiet=quiet) as progress:
+        progress.to(len(cells) - len(missing))
         for line in _run_all(missing, work, jobs or os.cpu_count() or 1):
             file.write(json.dumps(line, allow_nan=False) + "\n")
             file.flush()
             known[key_of(line["cell"])] = line
-            advance()
+            progress.advance()
     return [known[cell.key()] for cell in cells]
 
 
@@ -139,28 +136,6 @@ def _run_all(cells: Sequence[AnyCell], work: Callable[[AnyCell], Line], jobs: in
         return
     with worker_pool(min(jobs, len(cells))) as pool:
         yield from pool.completed(pool.submit(work, cell) for cell in cells)
-
-
-class _Progress:
-    """A progress bar on stderr, on a terminal only; entering it returns the function that advances it."""
-
-    def __init__(self, total: int, quiet: bool) -> None:
-        columns = (TextColumn("cells"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-        shown = sys.stderr.isatty() and not quiet
-        self._bar = Progress(*columns, console=console.err, transient=True) if shown else None
-        self._task = self._bar.add_task("cells", total=total) if self._bar else None
-
-    def __enter__(self) -> Callable[[], None]:
-        if self._bar is None:
-            return lambda: None
-        self._bar.start()
-        bar, task = self._bar, self._task
-        assert task is not None
-        return lambda: bar.advance(task)
-
-    def __exit__(self, *_: object) -> None:
-        if self._bar:
-            self._bar.stop()
 
 
 def means(lines: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sim.bandwidth import paper_bytes
-from sim.console.console import number, size
+from sim.console.console import counted, number, size
 from sim.report.section import Section, render
 from sim.report.sources import Material
 
@@ -174,7 +174,7 @@ def _steps(material: Material) -> str:
     """Count the iterations, or rounds, that ended."""
     done = sum(line["iteration"] >= 0 for line in material.lines)
     what = "iteration" if material.scheme.factorizes else "round"
-    return f" in {done} {what}{'s' if done != 1 else ''}" if done else ""
+    return f" in {counted(done, what)}" if done else ""
 
 
 def _end(summary: dict[str, Any]) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 from protocol.party.role import RECOMMENDER, THIRD_PARTY, role_of
 from sim.audit.findings import goes_beyond
 from sim.audit.verdict import permitted, promised
-from sim.console.console import figure
+from sim.console.console import counted, figure
 from sim.views.evidence import Case
 
 Document = dict[str, Any]
@@ -143,7 +143,7 @@ def _by_uploads(accounting: Document, members: Sequence[str]) -> EpsilonEntry:
         )
     uploads = composed["releases"]
     return EpsilonEntry(
-        epsilon(composed["tight"]), f"{uploads} upload{'s' if uploads != 1 else ''} of a rating's gradient"
+        epsilon(composed["tight"]), f"{counted(uploads, 'upload')} of a rating's gradient"
     )
 
 
