@@ -53,7 +53,7 @@ class Finding:
 
     def __post_init__(self) -> None:
         if self.id not in IDS:
-            raise ValueError(f"{self.id} is no finding that is known to scripts")
+            raise ValueError(f"{self.id} is not a finding that is known to scripts")
 
 
 def beyond(findings: Iterable[Finding], known_weaknesses: Collection[str]) -> list[Finding]:

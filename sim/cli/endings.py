@@ -75,4 +75,4 @@ def _blame_scheme(error: Exception) -> None:
 def fail_scheme(trace: str, sentence: str) -> NoReturn:
     """Show the `trace` of a person's own scheme, then a `sentence` that says which party failed; end the command."""
     print(visible(trace), file=sys.stderr)
-    fail(f"{sentence}: mend the scheme and run again.", BAD_INPUT)
+    fail(f"{sentence}: fix the scheme and run again.", BAD_INPUT)

@@ -18,7 +18,7 @@ def recommend(
     user: Annotated[
         str | None, typer.Argument(metavar="USER", help="user:17, or as the data calls it. (the first that finished)")
     ] = None,
-    top: Annotated[int, typer.Option(min=1, help="How many items.")] = TOP,
+    top: Annotated[int, typer.Option(min=1, help="Number of items.")] = TOP,
     json_: AsJson = False,
 ) -> None:
     """Show what a user would be shown: the items that it has not rated, with the stars that it predicts itself.

@@ -35,7 +35,7 @@ def report(
 
 
 def open_page(path: Path) -> None:
-    """Show the page in the person's browser, or say that there is none."""
+    """Show the page in the person's browser, or report that there is no browser."""
     import webbrowser
 
     if not webbrowser.open(path.absolute().as_uri()):

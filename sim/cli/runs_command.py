@@ -25,7 +25,7 @@ ABORTED = 5  # the exit code of `watch` for a run that was aborted or stopped
 
 
 def ls(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="With runs in it.")] = Path("runs"),
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder with runs in it.")] = Path("runs"),
     json_: AsJson = False,
 ) -> None:
     """List runs, newest first: scheme, data, ε, RMSE on held-out ratings, verdict, age."""
@@ -56,7 +56,7 @@ def watch(run: RunFolder) -> None:
         return
     if watched.summary is None:
         further = f"go on with keyhole resume {shlex.quote(str(run))}"
-        _end_with(f"No process of {run} lives, and it has not come to its end: {further}.")
+        _end_with(f"No process of {run} is running, and it did not complete: {further}.")
     if not watched.summary["completed"]:
         _end_with(f"The run was aborted: {watched.summary['abort']['sentence']}.")
     run_tables.show_end(watched)
@@ -132,7 +132,7 @@ def one_scheme(name: str) -> dict[str, Any]:
 
 
 def new(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Of the module, such as my_scheme.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the module, such as my_scheme.")],
     out: Annotated[Path, typer.Option(metavar="DIR", help="The folder for both files.")] = Path(),
 ) -> None:
     """Write a scheme of your own that runs, and its test: two files to change."""

@@ -92,7 +92,7 @@ def _reading(run: Path, label: str, quiet: bool) -> Progress:
 
 def verify(
     run: RunFolder,
-    anchor: Annotated[str | None, typer.Option(metavar="HEX", help="That the run printed at its end.")] = None,
+    anchor: Annotated[str | None, typer.Option(metavar="HEX", help="The anchor that the run printed.")] = None,
     json_: AsJson = False,
 ) -> None:
     """Check that views, model and summary are what the parties wrote; findings name file and record."""

@@ -249,7 +249,7 @@ def sees(scheme: Scheme, receiver: str = RECOMMENDER) -> list[str]:
 
 
 _TRUST = {
-    "nothing": "nobody with anything of a user",
+    "nothing": "no party with anything of a user",
     "aggregate": "the recommender with sums over users",
     "noisy-individual": "the recommender with noisy numbers of each user",
     "exact-individual": "the recommender with exact numbers of each user",

@@ -87,7 +87,7 @@ def show_verdict(document: dict[str, Any]) -> None:
         shown = f"{were} found" if weak else "no weakness was found"
         idle = {**document["unanswered"], **document["nothing_to_ask"]}
         asked = escape(", ".join(name for name in document["questions"] if name not in idle))
-        far = ", as far as it could be asked" if document["unanswered"] else ""
+        far = ", by the questions that could be asked" if document["unanswered"] else ""
         style = "green" if document["published_claim"]["status"] != REFUTED else "yellow"
         text = f"[{style}]This run leaked nothing beyond what {scheme} declares[/]{far}"
         out.print(f"{text} ({shown}; asked: {asked}).")
@@ -223,7 +223,7 @@ def _word(finding: dict[str, Any], known: list[str]) -> str:
 
 def _show_in_full(finding: dict[str, Any], known: list[str]) -> None:
     """Print a finding as a paragraph, as columns would be too narrow for sentences."""
-    style, by = _STYLES[finding["severity"]], " + ".join(finding["coalition"]) or "whoever sees the releases"
+    style, by = _STYLES[finding["severity"]], " + ".join(finding["coalition"]) or "a reader of the releases"
     out.print(f"[{style}]{_word(finding, known)}[/] [bold]{finding['id']}[/] ({escape(by)})")
     for name in ("title", "confidence", "evidence"):
         if finding[name]:
@@ -251,7 +251,7 @@ def _show_accounting(accounting: dict[str, Any]) -> None:
     lines["with the envelopes, all releases"] = accounting["all_releases"]["even"]
     for count, figures in accounting["colluders"].items():
         if figures is not None and (of := figures["one_release"]) is not None:
-            lines[f"and {count} colluding, one release ({of['items']} items where somebody is left)"] = of
+            lines[f"and {count} colluding, one release ({of['items']} items where a user is left)"] = of
     for words, row in lines.items():
         if row is not None:
             table.add_row(words, *(figure(row[key]) for key in ("median", "p99", "worst")))
@@ -313,7 +313,7 @@ def _show_empirical(empirical: dict[str, Any], everything: bool) -> None:
     for row in empirical["rows"]:
         if not everything and row["arm"] != "release" and not row["exceeds"]:
             continue
-        who = "+".join(row["coalition"]) or "whoever sees the releases"
+        who = "+".join(row["coalition"]) or "a reader of the releases"
         bound = f"[bold]{row['lower_bound']:.2f}[/]" if row["exceeds"] else f"{row['lower_bound']:.2f}"
         most = number(row["certifiable_95"], 1)
         words = f"{row['statistic']} ({row['arm']})"

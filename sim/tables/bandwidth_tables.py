@@ -116,7 +116,8 @@ def _show_match(document: dict[str, Any]) -> None:
     out.print(f"{said}.")
     _show_supports(document)
     if total["kernel_bytes"] is None:
-        out.print(f"The kernel's count is not known: {document['kernel_note'] or 'nobody said why'}", markup=False)
+        why = document["kernel_note"] or "no reason is recorded"
+        out.print(f"The kernel's count is not known: {why}", markup=False)
     if document["prediction_note"] is not None:
         out.print(f"Not predicted: {document['prediction_note']}", markup=False)
     if document["prediction_note"] is not None and not document["differences"]:

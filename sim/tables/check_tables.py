@@ -46,7 +46,7 @@ def show_replay(found: dict[str, Any]) -> None:
     out.print(f"{done} replay to the same bytes: {records} records, {frames} frames sent.")
     stopped = sum(row["identical"] and not row["ended"] for row in rows)
     if stopped:
-        out.print(f"{stopped} of them stop before their end and were replayed as far as they go.")
+        out.print(f"{stopped} of them stop before their end and were replayed up to there.")
     if not other:
         return
     table = plain_table("First differences", "party", "record", "kind", "recorded", "derived", "what")

@@ -136,7 +136,7 @@ def detail(solved: Solved) -> str:
 
 def _aggregate(answer: Answer) -> str:
     if answer.smallest_group is None:
-        return "published figures made from everybody's data"
+        return "published figures made from all users' data"
     noise = _noise(answer) if answer.noise_left else "without noise"
     return f"{answer.sums} sums of {answer.smallest_group} or more other users, {noise}"
 

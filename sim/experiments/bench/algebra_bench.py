@@ -21,7 +21,7 @@ ITERATIONS, EPSILON, SEED = 20, 1.0, 1
 
 
 def bench_algebra(data: str | None = None, iterations: int = ITERATIONS) -> dict[str, Any]:
-    """Seconds and memory of the algebra for a `dynamic` run with everybody's view, over a replay of all roles."""
+    """Seconds and memory of the algebra for a `dynamic` run with all views, over a replay of all roles."""
     there = data or (DATA if find(DATA) is not None else STAND_IN)
     note = "" if there != STAND_IN else f"{DATA} is not here (keyhole fetch {DATA}), so this is {STAND_IN}. "
     with tempfile.TemporaryDirectory() as folder:

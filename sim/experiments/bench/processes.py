@@ -148,7 +148,7 @@ def bench_startup(users: int = USERS, dim: int = DIM, items: int = ITEMS, rounds
 def bench_views(
     users: int = USERS, dim: int = DIM, items: int = ITEMS, iterations: int = ITERATIONS, rounds: int = ROUNDS
 ) -> dict[str, Any]:
-    """Seconds of an iteration in which everyone keeps a view, over one in which nobody does."""
+    """Seconds of an iteration in which every party keeps a view, over one in which none does."""
     kept = Load(users, dim, items, iterations)
     without = Load(users, dim, items, iterations, views="none")
     swap = False
@@ -161,7 +161,7 @@ def bench_views(
         return BenchRound(warm(pair["full"].seconds), warm(pair["none"].seconds), pair["full"])
 
     return result_of(
-        kept, rounds_of(rounds, once), "the same runs in which nobody keeps a view", "seconds per iteration"
+        kept, rounds_of(rounds, once), "the same runs in which no party keeps a view", "seconds per iteration"
     )
 
 

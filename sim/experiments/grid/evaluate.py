@@ -125,7 +125,7 @@ def read_lines(path: Path) -> dict[str, dict[str, Any]]:
             line = json.loads(row)
             lines[key_of(line["cell"])] = line
         except (ValueError, KeyError, TypeError):
-            raise BadInput(f"{path}, line {number}, is no result of a grid: name another --out.") from None
+            raise BadInput(f"{path}, line {number}, is not a result of a grid: name another --out.") from None
     return lines
 
 

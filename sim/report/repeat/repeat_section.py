@@ -58,7 +58,7 @@ def commands(material: Material) -> list[tuple[str, str]]:
     if material.summary["views"]:
         party = THIRD_PARTY if THIRD_PARTY in scheme.servers else scheme.servers[0]
         found += [
-            ("check that nobody altered a file", f"keyhole verify {run}{anchor}"),
+            ("check that no file was altered", f"keyhole verify {run}{anchor}"),
             ("run every role again from its view, byte for byte", f"keyhole replay {run}"),
             ("read what a party saw", f"keyhole view {run} {party}"),
         ]

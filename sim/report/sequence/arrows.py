@@ -97,7 +97,7 @@ def rows_of(material: Material) -> tuple[list[Row], str]:
                 entry = sums[tuple(edge)]
                 entry[:] = [entry[0] + messages, entry[1] + payload, entry[2] + wire]
         found = [dict(zip(_NAMES, (*edge, *sums[edge]), strict=True)) for edge in sorted(sums)]
-        words = "The run did not come to its end: these are the bytes that were told until then."
+        words = "The run did not complete: these are the bytes that were told until then."
     return [row for row in found if row["wire_bytes"]], words
 
 

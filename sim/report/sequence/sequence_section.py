@@ -70,7 +70,7 @@ def make_diagrams(material: Material, rows: Sequence[Row], found: Scan, chosen: 
         return made
     own = [row for row in rows if row["iteration"] == chosen]
     total = size(sum(row["wire_bytes"] for row in own))
-    words = f"The middle one of the iterations in which somebody contributed: {total} in all."
+    words = f"The middle one of the iterations in which a user contributed: {total} in all."
     words += _elsewhere(material, rows, own)
     return [*made, make_diagram("iteration", f"Iteration {chosen}", words, own, seen, scheme)]
 

@@ -107,7 +107,7 @@ def _own_bytes(material: Material) -> FigureGroup:
     what = "Mean of an iteration" if per_iteration else "The whole run"
     notes = [f"{size(counted['total'])} in all, with the set-up."]
     if not per_iteration and material.scheme.factorizes and not summary["completed"]:
-        notes.append("No iteration came to its end, so there is no mean.")
+        notes.append("No iteration completed, so there is no mean.")
     if _comparison(material) is None:
         notes.append("The paper gives no byte figures for a scheme like this one.")
     return FigureGroup(f"Wire bytes ({how})", f"{what}, at this run's size: {sizes}.", ["edge", "bytes"], rows, notes)

@@ -123,7 +123,7 @@ def _by_budget(accounting: Document, case: Case, members: Sequence[str]) -> Epsi
     if not known:
         return EpsilonEntry(epsilon(tight), "all that is published together")
     if str(known) not in shares:
-        return EpsilonEntry(why="not accounted for so many known shares of the noise")
+        return EpsilonEntry(why="not accounted for this many known shares of the noise")
     whose = "its own share" if known == 1 else f"{known} shares"
     return EpsilonEntry(f"≤ {epsilon(shares[str(known)])}", f"all noisy sums, {whose} of the noise known")
 
