@@ -5,66 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sim.api import (
-        audit,
-        bandwidth,
-        bench,
-        compare,
-        datasets,
-        diff,
-        evaluate,
-        explain,
-        fetch,
-        load,
-        ls,
-        new,
-        predict_bandwidth,
-        recommend,
-        replay,
-        report,
-        reproduce,
-        resume,
-        run,
-        schemes,
-        verify,
-        view,
-        watch,
-    )
-
-__all__ = [
-    "audit",
-    "bandwidth",
-    "bench",
-    "compare",
-    "datasets",
-    "diff",
-    "evaluate",
-    "explain",
-    "fetch",
-    "load",
-    "ls",
-    "new",
-    "predict_bandwidth",
-    "recommend",
-    "replay",
-    "report",
-    "reproduce",
-    "resume",
-    "run",
-    "schemes",
-    "verify",
-    "view",
-    "watch",
-]
+    from sim.api import *  # noqa: F403
 
 
 def __getattr__(name: str) -> Any:
-    if name in __all__:
+    if name == "__all__" or not name.startswith("__"):
         from sim import api
 
-        return getattr(api, name)
+        if name == "__all__" or name in api.__all__:
+            return getattr(api, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return __all__
+    from sim import api
+
+    return api.__all__
