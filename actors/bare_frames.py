@@ -138,7 +138,7 @@ def _die_with_parent() -> None:
 
 
 def _reap(options: int = 0) -> bool:
-    """Reap one child that has ended; return False if there is none."""
+    """Reap one child that has ended; return False if no child has."""
     try:
         pid, status = os.waitpid(-1, options)
     except ChildProcessError:

@@ -207,7 +207,7 @@ def check_disk(folder: Path, view_bytes: int) -> None:
     existing = next(parent for parent in [folder, *folder.absolute().parents] if parent.exists())
     disk = shutil.disk_usage(existing)
     if not disk.total:  # such as /proc or /sys
-        raise BadInput(f"{existing} is no place for files, it only shows what the system knows: choose another --out.")
+        raise BadInput(f"{existing} is not a place for files, it shows what the system knows: choose another --out.")
     if disk.free < view_bytes:
         raise BadInput(
             f"The views of this run will take about {amount(view_bytes)} and {_free(disk.free)} in {existing}: "

@@ -55,7 +55,7 @@ class Journal:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(self._file)
-            raise BadInput(f"A process that lives is writing {path}: wait for it, or stop it.") from None
+            raise BadInput(f"Another process is still writing {path}: wait for it, or stop it.") from None
 
     def cut(self, end: int) -> None:
         """Cut the file at offset `end`, to drop what a crash left behind it."""

@@ -222,7 +222,7 @@ class Mailbox:
         self._end.close()
 
     def receive(self) -> Any:
-        """Receive the next value, or None if there is none."""
+        """Receive the next value, or None if there is no value."""
         try:
             data, ancillary, _, _ = self._end.recvmsg(_PACKET, _ONE_FILE, _NO_WAIT)
         except BlockingIOError:

@@ -128,7 +128,7 @@ def describe_status(status: dict[str, Any]) -> str:
         return f"{status['party']} is done"
     where = "the set-up" if status["iteration"] < 0 else f"iteration {status['iteration']}"
     more = [f"{status['more']} others"] if status["more"] else []
-    whom = " and ".join(filter(None, [", ".join(status["awaited"]), *more])) or "nobody that it knows of"
+    whom = " and ".join(filter(None, [", ".join(status["awaited"]), *more])) or "no party that it knows of"
     return f"{status['party']} is in {where} and waits for {whom}"
 
 

@@ -2,7 +2,7 @@
 
 import sys
 
-# Python has put the current folder first, before its own library: a `random.py` in it is nobody's business here.
+# Python has put the current folder first, before its own library: a `random.py` in it must not be imported.
 if not sys.flags.safe_path:
     del sys.path[0]
 

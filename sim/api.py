@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from actors.own_scheme import load_scheme
 from protocol.schemes import SCHEMES, Scheme
@@ -24,7 +27,7 @@ from sim.folder.folder import trust_scheme as trust
 from sim.folder.naming import resolve
 from sim.notebook import notebook
 from sim.notebook.notebook import Audit, Compared, Run
-from sim.plan.config import RunConfig
+from sim.plan.config import FLAGS, RunConfig
 from sim.run import run as running
 from sim.runs import following as watching
 from sim.runs import recommend as recommending
@@ -33,6 +36,10 @@ from sim.runs.scaffold import make_scaffold
 from sim.views import replay as replaying
 from sim.views import verify as verifying
 from sim.views import viewing
+
+P = ParamSpec("P")
+Asked = TypeVar("Asked")
+Result = TypeVar("Result")
 
 __all__ = [
     "audit",
@@ -61,15 +68,42 @@ __all__ = [
 ]
 
 
-def run(*, out: str | Path | None = None, force: bool = False, **flags: Any) -> Run:
-    """Run what `keyhole run` runs, with its `flags` as keywords (`users_per_process=4`, `options={"clip": 4.0}`).
+def _called_with(made: Callable[P, Asked]) -> Callable[[Callable[[Asked], Result]], Callable[P, Result]]:
+    """Let a function of one object take the keywords that `made` makes it from: editors and type checkers see them."""
+
+    def decorate(function: Callable[[Asked], Result]) -> Callable[P, Result]:
+        @functools.wraps(function)
+        def call(*args: P.args, **kwargs: P.kwargs) -> Result:
+            return function(made(*args, **kwargs))
+
+        call.__signature__ = inspect.signature(made)  # type: ignore[attr-defined]
+        return call
+
+    return decorate
+
+
+def _config_of(asked: RunConfig) -> RunConfig:
+    """Return the flags of a run alone, with their scheme loaded."""
+    load_scheme(asked.scheme)
+    return RunConfig(**{flag: getattr(asked, flag) for flag in FLAGS})
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunCall(RunConfig):
+    """The keywords of `run`: the flags of `keyhole run`."""
+
+    out: str | Path | None = None
+    force: bool = False
+
+
+@_called_with(RunCall)
+def run(asked: RunCall) -> Run:
+    """Run what `keyhole run` runs, with its flags as keywords (`users_per_process=4`, `options={"clip": 4.0}`).
 
     The result is the summary: a dictionary that also gives access to the run's folder, views, audit and more
     (see `Run` in `sim/notebook/notebook.py`). `out` is the run folder; `force` as on the command line.
     """
-    config = RunConfig(**flags)
-    load_scheme(config.scheme)
-    summary = running.run(config, out=Path(out) if out else None, force=force)
+    summary = running.run(_config_of(asked), out=Path(asked.out) if asked.out else None, force=asked.force)
     return Run(Path(summary["run"]), summary)
 
 
@@ -183,13 +217,19 @@ def report(
     return load(run, scheme=scheme, trust_scheme=trust_scheme).report(out, **settings)
 
 
-def predict_bandwidth(
-    *, by: str | None = None, iteration_seconds: float = 5.0, links: Iterable[str] = (), **flags: Any
-) -> dict[str, Any]:
-    """Predict the bytes of a run without making it, with the `flags` of `run`; `basis` says whether it is exact."""
-    config = RunConfig(**flags)
-    load_scheme(config.scheme)
-    return prediction.predict(config, by, iteration_seconds, links)
+@dataclass(frozen=True, kw_only=True)
+class PredictionCall(RunConfig):
+    """The keywords of `predict_bandwidth`."""
+
+    by: str | None = None
+    iteration_seconds: float = 5.0
+    links: Iterable[str] = ()
+
+
+@_called_with(PredictionCall)
+def predict_bandwidth(asked: PredictionCall) -> dict[str, Any]:
+    """Predict the bytes of a run without making it, with the flags of `run`; `basis` says whether it is exact."""
+    return prediction.predict(_config_of(asked), asked.by, asked.iteration_seconds, asked.links)
 
 
 def schemes() -> list[dict[str, Any]]:

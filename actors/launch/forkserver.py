@@ -40,7 +40,7 @@ def python_running(module: str, *arguments: str) -> list[str]:
 
 
 class Nursery:
-    """The processes of a run, by the parties that they host; `locks` stay locked while any of them lives."""
+    """The processes of a run, by the parties that they host; `locks` stay locked while any of them runs."""
 
     def __init__(self, common: dict[str, Any], observer_fd: int, log: Path, locks: Sequence[int] = ()) -> None:
         self._lines: dict[str, Channel] = {}  # to the process of each party

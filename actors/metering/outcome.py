@@ -49,7 +49,7 @@ class Outcome:
     apart: list[Row] = field(default_factory=list)  # what, sender, receiver, messages, payload, wire bytes
     apart_note: str | None = None  # why `apart` may be incomplete
     kernel: list[Row] | None = None  # server, party, connections, bytes received, bytes sent
-    kernel_note: str | None = "The run did not come to its end."  # why `kernel` is None
+    kernel_note: str | None = "The run did not complete."  # why `kernel` is None
     startup_seconds: float = 0.0
     restarts: int = 0
     gone: list[str] = field(default_factory=list)  # users whose processes ended and were not restarted

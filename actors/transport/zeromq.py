@@ -341,7 +341,7 @@ class ClientEnd:
             self.socket.connect(address.endpoint)
         except zmq.ZMQError as error:
             self.close(0)
-            raise BadInput(f"{address.endpoint} is no address of {server} ({error.strerror}).") from error
+            raise BadInput(f"{address.endpoint} is not an address of {server} ({error.strerror}).") from error
 
     def receive(self) -> tuple[str, bytes] | None:
         try:

@@ -195,7 +195,7 @@ class Party:
         try:
             event = read_event(*record.fields)
         except ValueError:
-            raise Differs(record.number, "is no event that can happen") from None
+            raise Differs(record.number, "is not an event that can happen") from None
         return self.tick(event)
 
     def ask_again(self, peers: Iterable[str]) -> list[Outgoing]:

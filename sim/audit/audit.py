@@ -101,7 +101,7 @@ def audit(
     """
     unknown = set(only) - set(QUESTIONS)
     if unknown:
-        raise BadInput(f"{', '.join(sorted(unknown))} is no question of the audit: ask {', '.join(QUESTIONS)}.")
+        raise BadInput(f"{', '.join(sorted(unknown))} is not a question of the audit: ask {', '.join(QUESTIONS)}.")
     case = open_case(folder, unloaded=True)
     if not is_loaded(case.card):
         with at_rest(folder):

@@ -123,7 +123,7 @@ def _measured(empirical: Mapping[str, Any]) -> list[ClaimEvidence]:
 
 def _whom(who: tuple[str, ...]) -> str:
     if not who:
-        return "whoever sees the releases"
+        return "a reader of the releases"
     return "a user" if who[0].startswith("user") else f"the {who[0].replace('_', ' ')}"
 
 

@@ -23,7 +23,7 @@ def parse(case: Case, text: str, names: Names | None = None) -> Coalition:
     try:
         members = [names.party(name.strip(), case.party_set, case.folder) for name in text.split("+")]
     except BadInput as refusal:
-        raise BadInput(f"{text!r} is no coalition of this run: {refusal}") from None
+        raise BadInput(f"{text!r} is not a coalition of this run: {refusal}") from None
     return ordered(case, members)
 
 

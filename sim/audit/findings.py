@@ -53,7 +53,7 @@ class Finding:
 
     def __post_init__(self) -> None:
         if self.id not in IDS:
-            raise ValueError(f"{self.id} is no finding that is known to scripts")
+            raise ValueError(f"{self.id} is not a finding that is known to scripts")
 
 
 Audited = tuple[dict[str, Any], list[Finding]]  # (what a question found, for `audit --json`; its findings)

@@ -24,10 +24,6 @@ def generator(case: Case, *name: str) -> np.random.Generator:
     return np.random.default_rng(int.from_bytes(digest, "little"))
 
 
-def counted(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
-
-
 def clopper_pearson(successes: int, trials: int) -> tuple[float, float]:
     if trials == 0:
         return 0.0, 1.0

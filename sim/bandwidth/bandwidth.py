@@ -98,7 +98,7 @@ def _completed(folder: Path) -> dict[str, Any]:
         summary = untrusted.read_json(folder, SUMMARY)
         completed, _ = summary["completed"], summary["bytes"]["total"]
     except FileNotFoundError:
-        raise BadInput(f"{folder} has not come to its end: {again}.") from None
+        raise BadInput(f"{folder} has not completed: {again}.") from None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise Broken(f"{SUMMARY} is damaged ({type(error).__name__}: {error})") from error
     if completed is not True:

@@ -9,6 +9,7 @@ from typing import Any
 
 from actors.metering.meter import RECONNECT, RESEND, UNDELIVERED
 from protocol.wire.framing import ANSWERING_BYTES, DIALLING_BYTES, HANDSHAKE
+from sim.console.console import counted
 
 Pair = tuple[str, str]  # server, client
 
@@ -107,5 +108,5 @@ def _differences(pair: Pair, ours: _Counts, theirs: _Counts) -> list[str]:
 
 
 def _words(counts: _Counts) -> str:
-    plural = "" if counts.connections == 1 else "s"
-    return f"{counts.received} bytes received and {counts.sent} sent over {counts.connections} connection{plural}"
+    connections = counted(counts.connections, "connection")
+    return f"{counts.received} bytes received and {counts.sent} sent over {connections}"

@@ -60,8 +60,8 @@ def _sized(params: Params, wire: str) -> Params:
 
 def _figures(scheme: Scheme, params: Params) -> tuple[int, int, int]:
     """Compute the wire bytes (to a user, from it, from the third party) of an iteration with all users."""
-    users, nobody = np.array([float(USERS)]), np.zeros(1)
-    turn = Turn(users, users, nobody, nobody, ITEMS, ITEMS)
+    users, no_user = np.array([float(USERS)]), np.zeros(1)
+    turn = Turn(users, users, no_user, no_user, ITEMS, ITEMS)
     course = Course(np.array([RATED]), users, users, users, users, users, (turn,))
     flows = [flow for flow in scheme.predict(params, course) if flow.iteration == 0]
     down = sum(_wire(flow) for flow in flows if flow.receiver == "user") / USERS

@@ -27,7 +27,8 @@ def load(name: str) -> Any:
     entry = COMMANDS[name]
     module = importlib.import_module(f"sim.cli.{entry.module}")
     command = getattr(module, name)
-    wrapped = guarded(getattr(flags, entry.wrap)(command) if entry.wrap else command)
+    command = getattr(flags, entry.wrap)(command) if entry.wrap else command
+    wrapped = guarded(flags.takes_flags(command, entry.flags) if entry.flags else command)
     cls = {"cls": getattr(module, entry.cls)} if entry.cls else {}
     alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich")
     alone.command(name, epilog=f"Example: keyhole {entry.example}", context_settings=SETTINGS, **cls)(wrapped)

@@ -10,8 +10,10 @@ from typer.core import TyperCommand
 
 from protocol.errors import BadInput
 from protocol.party.view import Broken
-from protocol.schemes import Scheme
-from sim.foreign.plain_text import json_text, jsonable
+from sim.cli.flags import AsJson, Quiet, RunFolder
+from sim.console.console import emit
+from sim.folder.folder import read_run
+from sim.foreign.plain_text import jsonable
 
 BEYOND = 3  # the exit code of --strict
 STRICT_CLAIMS = "--strict-claims"  # the hidden flag for --strict=claims: an option cannot have an optional value
@@ -47,12 +49,12 @@ def ask_briefly(summary: dict[str, Any]) -> Answers:
 
 def show_run(
     summary: dict[str, Any],
-    scheme: Scheme,
     verbose: bool,
     audited: dict[str, Any] | str,
     counted: dict[str, Any] | None,
 ) -> None:
     """Show the first screen of a run, or why it was aborted."""
+    scheme = read_run(Path(summary["run"]))[1].scheme
     from sim.console import console
     from sim.tables import first_screen
     from sim.tables.audit_tables import show_verdict
@@ -68,7 +70,7 @@ def show_run(
 
 
 def audit(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")],
+    run: RunFolder,
     coalition: Annotated[
         list[str] | None, typer.Option(metavar="A+B", help="Such as recommender+user:3, besides the default ones.")
     ] = None,
@@ -80,7 +82,7 @@ def audit(
         str | None, typer.Option(metavar="USER", help="What each coalition knows of this user, by any name.")
     ] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Take no answer from the folder or the cache.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Say nothing while it asks.")] = False,
+    quiet: Quiet = False,
     only: Annotated[
         list[str] | None,
         typer.Option(
@@ -88,11 +90,9 @@ def audit(
         ),
     ] = None,
     colluders: Annotated[int, typer.Option(min=1, help="Users in a default coalition.")] = 3,
-    repetitions: Annotated[int, typer.Option(min=1000, help="Of the canary, for the measured ε.")] = 8000,
+    repetitions: Annotated[int, typer.Option(min=1000, help="Repetitions of the canary, for the measured ε.")] = 8000,
     all_: Annotated[bool, typer.Option("--all", help="Show checks that found nothing too, and the evidence.")] = False,
-    json_: Annotated[
-        bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else there.")
-    ] = False,
+    json_: AsJson = False,
 ) -> None:
     """Say what each party saw, what coalitions can work out from it, and what is left of the claimed ε.
 
@@ -109,7 +109,7 @@ def audit(
     from sim.audit.audit import audit as ask  # slow to import
     from sim.tables.audit_tables import Asking, show_audit
 
-    with Asking(enabled=not quiet) as asking:
+    with Asking(quiet) as asking:
         document = ask(
             run,
             coalition or (),
@@ -119,12 +119,9 @@ def audit(
             about=about,
             fresh=fresh,
             on_question=asking,
-            tell=asking.tell,
+            tell=asking.to,
         )
-    if json_:
-        print(json_text(document))
-    else:
-        show_audit(jsonable(document), all_)
+    emit(document, json_, lambda found: show_audit(jsonable(found), all_))
     strict = strict or strict_claims
     refuted = strict_claims and document["published_claim"]["status"] == "refuted"
     if strict and (document["verdict"] == "beyond-claims" or refuted):

@@ -14,9 +14,11 @@ from protocol.params import require
 from sim.bandwidth import prediction
 from sim.bandwidth.bandwidth import bandwidth as measure
 from sim.bandwidth.projection import ITERATION_SECONDS
+from sim.cli.flags import AsJson
+from sim.console.console import emit
 from sim.folder.folder import trust_scheme
 from sim.folder.traffic import BY, COLUMNS, chosen_rows
-from sim.foreign.plain_text import csv_cell, json_text
+from sim.foreign.plain_text import csv_cell
 from sim.plan.config import RunConfig
 from sim.tables import bandwidth_tables
 
@@ -38,13 +40,11 @@ def bandwidth(
     ] = None,
     link: Annotated[list[str] | None, typer.Option(metavar="NAME=DOWN/UP/LATENCY_MS", help=_LINK_HELP)] = None,
     user: Annotated[
-        str | None, typer.Option(metavar="USER", help="Of a run: only what this one sent and received.")
+        str | None, typer.Option(metavar="USER", help="With RUN: only what this user sent and received.")
     ] = None,
     top: Annotated[int | None, typer.Option(min=1, metavar="N", help="Only the N largest rows.")] = None,
     csv_: Annotated[bool, typer.Option("--csv", help="Print the rows as comma-separated values.")] = False,
-    json_: Annotated[
-        bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else there.")
-    ] = False,
+    json_: AsJson = False,
 ) -> None:
     """Show what every iteration cost in bytes: by sender, receiver and kind, counted beside the scheme's formula.
 
@@ -66,16 +66,7 @@ def bandwidth(
     else:
         wire = config.wire if "wire" in _given(context) else None
         document = _measured(run, by, config.scheme, _given(context), wire, user, top)
-    if json_:
-        print(json_text(document))
-    elif csv_:
-        _print_csv(document["rows"])
-    elif predict:
-        bandwidth_tables.show_prediction(document)
-    elif "run_wire" in document:
-        bandwidth_tables.show_other_wire(document)
-    else:
-        bandwidth_tables.show_run(document)
+    emit(document, json_, _print_csv if csv_ else bandwidth_tables.show)
 
 
 def _predicted(
@@ -110,7 +101,7 @@ def _measured(
     return measure(run, by, wire=wire, user=user, top=top)
 
 
-def _print_csv(rows: list[dict[str, Any]]) -> None:
+def _print_csv(document: dict[str, Any]) -> None:
     writer = csv.DictWriter(sys.stdout, COLUMNS, lineterminator="\n")
     writer.writeheader()
-    writer.writerows({name: csv_cell(value) for name, value in row.items()} for row in rows)
+    writer.writerows({name: csv_cell(value) for name, value in row.items()} for row in document["rows"])

@@ -60,7 +60,9 @@ def guarded(command: Command) -> Command:
 
 def fail(sentence: str, code: int) -> NoReturn:
     """End the command with this sentence."""
-    print(f"keyhole: {visible(sentence)}", file=sys.stderr)
+    from sim.console.console import say
+
+    say(sentence)
     raise typer.Exit(code)
 
 
@@ -73,4 +75,4 @@ def _blame_scheme(error: Exception) -> None:
 def fail_scheme(trace: str, sentence: str) -> NoReturn:
     """Show the `trace` of a person's own scheme, then a `sentence` that says which party failed; end the command."""
     print(visible(trace), file=sys.stderr)
-    fail(f"{sentence}: mend the scheme and run again.", BAD_INPUT)
+    fail(f"{sentence}: fix the scheme and run again.", BAD_INPUT)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,7 +13,10 @@ from rich.markup import escape
 from protocol.errors import BadInput
 from protocol.params import require
 from protocol.schemes import SCHEMES
+from sim.cli.flags import AsJson
 from sim.console import console
+from sim.console.console import duration, emit, save, say
+from sim.console.progress import Progress
 from sim.experiments import compare_files, compare_tables
 from sim.experiments.bench.benchmark import BENCHES, run_bench
 from sim.experiments.compare import Comparison, parse_settings
@@ -23,14 +25,7 @@ from sim.experiments.grid import collection_table, covariance_table, noise_cost
 from sim.experiments.grid.evaluate import evaluate as run_grid
 from sim.experiments.grid.evaluate import grid, means
 from sim.experiments.grid.grid_cells import AS_PUBLISHED, ITERATE, Cell
-from sim.foreign.plain_text import json_text
-from sim.plan.config import parse_range
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else there.")]
-RatingRange = Annotated[str | None, typer.Option(metavar="LOW:HIGH", help="Of a file's ratings. (1:5)")]
-Columns = Annotated[str | None, typer.Option(metavar="USER,ITEM,RATING", help="In a file's header. (found)")]
-OnDuplicate = Annotated[str, typer.Option(help="A pair twice: refuse, last or mean.")]
-OnMissing = Annotated[str, typer.Option(help="No user, item or rating: refuse or drop.")]
 TABLES = ("noise-cost", "collection", *covariance_table.CELLS)
 READINGS_NOTE = (
     "u_i, solved: as each user fits it at home to the published V, with the λ that suits its own ratings; λ = .001: "
@@ -41,10 +36,10 @@ NONE_COMPLETED = 5  # the exit code of a comparison in which no scheme completed
 
 def bench(
     name: Annotated[str, typer.Argument(metavar="NAME", help=f"One of {', '.join(BENCHES)}.")],
-    users: Annotated[int | None, typer.Option(metavar="N", help="How many. (1000 with processes)")] = None,
-    dim: Annotated[int | None, typer.Option(metavar="D", help="Of the factors. (50 with processes)")] = None,
+    users: Annotated[int | None, typer.Option(metavar="N", help="Number of users. (1000 with processes)")] = None,
+    dim: Annotated[int | None, typer.Option(metavar="D", help="Dimension of the factors. (50 with processes)")] = None,
     items: Annotated[int | None, typer.Option(metavar="K", help="Items of each user. (20)")] = None,
-    iterations: Annotated[int | None, typer.Option(metavar="T", help="Of each run. (25 with processes)")] = None,
+    iterations: Annotated[int | None, typer.Option(metavar="T", help="Iterations. (25 with processes)")] = None,
     rounds: Annotated[int | None, typer.Option(metavar="R", help="How often both sides are measured in turn.")] = None,
     hosts: Annotated[int | None, typer.Option(metavar="H", help="packed: processes that share the users. (2)")] = None,
     json_: AsJson = False,
@@ -52,31 +47,33 @@ def bench(
     """Measure something beside its floor, interleaved in one run; the ratio is what counts."""
     given = {"users": users, "dim": dim, "items": items, "iterations": iterations, "rounds": rounds, "hosts": hosts}
     result = run_bench(name, {option: value for option, value in given.items() if value is not None})
-    if json_:
-        _print_json(result)
-    elif result["ratio"] is None and "fits" not in result:
-        console.out.print(result["skipped"], markup=False)
-    elif "fits" in result:
-        _show_growth(result)
-    elif "commands" in result:
-        _show_commands(result)
-    else:
-        _show_bench(result)
+    emit(result, json_, _show_bench)
 
 
 def _show_bench(result: dict[str, Any]) -> None:
+    if "fits" in result:
+        _show_growth(result)
+    elif result["ratio"] is None:
+        console.out.print(result["skipped"], markup=False)
+    elif "commands" in result:
+        _show_commands(result)
+    else:
+        _show_beside_floor(result)
+
+
+def _show_beside_floor(result: dict[str, Any]) -> None:
     config = result["config"]
     if config["note"]:
         console.out.print(config["note"])
     sizes = f"{config['users']} users with {config['items_per_user']:.0f} items each, dim {config['dim']}"
     console.out.print(f"{result['name']} on {config['data']}: {sizes}")
     console.out.print(
-        f"median of {len(result['samples'])}: {_time(result['median'])}; floor: {_time(result['floor_median'])} "
+        f"median of {len(result['samples'])}: {duration(result['median'])}; floor: {duration(result['floor_median'])} "
         f"({config['unit']})"
     )
     console.out.print(f"floor: {config['floor']}")
     if "peer_median" in result:
-        peer = f"{_time(result['peer_median'])}, ratio {result['peer_ratio']:.2f}"
+        peer = f"{duration(result['peer_median'])}, ratio {result['peer_ratio']:.2f}"
         console.out.print(f"peer: {config['peer']}: {peer}")
     if "memory" in result and result["memory"]["user_process_uss_mean"]:
         mean, most = (console.size(result["memory"][f"user_process_uss_{name}"]) for name in ("mean", "max"))
@@ -92,10 +89,10 @@ def _show_bench(result: dict[str, Any]) -> None:
 
 
 def _show_commands(result: dict[str, Any]) -> None:
-    floor = f"floor: {result['config']['floor']}, {_time(result['floor_median'])}"
+    floor = f"floor: {result['config']['floor']}, {duration(result['floor_median'])}"
     console.out.print(f"{floor} ({result['config']['unit']}, median of {result['config']['rounds']})", markup=False)
     for name, found in result["commands"].items():
-        console.out.print(f"keyhole {name}: {_time(found['median'])}, ratio {found['ratio']:.2f}", markup=False)
+        console.out.print(f"keyhole {name}: {duration(found['median'])}, ratio {found['ratio']:.2f}", markup=False)
 
 
 def _ratio(result: dict[str, Any]) -> str:
@@ -104,10 +101,6 @@ def _ratio(result: dict[str, Any]) -> str:
         return f"ratio {result['ratio']:.3f} (95 % confidence: {known[0]:.3f} to {known[1]:.3f})"
     each = ", ".join(f"{one['ratio']:.2f}" for one in rounds)
     return f"ratio {result['ratio']:.2f}" + (f" (by round: {each})" if len(rounds) > 1 else "")
-
-
-def _time(seconds: float) -> str:
-    return f"{seconds:.2f} s" if seconds >= 1 else f"{1000 * seconds:.2f} ms"
 
 
 def _show_growth(result: dict[str, Any]) -> None:
@@ -136,17 +129,13 @@ def _show_growth(result: dict[str, Any]) -> None:
 
 
 def evaluate(
+    flags: dict[str, Any],
     schemes: Annotated[str | None, typer.Option(metavar="A,B", help="Names from keyhole schemes. (masked)")] = None,
     epsilon: Annotated[str, typer.Option(metavar="X,Y", help="inf: no noise.")] = "8",
-    dim: Annotated[str, typer.Option(metavar="D,E", help="Of the factors.")] = "10",
-    iterations: Annotated[str, typer.Option(metavar="T,U")] = "100",
+    dim: Annotated[str, typer.Option(metavar="D,E", help="Dimensions of the factors.")] = "10",
+    iterations: Annotated[str, typer.Option(metavar="T,U", help="Numbers of iterations.")] = "100",
     seeds: Annotated[int, typer.Option(help="Runs of each configuration, with seeds 1, 2, …")] = 3,
     data: Annotated[str, typer.Option(help="A name from keyhole datasets, or a path.")] = "ml-100k",
-    rating_range: RatingRange = None,
-    columns: Columns = None,
-    on_duplicate: OnDuplicate = "refuse",
-    on_missing: OnMissing = "refuse",
-    test_fraction: Annotated[float, typer.Option(help="Of each user's ratings, held out.")] = 0.2,
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="Results, one line of JSON each.")] = None,
     jobs: Annotated[int | None, typer.Option(help="Processes at a time. (as many as cores)")] = None,
     table: Annotated[str | None, typer.Option(metavar="NAME", help="A preset, such as noise-cost.")] = None,
@@ -169,31 +158,27 @@ def evaluate(
     else:
         target = out or Path("evaluation.jsonl")
         sizes, lengths = _listed("dim", dim, int), _listed("iterations", iterations, int)
-        how = {"rating_range": parse_range(rating_range), "columns": columns}
-        how |= {"on_duplicate": on_duplicate, "on_missing": on_missing}
         schemes_, epsilons = chosen or ["masked"], _listed("epsilon", epsilon, float)
-        cells = grid(schemes_, epsilons, sizes, lengths, seeds, data, test_fraction, **how)
+        cells = grid(schemes_, epsilons, sizes, lengths, seeds, data, **flags)
     _carry_out(cells, target, jobs, table, json_)
 
 
 def _collection(seeds: int, data: str, page: Path, as_json: bool) -> None:
     found = collection_table.rows(seeds=range(1, seeds + 1), data=data)
-    page.write_text(collection_table.markdown(found, data, seeds), encoding="utf-8")
-    if as_json:
-        _print_json({"table": str(page), "rows": [row.document() for row in found]})
-        return
-    inside = sum(row.within for row in found)
-    console.out.print(f"{inside} of {len(found)} figures are within their tolerance. Table: {page}", soft_wrap=True)
+    save(collection_table.markdown(found, data, seeds), page)
+    emit({"table": str(page), "rows": [row.document() for row in found]}, as_json, _show_tolerances)
 
 
 def _covariance(table: str, seeds: int, data: str, page: Path, as_json: bool) -> None:
     found = covariance_table.table(table, range(1, seeds + 1), data=data)
-    page.write_text(covariance_table.markdown(found, data), encoding="utf-8")
-    if as_json:
-        _print_json({"table": str(page), "rows": found})
-        return
-    inside = sum(row["within"] for row in found)
-    console.out.print(f"{inside} of {len(found)} figures are within their tolerance. Table: {page}", soft_wrap=True)
+    save(covariance_table.markdown(found, data), page)
+    emit({"table": str(page), "rows": found}, as_json, _show_tolerances)
+
+
+def _show_tolerances(document: dict[str, Any]) -> None:
+    rows, page = document["rows"], document["table"]
+    inside = sum(row["within"] for row in rows)
+    console.out.print(f"{inside} of {len(rows)} figures are within their tolerance. Table: {page}", soft_wrap=True)
 
 
 def _carry_out(cells: list[Cell], out: Path, jobs: int | None, table: str | None, as_json: bool) -> None:
@@ -201,19 +186,15 @@ def _carry_out(cells: list[Cell], out: Path, jobs: int | None, table: str | None
     document: dict[str, Any] = {"out": str(out), "means": means(lines), "cells": lines}
     if table:
         page = out.with_suffix(".md")
-        page.write_text(noise_cost.markdown(lines), encoding="utf-8")
+        save(noise_cost.markdown(lines), page)
         document["table"] = str(page)
-    if as_json:
-        _print_json(document)
-        return
-    _show_means(document["means"])
-    console.out.print(f"Results: {out}" + (f", table: {document['table']}" if table else ""), soft_wrap=True)
+    emit(document, as_json, _show_means)
 
 
-def _show_means(rows: list[dict[str, Any]]) -> None:
+def _show_means(document: dict[str, Any]) -> None:
     columns = ("run", "u_i", "train MAE", "over plain", "P(|e| ≤ .5, 1, 2)", "test RMSE")
     made = console.plain_table("Means over the seeds (predictions clipped to the range)", *columns)
-    for row in rows:
+    for row in document["means"]:
         epsilon = "" if row["epsilon"] is None else f", ε = {console.figure(row['epsilon'])}"
         aborted = f" ({row['aborted']} aborted)" if row["aborted"] else ""
         run = (
@@ -229,22 +210,14 @@ def _show_means(rows: list[dict[str, Any]]) -> None:
         made.add_section()
     console.out.print(made)
     console.out.print(READINGS_NOTE)
+    table = f", table: {document['table']}" if "table" in document else ""
+    console.out.print(f"Results: {document['out']}{table}", soft_wrap=True)
 
 
 def compare(
-    data: Annotated[str, typer.Option(help="A name from keyhole datasets, or a path.")] = "demo",
+    flags: dict[str, Any],
     schemes: Annotated[str | None, typer.Option(metavar="A,B", help="Names from keyhole schemes. (all)")] = None,
-    epsilon: Annotated[float | None, typer.Option(help="For every scheme that takes one. (its own default)")] = None,
-    iterations: Annotated[
-        int | None, typer.Option(help="Of factorizations. (60 on demo, 20 on demo-small, else 100)")
-    ] = None,
-    dim: Annotated[int | None, typer.Option(help="Of factorizations. (10)")] = None,
-    users: Annotated[int | None, typer.Option(help="Only the first N users of the data. (all)")] = None,
-    rating_range: RatingRange = None,
-    columns: Columns = None,
-    on_duplicate: OnDuplicate = "refuse",
-    on_missing: OnMissing = "refuse",
-    seed: Annotated[int, typer.Option(help="Of the first run of each scheme.")] = 1,
+    seed: Annotated[int, typer.Option(help="Seed of the first run of each scheme.")] = 1,
     seeds: Annotated[int, typer.Option(metavar="N", help="Runs of each scheme, with the seeds that follow.")] = 1,
     set_: Annotated[
         list[str] | None, typer.Option("--set", metavar="SCHEME:OPTION=VALUE", help="May be given several times.")
@@ -255,20 +228,14 @@ def compare(
     """Run all schemes on the same ratings: errors, ε with its unit, what the recommender sees, bytes and seconds.
 
     Beside them stands what can be predicted when nothing leaves the device.
+
+    --epsilon is for every scheme that takes one, --dim and --iterations for every factorization.
     """
     if out is not None:
         compare_files.check_file(out)
     asked = Comparison(
-        data=data,
+        **flags,
         schemes=() if schemes is None else tuple(_listed("schemes", schemes, str)),
-        epsilon=epsilon,
-        iterations=iterations,
-        dim=dim,
-        users=users,
-        rating_range=parse_range(rating_range),
-        columns=columns,
-        on_duplicate=on_duplicate,
-        on_missing=on_missing,
         seed=seed,
         seeds=seeds,
         options=parse_settings(set_ or ()),
@@ -277,13 +244,13 @@ def compare(
 
 
 def _carry_out_comparison(asked: Comparison, out: Path | None, as_json: bool) -> None:
-    with compare_tables.Running(enabled=not as_json) as running:
-        document = run_comparison(asked, running)
+    with Progress("loading the ratings", quiet=as_json) as progress:
+        document = run_comparison(asked, lambda scheme, seed: progress.begin(f"{scheme}, seed {seed}"))
     if out is not None:
         compare_files.write(document, out)
-    print(compare_files.as_json(document)) if as_json else compare_tables.show_comparison(document)
+    emit(document, as_json, compare_tables.show_comparison)
     if not any(row["completed"] for row in document["rows"]):
-        print("keyhole: No scheme completed; the reason of each stands in its note.", file=sys.stderr)
+        say("No scheme completed; the reason of each stands in its note.")
         raise typer.Exit(NONE_COMPLETED)
 
 
@@ -296,8 +263,6 @@ def _listed(flag: str, text: str, kind: Callable[[str], Any]) -> list[Any]:
     return values
 
 
-def _print_json(document: Any) -> None:
-    print(json_text(document))
 
 
 def reproduce(
@@ -307,22 +272,16 @@ def reproduce(
     ] = False,
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where figures, numbers and cells go.")] = Path("reproduced"),
     jobs: Annotated[int | None, typer.Option(help="Processes at a time. (as many as cores)")] = None,
-    json_: Annotated[
-        bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else there.")
-    ] = False,
+    json_: AsJson = False,
 ) -> None:
     """Make the figures of the paper again, its claims beside ours: PNG, SVG, CSV. A second call goes on."""
     from sim.experiments.reproduce.reproduce import reproduce as make  # slow to import
 
     require(jobs is None or jobs >= 1, f"--jobs must be 1 or more, not {jobs}.")
-    document = make(figure, out, quick=quick, jobs=jobs, quiet=json_)
-    if json_:
-        print(json_text(document))
-    else:
-        _show(document)
+    emit(make(figure, out, quick=quick, jobs=jobs, quiet=json_), json_, _show_figures)
 
 
-def _show(document: dict[str, Any]) -> None:
+def _show_figures(document: dict[str, Any]) -> None:
     for made in document["figures"]:
         console.out.print(f"{made['figure']}: {made['title']}", style="bold", markup=False, highlight=False)
         console.out.print(f"  {made['sentence']}", markup=False, highlight=False)

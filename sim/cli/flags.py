@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import typer
 
-Command = TypeVar("Command", bound=Callable[..., None])
+Command = Callable[..., None]
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else there.")]
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")]
@@ -22,6 +22,7 @@ Quiet = Annotated[bool, typer.Option("--quiet", help="Say nothing while it works
 TrustScheme = Annotated[
     bool, typer.Option("--trust-scheme", help="Load the scheme that the file names, and run its code.")
 ]
+ConfigFile = Annotated[Path | None, typer.Option(help="A TOML file with these flags, such as a run.toml.")]
 NamedScheme = Annotated[
     str | None, typer.Option("--scheme", metavar="module:Class", help="Load this scheme, if the file names it.")
 ]
@@ -37,82 +38,81 @@ def reads_a_run(command: Command) -> Command:
         allow(run, scheme, trust_scheme)
         command(run=run, **kwargs)
 
-    own = [
-        parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
-        for parameter in inspect.signature(command, eval_str=True).parameters.values()
-    ]
-    flags = [
-        inspect.Parameter("scheme", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=NamedScheme),
-        inspect.Parameter("trust_scheme", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=TrustScheme),
-    ]
-    wrapper.__signature__ = inspect.Signature([*own, *flags])  # type: ignore[attr-defined]
-    wrapper.__annotations__ = {parameter.name: parameter.annotation for parameter in [*own, *flags]}
-    return wrapper  # type: ignore[return-value]
+    return _taking([*_own(command), _parameter("scheme", NamedScheme), _TRUSTING], wrapper)
 
 
-def configuration(
-    config: Annotated[Path | None, typer.Option(help="A TOML file with these flags, such as a run.toml.")] = None,
-    scheme: Annotated[str | None, typer.Option(help="A name from keyhole schemes, or module:Class. (dynamic)")] = None,
-    trust_scheme: TrustScheme = False,
-    trust: Annotated[str | None, typer.Option(help="Of covariance: recommender or masked. (recommender)")] = None,
-    set_: Annotated[list[str] | None, typer.Option("--set", metavar="OPTION=VALUE", help="Of the scheme.")] = None,
-    data: Annotated[str | None, typer.Option(help="A name from keyhole datasets, or a path. (demo)")] = None,
-    rating_range: Annotated[str | None, typer.Option(metavar="LOW:HIGH", help="Of a file's ratings. (1:5)")] = None,
-    columns: Annotated[str | None, typer.Option(metavar="USER,ITEM,RATING", help="In a file's header. (found)")] = None,
-    on_duplicate: Annotated[str | None, typer.Option(help="A pair twice: refuse, last or mean. (refuse)")] = None,
-    on_missing: Annotated[str | None, typer.Option(help="No user, item or rating: refuse or drop. (refuse)")] = None,
-    epsilon: Annotated[float | None, typer.Option(help="The scheme's published parameter; inf: no noise. (8)")] = None,
-    dim: Annotated[int | None, typer.Option(help="Of the factors. (10)")] = None,
-    iterations: Annotated[int | None, typer.Option(help="(60 on demo, 20 on demo-small, else 100)")] = None,
-    users: Annotated[int | None, typer.Option(help="Only the first N users of the data. (all)")] = None,
-    users_per_process: Annotated[str | None, typer.Option(help="A number packs; auto: 1 if it fits. (auto)")] = None,
-    transport: Annotated[str | None, typer.Option(help="tcp, ipc or inprocess. (tcp)")] = None,
-    wire: Annotated[str | None, typer.Option(help="compact or paper. (compact)")] = None,
-    ring_bits: Annotated[int | None, typer.Option(help="Of masked values: 16, 24 … 64. (32, or 64 if need be)")] = None,
-    factor_bits: Annotated[int | None, typer.Option(help="Of each factor sent to users: 32 or 16. (32)")] = None,
-    publish: Annotated[str | None, typer.Option(help="At the end, to every user: all items or rated. (all)")] = None,
-    online: Annotated[int | None, typer.Option(help="The most users in an iteration. (all)")] = None,
-    join: Annotated[float | None, typer.Option(help="Probability to come online. (.005; .2 on demo)")] = None,
-    leave: Annotated[float | None, typer.Option(help="Probability to go offline. (.01; .02 on demo)")] = None,
-    no_rho: Annotated[bool | None, typer.Option("--no-rho", help="Leave the iteration noise out (direct).")] = None,
-    on_death: Annotated[str | None, typer.Option(help="Of a user's process: restart or drop. (restart)")] = None,
-    deadline: Annotated[float | None, typer.Option(help="Seconds that an iteration may wait for users. (60)")] = None,
-    faults: Annotated[str | None, typer.Option(metavar="SEED[:RATE]", help="Lost frames, ended processes.")] = None,
-    views: Annotated[str | None, typer.Option(help="Kept for: full, servers, sample:K, none. (full)")] = None,
-    test_fraction: Annotated[float | None, typer.Option(help="Of each user's ratings, held out. (.2)")] = None,
-    seed: Annotated[int | None, typer.Option(help="Repeat a run; its masks are then not private. (fresh)")] = None,
-) -> Any:
+def takes_configuration(command: Command) -> Command:
+    """Give a command all flags of a run; it receives the `RunConfig` that they and a file make."""
+    from sim.plan.config import FLAGS
+
+    flags = [_parameter("config", ConfigFile), _TRUSTING, *_options(FLAGS)]
+
+    @functools.wraps(command)
+    def wrapper(config: Path | None, trust_scheme: bool, **kwargs: Any) -> None:
+        given = {name: kwargs.pop(name) for name in FLAGS}
+        command(config=_configuration(config, trust_scheme, _parsed(given)), **kwargs)
+
+    return _taking([*flags, *_own(command, "config")], wrapper)
+
+
+def takes_flags(command: Command, names: Sequence[str]) -> Command:
+    """Give a command some flags of a run by `names`; it receives those that are given as a dictionary `flags`."""
+
+    @functools.wraps(command)
+    def wrapper(**kwargs: Any) -> None:
+        given = {name: kwargs.pop(name) for name in names}
+        command(flags=_parsed(given), **kwargs)
+
+    return _taking([*_options(names), *_own(command, "flags")], wrapper)
+
+
+def _configuration(file: Path | None, trusted: bool, given: dict[str, Any]) -> Any:
     """Make the `RunConfig`: flags override the configuration file, which overrides the defaults."""
-    given = {name: value for name, value in locals().items() if value is not None}
-    given.pop("config", None)
     from actors.own_scheme import load_scheme
-    from sim.plan.config import RunConfig, parse_assignments, parse_packing, parse_range, read_config
+    from sim.plan.config import RunConfig, read_config
 
-    trusted = given.pop("trust_scheme")
-    if "set_" in given:
-        given["options"] = parse_assignments(given.pop("set_"))
-    if "rating_range" in given:
-        given["rating_range"] = parse_range(given["rating_range"])
-    if "users_per_process" in given:
-        given["users_per_process"] = parse_packing(given["users_per_process"])
-    made = dataclasses.replace(read_config(config) if config else RunConfig(), **given)
-    if scheme is not None or trusted:  # a scheme that only the file names is not loaded
+    made = dataclasses.replace(read_config(file) if file else RunConfig(), **given)
+    if "scheme" in given or trusted:  # a scheme that only the file names is not loaded
         load_scheme(made.scheme)
     return made
 
 
-def takes_configuration(command: Command) -> Command:
-    """Add all flags of `configuration` to a command, which receives the `RunConfig` made from them."""
-    own = [p for p in inspect.signature(command, eval_str=True).parameters.values() if p.name != "config"]
-    flags = list(inspect.signature(configuration, eval_str=True).parameters.values())
-    names = {flag.name for flag in flags}
+def _parsed(given: dict[str, Any]) -> dict[str, Any]:
+    """Convert the flags that stand on the command line from their text."""
+    from sim.plan.config import FLAGS
 
-    @functools.wraps(command)
-    def wrapper(**kwargs: Any) -> None:
-        flagged = {name: kwargs.pop(name) for name in names}
-        command(config=configuration(**flagged), **kwargs)
+    parsers = {name: FLAGS[name].parse for name, value in given.items() if value is not None}
+    return {name: parse(given[name]) if parse else given[name] for name, parse in parsers.items()}
 
-    keyword = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in [*flags, *own]]
+
+def _options(names: Iterable[str]) -> list[inspect.Parameter]:
+    """Make the options of the flags from the table."""
+    from sim.plan.config import FLAGS
+
+    made = []
+    for name in names:
+        flag = FLAGS[name]
+        text: Any = list[str] if flag.kind == dict[str, Any] else str
+        option = typer.Option(flag.option, help=flag.summary, metavar=flag.metavar)
+        made.append(_parameter(name, Annotated[(text if flag.parse else flag.kind) | None, option]))
+    return made
+
+
+def _own(command: Command, made: str = "") -> list[inspect.Parameter]:
+    """List the parameters of a command but for the one that is `made` from others."""
+    return [one for one in inspect.signature(command, eval_str=True).parameters.values() if one.name != made]
+
+
+def _parameter(name: str, annotation: Any, default: Any = None) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def _taking(parameters: list[inspect.Parameter], wrapper: Command) -> Command:
+    """Show typer these `parameters` as those of the `wrapper`."""
+    keyword = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in parameters]
     wrapper.__signature__ = inspect.Signature(keyword)  # type: ignore[attr-defined]
-    wrapper.__annotations__ = {p.name: p.annotation for p in keyword}
-    return wrapper  # type: ignore[return-value]
+    wrapper.__annotations__ = {one.name: one.annotation for one in keyword}
+    return wrapper
+
+
+_TRUSTING = _parameter("trust_scheme", TrustScheme, False)

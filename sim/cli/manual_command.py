@@ -20,7 +20,7 @@ def prepare(
     out: Out = None,
     force: Force = False,
     host: Annotated[str, typer.Option(help="The address at which the servers will listen.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Of the first server; the next ones follow.")] = manual_start.FIRST_PORT,
+    port: Annotated[int, typer.Option(help="Port of the first server; the others follow.")] = manual_start.FIRST_PORT,
 ) -> None:
     """Make the roster and the keys of a run whose parties are started by hand."""
     folder, roster = manual_start.prepare(config, out, force, host, port)

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from sim.cli.flags import Quiet, RunFolder
+from sim.console.console import say
 from sim.folder.folder import read_run
-from sim.foreign.plain_text import visible
 
 
 def report(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")],
+    run: RunFolder,
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="The page. (report.html in the run folder)")] = None,
     open_: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Say nothing while it asks.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Write one HTML file about the run: who saw what, who can work out what, what it cost. It needs no network."""
     from sim.report.page import report_page
@@ -26,8 +26,8 @@ def report(
 
     read_run(run)  # refuses a folder that is not a run, before anything slow begins
     path = page_path(run, out)
-    with Asking(enabled=not quiet) as asking:
-        page = report_page(gather(run, on_question=asking, tell=asking.tell))
+    with Asking(quiet) as asking:
+        page = report_page(gather(run, on_question=asking, tell=asking.to))
     write_page(path, page)
     print(path)
     if open_:
@@ -35,10 +35,10 @@ def report(
 
 
 def open_page(path: Path) -> None:
-    """Show the page in the person's browser, or say that there is none."""
+    """Show the page in the person's browser, or report that there is no browser."""
     import webbrowser
 
     if not webbrowser.open(path.absolute().as_uri()):
-        print(f"keyhole: No browser could be started: open {visible(str(path))} in one.", file=sys.stderr)
+        say(f"No browser could be started: open {path} in one.")
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import shlex
 import signal
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
@@ -14,12 +13,12 @@ from protocol.errors import Reason
 from sim.cli import audit_command as auditing
 from sim.cli.endings import ABORTED, fail, fail_scheme
 from sim.cli.flags import AsJson, Force, Out, Quiet, RunFolder, Verbose
+from sim.console.console import emit, say
 from sim.folder.folder import read_run
-from sim.foreign.plain_text import json_text
 from sim.plan.config import RunConfig
 from sim.plan.plan import Plan
 from sim.run import run as running
-from sim.tables.run_progress import Live
+from sim.tables.run_progress import RunProgress
 
 _STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -39,7 +38,7 @@ def run(
 def resume(run: RunFolder, verbose: Verbose = False, quiet: Quiet = False, json_: AsJson = False) -> None:
     """Go on with a run that was stopped or aborted, from the views of its parties."""
     if not _live(functools.partial(running.resume, run), json_, verbose, quiet, resumes=True):
-        print("keyhole: This run was complete, so nothing was done; keyhole verify checks it.", file=sys.stderr)
+        say("This run was complete, so nothing was done; keyhole verify checks it.")
 
 
 def _live(
@@ -49,24 +48,18 @@ def _live(
     for signum in _STOPS:
         if signal.getsignal(signum) is not signal.SIG_IGN:  # it is ignored under nohup
             signal.signal(signum, interrupt)
-    live = Live(quiet)
     plans: list[Plan] = []
 
     def on_plan(plan: Plan) -> None:
         plans.append(plan)
         live.start(plan.card.params.n_users, plan.card.params.iterations)
 
-    try:
+    with RunProgress(quiet) as live:
         told = {"on_plan": on_plan, "on_line": live.line, "on_join": live.join}
         summary = carry_out(**told, **({"on_replay": live.replay} if resumes else {}))
         live.audit()
-        answers = None if json_ else auditing.ask_briefly(summary)
-    finally:
-        live.stop()
-    if answers is None:
-        print(json_text(summary))
-    else:
-        auditing.show_run(summary, read_run(Path(summary["run"]))[1].scheme, verbose, *answers)
+        answers = ("", None) if json_ else auditing.ask_briefly(summary)
+    emit(summary, json_, lambda found: auditing.show_run(found, verbose, *answers))
     abort = summary["abort"]
     if abort and abort["reason"] == Reason.SCHEME_FAILED.name:
         fail_scheme(abort.get("traceback", ""), abort["sentence"])

@@ -14,8 +14,8 @@ from protocol.errors import BadInput
 from protocol.schemes import LISTED, find_scheme
 from sim.cli.flags import AsJson, RunFolder
 from sim.console import console
+from sim.console.console import emit, say
 from sim.console.glossary import find_term
-from sim.foreign.plain_text import json_text, visible
 from sim.tables import run_tables
 
 if TYPE_CHECKING:
@@ -25,14 +25,13 @@ ABORTED = 5  # the exit code of `watch` for a run that was aborted or stopped
 
 
 def ls(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="With runs in it.")] = Path("runs"),
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder with runs in it.")] = Path("runs"),
     json_: AsJson = False,
 ) -> None:
     """List runs, newest first: scheme, data, ε, RMSE on held-out ratings, verdict, age."""
     from sim.runs.listing import list_runs
 
-    rows = list_runs(folder)
-    print(json_text(rows)) if json_ else run_tables.show_list(rows, str(folder))
+    emit(list_runs(folder), json_, lambda rows: run_tables.show_list(rows, str(folder)))
 
 
 def diff(
@@ -43,8 +42,7 @@ def diff(
     """Put two runs side by side: configuration, accuracy, ε, bytes by edge and kind, who learns what."""
     from sim.runs.listing import diff_runs
 
-    document = diff_runs(first, second)
-    print(json_text(document)) if json_ else run_tables.show_diff(document)
+    emit(diff_runs(first, second), json_, run_tables.show_diff)
 
 
 def watch(run: RunFolder) -> None:
@@ -58,14 +56,14 @@ def watch(run: RunFolder) -> None:
         return
     if watched.summary is None:
         further = f"go on with keyhole resume {shlex.quote(str(run))}"
-        _end_with(f"No process of {run} lives, and it has not come to its end: {further}.")
+        _end_with(f"No process of {run} is running, and it did not complete: {further}.")
     if not watched.summary["completed"]:
         _end_with(f"The run was aborted: {watched.summary['abort']['sentence']}.")
     run_tables.show_end(watched)
 
 
 def _end_with(sentence: str) -> NoReturn:
-    print(f"keyhole: {visible(sentence)}", file=sys.stderr)
+    say(sentence)
     raise typer.Exit(ABORTED)
 
 
@@ -86,7 +84,7 @@ def _in_lines(run: Path) -> Watched:
     told = False
     for watched, lines in follow(run):
         if not (told or lines or watched.done):
-            print(f"keyhole: {visible(str(run))} has no iteration yet: its parties are joining.", file=sys.stderr)
+            say(f"{run} has no iteration yet: its parties are joining.")
             told = True
         for line in lines:
             console.out.print(run_tables.watch_line(watched, line), markup=False, soft_wrap=True)
@@ -111,16 +109,13 @@ def schemes(
     json_: AsJson = False,
 ) -> None:
     """List the schemes, or show one with its claims, weaknesses and options."""
-    if name is None:
-        if json_:
-            from sim import api
-
-            print(json_text(api.schemes()))
-        else:
-            run_tables.list_schemes()
+    if name is None and not json_:
+        run_tables.list_schemes()
         return
-    row = one_scheme(name)
-    print(json_text(row)) if json_ else run_tables.show_scheme({**row, "run_as": name})
+    from sim import api
+
+    found = api.schemes() if name is None else one_scheme(name)
+    emit(found, json_, lambda row: run_tables.show_scheme({**row, "run_as": name}))
 
 
 def one_scheme(name: str) -> dict[str, Any]:
@@ -137,7 +132,7 @@ def one_scheme(name: str) -> dict[str, Any]:
 
 
 def new(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Of the module, such as my_scheme.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the module, such as my_scheme.")],
     out: Annotated[Path, typer.Option(metavar="DIR", help="The folder for both files.")] = Path(),
 ) -> None:
     """Write a scheme of your own that runs, and its test: two files to change."""
@@ -157,11 +152,7 @@ def datasets(json_: AsJson = False) -> None:
     """List the data sets that --data knows by name; it also takes any path."""
     from sim import api
 
-    rows = api.datasets()
-    if json_:
-        print(json_text(rows))
-        return
-    console.show_datasets(rows)
+    emit(api.datasets(), json_, console.show_datasets)
 
 
 def fetch(dataset: Annotated[str, typer.Argument(metavar="DATASET")]) -> None:

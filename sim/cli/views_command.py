@@ -6,6 +6,7 @@ import os
 import shlex
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -14,8 +15,11 @@ from protocol.errors import BadInput
 from sim.cli.endings import UNVERIFIED, fail
 from sim.cli.flags import AsJson, RunFolder
 from sim.console import console
+from sim.console.console import emit, say
+from sim.console.progress import PERCENT, Progress
 from sim.folder.naming import resolve
-from sim.foreign.plain_text import json_text, one_line, visible
+from sim.foreign.plain_text import one_line
+from sim.foreign.untrusted import view_files
 from sim.views import viewing
 
 
@@ -74,23 +78,29 @@ def _print_json_rows(records: Any) -> None:
 def _print_findings(found: dict[str, Any], json_: bool, display: Callable[[dict[str, Any]], None]) -> None:
     """Print what was found. The exit code stays the verdict, even if a reader such as head stops reading."""
     try:
-        print(json_text(found)) if json_ else display(found)
+        emit(found, json_, display)
         sys.stdout.flush()
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+def _reading(run: Path, label: str, quiet: bool) -> Progress:
+    """Make a display of the share of the views that has been read."""
+    total = sum((run / name).stat().st_size for name in view_files(run))
+    return Progress(label, total, PERCENT, quiet=quiet)
+
+
 def verify(
     run: RunFolder,
-    anchor: Annotated[str | None, typer.Option(metavar="HEX", help="That the run printed at its end.")] = None,
+    anchor: Annotated[str | None, typer.Option(metavar="HEX", help="The anchor that the run printed.")] = None,
     json_: AsJson = False,
 ) -> None:
     """Check that views, model and summary are what the parties wrote; findings name file and record."""
     from sim.tables import check_tables
     from sim.views import verify as verifying
 
-    with check_tables.ReadingProgress(run, "verifying", enabled=not json_) as reading:
-        found = verifying.verify(run, anchor, reading)
+    with _reading(run, "verifying", json_) as reading:
+        found = verifying.verify(run, anchor, reading.advance)
     _print_findings(found, json_, check_tables.show_verification)
     if not found["verified"]:
         fail(check_tables.sentence_of_findings(found), UNVERIFIED)
@@ -105,12 +115,12 @@ def replay(
     from sim.tables import check_tables
     from sim.views import replay as replaying
 
-    with check_tables.ReadingProgress(run, "replaying", enabled=not json_) as reading:
-        found = replaying.replay(run, None if party is None else resolve(run, party), reading)
+    with _reading(run, "replaying", json_) as reading:
+        found = replaying.replay(run, None if party is None else resolve(run, party), reading.advance)
     _print_findings(found, json_, check_tables.show_replay)
     if found["identical"]:
         return
     sentence = check_tables.sentence_of_difference(found)
     if found["platform"] == "same" or any(row["broken"] for row in found["parties"]):
         fail(sentence, UNVERIFIED)
-    print(f"keyhole: {visible(sentence)}", file=sys.stderr)
+    say(sentence)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping
+import sys
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderHook, RenderResult
@@ -12,9 +14,9 @@ from rich.markup import escape
 from rich.segment import Segment
 from rich.table import Table
 
-from protocol.errors import Reason
+from protocol.errors import BadInput, Reason
 from protocol.schemes import is_ours
-from sim.foreign.plain_text import visible
+from sim.foreign.plain_text import json_text, visible
 
 if TYPE_CHECKING:
     from protocol.schemes import Scheme
@@ -66,6 +68,41 @@ def size(count: float | None) -> str:
         if count >= scale:
             return f"{count / scale:.2f} {unit}"
     return f"{count:.0f} B"
+
+
+def counted(number: int, noun: str, plural: str = "") -> str:
+    """Write a number and what it counts: "1 user", "2 users"; `plural` is given where it is not `noun` and an s."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def duration(seconds: float, digits: str = ".2f") -> str:
+    return f"{seconds:{digits}} s" if seconds >= 1 else f"{1000 * seconds:{digits}} ms"
+
+
+def emit(document: Any, as_json: bool, show: Callable[[Any], object]) -> None:
+    """Print the result of a command: as one JSON document, or for a person as `show` prints it."""
+    if as_json:
+        print(json_text(document))
+    else:
+        show(document)
+
+
+def say(sentence: str) -> None:
+    """Print a sentence on stderr, in the name of the command."""
+    print(f"keyhole: {visible(sentence)}", file=sys.stderr)
+
+
+def save(text: str, path: Path) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise BadInput(f"Cannot write {path}: {error.strerror}; name another --out.") from error
+
+
+def count_the_rest(rows: list[Any], shown: int) -> None:
+    """Tell how many of the `rows` are left out of a table in which `shown` of them stand."""
+    if len(rows) > shown:
+        out.print(f"… and {len(rows) - shown} more: --json has all of them.")
 
 
 def plain_table(title: str, *columns: str) -> Table:
@@ -260,7 +297,7 @@ def cells(record: dict[str, Any]) -> tuple[str, str, str, str, str]:
 
 def show_further(further: int, command: str) -> None:
     """Print how many records a page left out, and the `command` that shows them."""
-    out.print(f"{further} more {'record' if further == 1 else 'records'}: {command}", soft_wrap=True, markup=False)
+    out.print(f"{counted(further, 'more record')}: {command}", soft_wrap=True, markup=False)
 
 
 def _brief(value: Any) -> str:

@@ -17,7 +17,7 @@ _TERMS = (
     Term(
         "release",
         "a number that leaves the protocol in the clear",
-        "A release is a number that somebody may read at the end of an iteration: in most schemes the noisy sum of all "
+        "A release is a number that a party may read at the end of an iteration: in most schemes the noisy sum of all "
         "gradients of one item. The published ε is about one release. A run with 20 iterations makes up to 20 releases "
         "of every item, and together they give away more than one.",
         "The more often an item that you rated is released, the more can be worked out about your rating.",
@@ -84,8 +84,8 @@ _TERMS = (
         "seal",
         "a mask that keeps committed noise unread until it is used",
         "In the scheme dynamic users commit to the objective noise before the first iteration. Each share is blinded, "
-        "and the total is under a seal, a mask that the other server holds: nobody alone can read the noise, and it is "
-        "the same in every iteration.",
+        "and the total is under a seal, a mask that the other server holds: no party alone can read the noise, and it "
+        "is the same in every iteration.",
         "Users may come and go without their noise being drawn anew, which would let it be averaged away.",
         "keyhole view RUN recommender --kind SealedTotal",
         ("sealed", "commitment"),
@@ -93,9 +93,9 @@ _TERMS = (
     Term(
         "anchor",
         "a digest of all views, to be kept elsewhere",
-        "The anchor is one digest over the last entries of all views, printed when a run ends. Whoever changes a view "
-        "later, even all of them consistently, gets another anchor.",
-        "Write it down in another place, and nobody can hand you other views as those of this run.",
+        "The anchor is one digest over the last entries of all views, printed when a run ends. A change to a view, "
+        "even a consistent change to all of them, gives another anchor.",
+        "Write it down in another place, and no other views can be handed to you as those of this run.",
         "keyhole verify RUN --anchor HEX",
     ),
     Term(
@@ -148,7 +148,7 @@ _BASICS = (
     Term(
         "noise",
         "random numbers added so that one rating cannot be read off a result",
-        "Noise is added to gradients, sums or ratings before somebody reads them. How large it is follows from ε: half "
+        "Noise is added to gradients, sums or ratings before a party reads them. How large it is follows from ε: half "
         "the ε, twice the noise. Objective noise (η) is drawn once for a run, iteration noise (ρ) anew in every "
         "iteration.",
         "More noise hides your ratings better and makes recommendations worse.",

@@ -13,7 +13,7 @@ _FINDINGS = (
         "a party received a field that the scheme does not declare",
         "Every scheme lists which fields each party may receive. The audit counts the fields of all messages in the "
         "views, and one that is not on the list breaks the claim.",
-        "A party was told something that nobody said it would be told.",
+        "A party was told something that the scheme does not declare.",
         "keyhole audit RUN --only inventory",
     ),
     Term(
@@ -26,7 +26,7 @@ _FINDINGS = (
     ),
     Term(
         "support",
-        "somebody can tell which items a user rated, or how many users rated an item",
+        "a party can tell which items a user rated, or how many users rated an item",
         "The support of a user is the set of items that the user rated. In most schemes a server reads it off the "
         "messages, whatever noise the ratings have; where it is randomized, the audit counts how many entries the best "
         "guess gets right. Exact counts of raters where noise is claimed are this finding as well.",
@@ -88,7 +88,7 @@ _FINDINGS = (
         "single-contributor",
         "a released sum has one contributor only",
         "A sum over one user is no aggregate: it is that user's own number, with nothing but noise to hide it.",
-        "If nobody else rated what you rated, its sums are about you.",
+        "If no other user rated what you rated, its sums are about you.",
         "keyhole audit RUN --only attacks",
     ),
     Term(
@@ -96,7 +96,7 @@ _FINDINGS = (
         "users can work out the sums from the item factors that they receive",
         "An item factor changes from one iteration to the next by a known multiple of the noisy sum. A user who has "
         "both can compute the sum, and users who subtract their own numbers can get at the last other contributor.",
-        "Not only the servers see the sums that you are in: everybody who rated the same item does.",
+        "Not only the servers see the sums that you are in: every user who rated the same item does.",
         "keyhole audit RUN --only algebra --only attacks",
     ),
     Term(

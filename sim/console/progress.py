@@ -13,10 +13,11 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable
+from typing import Self
 
 from rich.markup import escape
 
-from sim.console.console import err
+from sim.console.console import err, say
 from sim.foreign.plain_text import visible
 
 FIRST_SECONDS = 2.0  # before the first line
@@ -40,7 +41,7 @@ class Progress:
         self._clock = threading.Thread(target=self._write_lines, daemon=True)
         self.begin(label, total, unit)
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> Self:
         if self._status:
             self._status.start()
         elif not self._quiet:
@@ -84,5 +85,5 @@ class Progress:
     def _write_lines(self) -> None:
         seconds = FIRST_SECONDS
         while not self._wait(seconds):
-            print(f"keyhole: {visible(self.text)}", file=sys.stderr, flush=True)
+            say(self.text)
             seconds = SECONDS

@@ -175,7 +175,7 @@ def load(
     if rating_range is not None:
         _check_range(rating_range)
     if reading.columns and is_generated(source):
-        raise BadInput(f"{source} is no file, so it has no columns; leave out --columns")
+        raise BadInput(f"{source} is not a file, so it has no columns; leave out --columns")
     if source in DEMOS:
         return _generated(source, DEMOS[source](), rating_range)
     if source == "synthetic" or source.startswith("synthetic:"):

@@ -11,7 +11,7 @@ import shlex
 import statistics
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,8 @@ from sim.data.device_guesses import errors, floors
 from sim.data.ratings import Dealt, Ratings, load, split
 from sim.folder.byte_records import UNDELIVERED, read_ledger
 from sim.foreign.plain_text import jsonable
-from sim.plan.config import RunConfig, resolve
+from sim.plan.config import FLAGS, RunConfig, resolve
+from sim.plan.flag import words_of
 from sim.plan.plan import run_seed_of
 from sim.run.run import run
 
@@ -41,6 +42,7 @@ FIGURES = (  # each as the mean and the range over the seeds; `iterate`: with u_
 )  # fmt: skip
 _PACE = "the number of the iteration"  # known to every party
 _MOST_SEEDS = 1000
+_SAID = ("data", "seed")  # in a command, even if they are the default
 
 OnRun = Callable[[str, int], None]  # called with scheme and seed before each run
 Row = dict[str, Any]
@@ -69,43 +71,20 @@ class Comparison:
 
     def command(self) -> str:
         """Write the command line that asks for the same comparison."""
-        low_high = None if self.rating_range is None else "{:g}:{:g}".format(*self.rating_range)
-        given: list[tuple[str, Any]] = [
-            ("--data", self.data),
-            ("--schemes", ",".join(self.schemes) or None),
-            ("--epsilon", self.epsilon),
-            ("--iterations", self.iterations),
-            ("--dim", self.dim),
-            ("--users", self.users),
-            ("--rating-range", low_high),
-            ("--columns", self.columns),
-            ("--on-duplicate", self.on_duplicate if self.on_duplicate != "refuse" else None),
-            ("--on-missing", self.on_missing if self.on_missing != "refuse" else None),
-            ("--seed", self.seed),
-            ("--seeds", self.seeds if self.seeds > 1 else None),
-        ]
-        for scheme, options in self.options.items():
-            given += [("--set", f"{scheme}:{option}={value}") for option, value in options.items()]
-        words = [f"{flag} {shlex.quote(str(value))}" for flag, value in given if value is not None]
-        return " ".join(["keyhole compare", *words])
+        given = {entry.name: getattr(self, entry.name) for entry in fields(self)}
+        default = Comparison()
+        given = {name: value for name, value in given.items() if name in _SAID or value != getattr(default, name)}
+        options = ((scheme, name, value) for scheme, chosen in self.options.items() for name, value in chosen.items())
+        given["options"] = {f"{scheme}:{name}": value for scheme, name, value in options}
+        if self.schemes:
+            given["schemes"] = ",".join(self.schemes)
+        return shlex.join(["keyhole", "compare", *(word for one in given.items() for word in words_of(*one))])
 
     def config(self, name: str, scheme: Scheme, seed: int) -> RunConfig:
-        return RunConfig(
-            scheme=name,
-            data=self.data,
-            rating_range=self.rating_range,
-            columns=self.columns,
-            on_duplicate=self.on_duplicate,
-            on_missing=self.on_missing,
-            epsilon=self.epsilon if "epsilon" in scheme.flags else None,
-            dim=self.dim if scheme.factorizes else None,
-            iterations=self.iterations if scheme.factorizes else None,
-            users=self.users,
-            transport="inprocess",
-            views="none",
-            seed=seed,
-            options=dict(self.options.get(name, {})),
-        )
+        shared = {entry.name for entry in fields(self)} & set(FLAGS) - {"seed", "options"}
+        taken = {flag: getattr(self, flag) for flag in shared if FLAGS[flag].takes(scheme)}
+        options = dict(self.options.get(name, {}))
+        return RunConfig(scheme=name, **taken, transport="inprocess", views="none", seed=seed, options=options)
 
     def check(self) -> dict[str, Scheme]:
         """Refuse bad options before anything runs, and return the schemes by the names that were asked for."""
@@ -270,7 +249,7 @@ def sees(scheme: Scheme, receiver: str = RECOMMENDER) -> list[str]:
 
 
 _TRUST = {
-    "nothing": "nobody with anything of a user",
+    "nothing": "no party with anything of a user",
     "aggregate": "the recommender with sums over users",
     "noisy-individual": "the recommender with noisy numbers of each user",
     "exact-individual": "the recommender with exact numbers of each user",

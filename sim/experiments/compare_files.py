@@ -6,8 +6,8 @@ import csv
 import io
 from pathlib import Path
 
-from protocol.errors import BadInput
 from protocol.params import require
+from sim.console.console import save
 from sim.experiments.compare_tables import Document, Row
 from sim.foreign.plain_text import csv_cell, json_text
 
@@ -27,15 +27,12 @@ def check_file(path: Path) -> None:
     """Check the ending and the folder of `path`, before hours of runs."""
     ending = path.suffix.lower()
     require(ending in ENDINGS, f"--out must end with {' or '.join(ENDINGS)}, not {path.name!r}.")
-    require(path.parent.is_dir(), f"There is no folder {path.parent}: make it, or name another --out.")
+    require(path.parent.is_dir(), f"There is not a folder {path.parent}: make it, or name another --out.")
     require(not path.is_dir(), f"{path} is a folder: name a file.")
 
 
 def write(document: Document, path: Path) -> None:
-    try:
-        path.write_text(_as_text(document, path.suffix.lower()), encoding="utf-8")
-    except OSError as error:
-        raise BadInput(f"Cannot write {path}: {error.strerror}.") from error
+    save(_as_text(document, path.suffix.lower()), path)
 
 
 def _as_text(document: Document, ending: str) -> str:
@@ -43,11 +40,7 @@ def _as_text(document: Document, ending: str) -> str:
         from sim.experiments.comparison_page import compared_page  # draws charts, so it is slow to import
 
         return compared_page(document)
-    return as_csv(document) if ending == ".csv" else as_json(document) + "\n"
-
-
-def as_json(document: Document) -> str:
-    return json_text(document)
+    return as_csv(document) if ending == ".csv" else json_text(document) + "\n"
 
 
 def as_csv(document: Document) -> str:

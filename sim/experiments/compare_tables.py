@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 from rich.markup import escape
@@ -13,26 +12,6 @@ from sim.console import console
 
 Document = dict[str, Any]
 Row = dict[str, Any]
-
-
-class Running:
-    """A status line that names the current run, on a terminal only."""
-
-    def __init__(self, enabled: bool) -> None:
-        self._status = console.err.status("loading the ratings") if enabled and sys.stderr.isatty() else None
-
-    def __enter__(self) -> Running:
-        if self._status:
-            self._status.start()
-        return self
-
-    def __call__(self, scheme: str, seed: int) -> None:
-        if self._status:
-            self._status.update(escape(f"{scheme}, seed {seed}"))
-
-    def __exit__(self, *_: object) -> None:
-        if self._status:
-            self._status.stop()
 
 
 COST_NOTE = (

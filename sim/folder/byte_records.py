@@ -220,25 +220,25 @@ def _three(counts: list[Any]) -> tuple[int, int, int]:
 
 def _one_of(known: AbstractSet[str], value: Any) -> str:
     if type(value) is not str or value not in known:
-        raise ValueError(f"{str(value)[:40]!r} is nobody in this run")
+        raise ValueError(f"{str(value)[:40]!r} is not a party of this run")
     return value
 
 
 def count_of(value: Any) -> int:
     if type(value) is not int or not 0 <= value <= MOST_WHOLE:
-        raise ValueError(f"{str(value)[:40]!r} is no count")
+        raise ValueError(f"{str(value)[:40]!r} is not a count")
     return value
 
 
 def _text(value: Any) -> str:
     if type(value) is not str:
-        raise ValueError(f"{str(value)[:40]!r} is no text")
+        raise ValueError(f"{str(value)[:40]!r} is not a text")
     return value
 
 
 def _facts(value: Any) -> Facts:
     if type(value) is not dict:
-        raise ValueError("its course is no table")
+        raise ValueError("its course is not a table")
     return value
 
 

@@ -30,7 +30,7 @@ from protocol.schemes import UntrustedScheme, find_scheme
 from sim.folder.unloaded import unloaded_card
 from sim.foreign import untrusted
 from sim.foreign.bounds import check_params, check_summary
-from sim.plan.config import RunConfig
+from sim.plan.config import RunConfig, settings_for_file
 
 FORMAT = 1
 
@@ -65,7 +65,7 @@ def new_folder(out: Path | None, scheme: str, force: bool) -> Path:
 def locked(folder: Path, patience: float = 0.0, shared: bool = False) -> Iterator[int]:
     """Lock the folder of a run and yield the descriptor of the lock.
 
-    The descriptor is handed on to every actor, so the lock holds as long as one of them lives. `patience` is the time
+    The descriptor is handed on to every actor, so the lock holds as long as one of them runs. `patience` is the time
     in seconds to wait for the last actors of a launcher that was killed; they end by themselves. `shared` locks the
     folder together with other actors that were started by hand. A process locks a folder to write into it, so a folder
     with links in it is refused.
@@ -87,7 +87,7 @@ def take_lock(file: int, folder: Path, kind: int, patience: float = 0.0) -> None
             return
         except BlockingIOError:
             if time.monotonic() >= until:
-                raise BadInput(f"A process of {folder} still lives: wait for it, or stop that run first.") from None
+                raise BadInput(f"A process of {folder} is still running: wait for it, or stop it first.") from None
             time.sleep(0.05)
 
 
@@ -105,14 +105,12 @@ def describe_platform() -> dict[str, str]:
 
 
 def write_run(folder: Path, config: RunConfig, card: Card, nonce: bytes) -> None:
-    settings = {name: value for name, value in dataclasses.asdict(config).items() if value is not None}
-    settings["seed"] = str(settings["seed"])
     document = {
         "format": FORMAT,
         "simulation": card.simulation,
         "nonce": nonce.hex(),
         "run_id": card.run_id.hex(),
-        "run": settings,
+        "run": settings_for_file(config),
         "params": dataclasses.asdict(card.params),
         "platform": describe_platform(),
     }

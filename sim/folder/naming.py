@@ -99,13 +99,13 @@ def read_sound_names(folder: Path, params: Params | None = None) -> Names:
     try:
         document = untrusted.read_json(folder, NAMES)
         if type(document) is not dict or not {"users", "items"} <= set(document):
-            raise ValueError("it is no table of users and items")
+            raise ValueError("it is not a table of users and items")
         for name in ("users", "items", *(["titles"] if "titles" in document else [])):
             found, count = document[name], None
             if params is not None:
                 count = params.n_users if name == "users" else params.n_items
             if type(found) is not list or len(found) != (count or len(found)) or not {str}.issuperset(map(type, found)):
-                raise ValueError(f"{name} is no list of {'' if count is None else f'{count} '}texts")
+                raise ValueError(f"{name} is not a list of {'' if count is None else f'{count} '}texts")
     except FileNotFoundError:
         return Names()
     except (OSError, ValueError) as error:

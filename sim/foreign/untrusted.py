@@ -178,7 +178,7 @@ def _children(node: dict[Any, Any] | list[Any]) -> Any:
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no number of JSON")
+    raise ValueError(f"{name} is not a number of JSON")
 
 
 def most_bytes(n_users: int) -> int:

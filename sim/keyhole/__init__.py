@@ -5,72 +5,25 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sim.api import (
-        audit,
-        bandwidth,
-        bench,
-        compare,
-        datasets,
-        diff,
-        evaluate,
-        explain,
-        fetch,
-        load,
-        ls,
-        new,
-        predict_bandwidth,
-        recommend,
-        replay,
-        report,
-        reproduce,
-        resume,
-        run,
-        schemes,
-        verify,
-        view,
-        watch,
-    )
-
-__all__ = [
-    "audit",
-    "bandwidth",
-    "bench",
-    "compare",
-    "datasets",
-    "diff",
-    "evaluate",
-    "explain",
-    "fetch",
-    "load",
-    "ls",
-    "new",
-    "predict_bandwidth",
-    "recommend",
-    "replay",
-    "report",
-    "reproduce",
-    "resume",
-    "run",
-    "schemes",
-    "verify",
-    "view",
-    "watch",
-]
+    from sim.api import *  # noqa: F403
 
 
-if not TYPE_CHECKING:  # a type checker takes the names from the imports above, and so finds a misspelt one
+if not TYPE_CHECKING:  # a type checker takes the names from the import above, and so finds a misspelt one
 
     def __getattr__(name: str) -> Any:
-        if name in __all__:
-            from sim import api
-
-            return getattr(api, name)
         if name == "__version__":
             from importlib import metadata
 
             return metadata.version("keyhole")
+        if name == "__all__" or not name.startswith("__"):
+            from sim import api
+
+            if name == "__all__" or name in api.__all__:
+                return getattr(api, name)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return __all__
+    from sim import api
+
+    return api.__all__

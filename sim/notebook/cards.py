@@ -47,7 +47,7 @@ def run_card(run: Run) -> Markup:
     heading = f"{run['scheme']} on {run['data']}"
     seed = f"seed {run['seed']}" + (" (given: simulation, not private)" if run["simulation"] else " (fresh)")
     rounds = "iteration" if run["bytes"]["per_iteration"] else "round"
-    length = f"{run['iterations']} {rounds}{'s' if run['iterations'] != 1 else ''}"
+    length = console.counted(run["iterations"], rounds)
     lead = f"{run['users']} users, {run['items']} items, {length}, {seed}; {run.folder}"
     facts: list[tuple[str, str]] = []
     if run["completed"]:

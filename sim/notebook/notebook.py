@@ -206,7 +206,7 @@ class Run(Document):
             words = f"{self.folder} has no item factors: the run did not complete"
             raise BadInput(f"{words}. Go on with it: sim.api.resume({str(self.folder)!r}).") from None
         except ValueError as error:
-            raise Broken(f"model/item_factors.npy is no array of item factors ({error})") from None
+            raise Broken(f"model/item_factors.npy is not an array of item factors ({error})") from None
         return found
 
     def bandwidth(self, by: str | None = None) -> DataFrame:

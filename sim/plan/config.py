@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import secrets
+import shlex
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,82 +15,127 @@ from protocol.params import require
 from protocol.schemes import Scheme, find_scheme
 from sim.data.rating_table import ON_DUPLICATE, ON_MISSING, ReadingRules
 from sim.foreign import untrusted
+from sim.plan.flag import ALL, DECLARED, FACTORIZATIONS, Flag, flag, table, words_of
 
-TRANSPORTS = ("tcp", "ipc", "inprocess")
-ON_DEATH = ("restart", "drop")
-FLAG_DEFAULTS: dict[str, Any] = {  # flags that only some schemes take; online: all users
-    "epsilon": 8.0,
-    "wire": "compact",
-    "ring_bits": None,  # 32 if that holds every sum, else 64
-    "factor_bits": 32,
-    "publish": "all",
-    "online": None,
-    "join": 0.005,
-    "leave": 0.01,
-    "no_rho": False,
-}
-DIM, ITERATIONS = 10, 100
-# Defaults that differ by data set. A run on `demo` should take seconds, with most of its users online.
-DATA_DEFAULTS: dict[str, dict[str, Any]] = {
-    "demo": {"iterations": 60, "join": 0.2, "leave": 0.02},
-    "demo-small": {"iterations": 20},
-}
 AUTO = "auto"
-MOST_NUMBER, MOST_TEXT = 2**53, 4096  # in a configuration file
+_ALWAYS = ("scheme", "data", "seed")  # in a command, even if they are the default
 SEED_BITS = 128  # of a fresh seed; no mask of the run is stronger than that
+
+
+def parse_assignments(assignments: list[str]) -> dict[str, str]:
+    options = {}
+    for assignment in assignments:
+        name, equals, value = assignment.partition("=")
+        require(bool(equals and name), f"--set takes OPTION=VALUE, not {assignment!r}.")
+        options[name] = value
+    return options
+
+
+def parse_range(text: str) -> tuple[float, float]:
+    low, _, high = text.partition(":")
+    try:
+        return float(low), float(high)
+    except ValueError:
+        raise BadInput(f"--rating-range takes LOW:HIGH such as 1:5, not {text!r}.") from None
+
+
+def parse_packing(value: Any) -> int | None:
+    """Parse the number of users that share a process; None for `auto`."""
+    if value == AUTO or type(value) is int:
+        return None if value == AUTO else value
+    if type(value) is str and value.isdecimal():
+        return int(value)
+    raise BadInput(f"--users-per-process takes {AUTO} or a whole number, not {value!r}.")
+
+
+def _check_options(options: Any) -> dict[str, Any]:
+    if type(options) is not dict or not all(type(value) in (bool, int, float, str) for value in options.values()):
+        raise ValueError("options are a table of names and values")
+    return options
+
+
+_OPTIONS = Flag(
+    help="An option of the scheme. May be given several times.", metavar="OPTION=VALUE", parse=parse_assignments,
+    read=_check_options,
+)  # fmt: skip
+_PROBABILITY = (lambda value: 0 <= value <= 1, "a probability between 0 and 1")
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig:
-    """The flags of `keyhole run`. None means that a flag was not given, so the scheme or the data decides."""
+    """The table of the flags of `keyhole run`. Command line, configuration file and Python calls follow from it.
 
-    scheme: str = "dynamic"
-    trust: str | None = None
-    data: str = "demo"
-    rating_range: tuple[float, float] | None = None
-    columns: str | None = None  # user,item,rating[,time], as named in the header of the file
-    on_duplicate: str = "refuse"
-    on_missing: str = "refuse"
-    epsilon: float | None = None
-    dim: int | None = None
-    iterations: int | None = None
-    users: int | None = None
-    users_per_process: int | None = None  # None: one, or more if that is needed to fit on this machine
-    transport: str = "tcp"
-    wire: str | None = None
-    ring_bits: int | None = None
-    factor_bits: int | None = None
-    publish: str | None = None
-    online: int | None = None
-    join: float | None = None
-    leave: float | None = None
-    no_rho: bool = False
-    on_death: str = "restart"
-    deadline: float = 60.0
-    faults: str | None = None
-    views: str = "full"
-    test_fraction: float = 0.2
-    seed: int | None = None
-    options: dict[str, Any] = field(default_factory=dict)
+    None means that a flag was not given, so the scheme or the data decides.
+    """
+
+    scheme: str = flag("dynamic", "A name from keyhole schemes, or module:Class.")
+    trust: str | None = flag(
+        None, "Who is trusted with the ratings (covariance): recommender or masked.", shown="recommender"
+    )
+    data: str = flag("demo", "A name from keyhole datasets, or a path.")
+    rating_range: tuple[float, float] | None = flag(
+        None, "The lowest and highest rating in a file.", shown="1:5", metavar="LOW:HIGH", parse=parse_range,
+        read=lambda pair: (float(pair[0]), float(pair[1])),
+    )  # fmt: skip
+    columns: str | None = flag(
+        None, "The columns in a file's header. A fourth is the time.", shown="found", metavar="USER,ITEM,RATING"
+    )
+    on_duplicate: str = flag("refuse", "A pair twice: refuse, last or mean.", among=ON_DUPLICATE)
+    on_missing: str = flag("refuse", "No user, item or rating: refuse or drop.", among=ON_MISSING)
+    epsilon: float | None = flag(
+        None, "The scheme's published parameter; inf: no noise.", otherwise=8.0, taken_by=DECLARED, seen=True,
+        must=(lambda value: not math.isnan(value), "a number"),
+    )  # fmt: skip
+    dim: int | None = flag(None, "Dimension of the factors.", otherwise=10, taken_by=FACTORIZATIONS, seen=True)
+    iterations: int | None = flag(
+        None, "Number of iterations.", otherwise=100, on={"demo": 60, "demo-small": 20}, taken_by=FACTORIZATIONS,
+        seen=True,
+    )  # fmt: skip
+    users: int | None = flag(None, "Only the first N users of the data.", shown="all")
+    users_per_process: int | None = flag(  # None: one, or more if that is needed to fit on this machine
+        None, "A number packs; auto: 1 if it fits.", shown=AUTO, parse=parse_packing, read=parse_packing,
+        must=(lambda value: type(value) is int and value >= 1, "auto, or 1 or more"),
+    )  # fmt: skip
+    transport: str = flag("tcp", "tcp, ipc or inprocess.", among=("tcp", "ipc", "inprocess"))
+    wire: str | None = flag(None, "compact or paper.", otherwise="compact", taken_by=DECLARED, seen=True)
+    ring_bits: int | None = flag(
+        None, "Bits of a masked value: 16, 24 … 64.", shown="32, or 64 if need be", taken_by=DECLARED, seen=True
+    )
+    factor_bits: int | None = flag(
+        None, "Bits of each factor sent to users: 32 or 16.", otherwise=32, taken_by=DECLARED, seen=True
+    )
+    publish: str | None = flag(
+        None, "What every user gets at the end: all items or rated.", otherwise="all", taken_by=DECLARED, seen=True
+    )
+    online: int | None = flag(
+        None, "The most users in an iteration.", shown="all", taken_by=DECLARED, seen=True
+    )
+    join: float | None = flag(
+        None, "Probability to come online.", otherwise=0.005, on={"demo": 0.2}, taken_by=DECLARED, must=_PROBABILITY
+    )
+    leave: float | None = flag(
+        None, "Probability to go offline.", otherwise=0.01, on={"demo": 0.02}, taken_by=DECLARED, must=_PROBABILITY
+    )
+    no_rho: bool = flag(False, "Leave the iteration noise out (direct).", taken_by=DECLARED)
+    on_death: str = flag("restart", "When a user's process ends: restart or drop.", among=("restart", "drop"))
+    deadline: float = flag(
+        60.0, "Seconds that an iteration may wait for users.", must=(lambda value: value > 0, "above 0 seconds")
+    )
+    faults: str | None = flag(None, "Lose frames and end processes, as the seed decides.", metavar="SEED[:RATE]")
+    views: str = flag("full", "Parties that keep a view: full, servers, sample:K, none.")
+    test_fraction: float = flag(
+        0.2, "Share of each user's ratings that is held out.", must=(lambda value: 0 <= value < 1, "in [0, 1)")
+    )
+    seed: int | None = flag(  # text in a file, because integers in TOML have at most 64 bits
+        None, "Repeat a run; its masks are then not private.", shown="fresh", read=int, write=str,
+        must=(lambda value: value >= 0, "0 or more"),
+    )  # fmt: skip
+    options: dict[str, Any] = field(default_factory=dict, metadata={"flag": _OPTIONS})
 
     def check(self) -> None:
-        require(self.transport in TRANSPORTS, f"--transport must be one of {', '.join(TRANSPORTS)}.")
-        require(self.on_death in ON_DEATH, f"--on-death must be one of {', '.join(ON_DEATH)}, not {self.on_death!r}.")
-        for flag, chosen, known in (
-            ("duplicate", self.on_duplicate, ON_DUPLICATE),
-            ("missing", self.on_missing, ON_MISSING),
-        ):
-            require(chosen in known, f"--on-{flag} must be one of {', '.join(known)}, not {chosen!r}.")
+        for name, one in FLAGS.items():
+            one.check(getattr(self, name))
         self.reading()
-        for name, value in (("join", self.join), ("leave", self.leave)):
-            require(value is None or 0 <= value <= 1, f"--{name} must be a probability between 0 and 1, not {value}.")
-        require(self.deadline > 0, f"--deadline must be above 0 seconds, not {self.deadline:g}.")
-        packed = self.users_per_process
-        whole = packed is None or (type(packed) is int and packed >= 1)
-        require(whole, f"--users-per-process must be auto, or 1 or more, not {packed}.")
-        require(0 <= self.test_fraction < 1, f"--test-fraction must be in [0, 1), not {self.test_fraction:g}.")
-        require(self.seed is None or self.seed >= 0, "--seed must be 0 or more.")
-        require(not (self.epsilon is not None and math.isnan(self.epsilon)), "--epsilon must be a number.")
         chosen_views(self.views, [])
 
     def reading(self) -> ReadingRules:
@@ -101,26 +147,32 @@ class RunConfig:
         return ReadingRules(names, self.on_duplicate, self.on_missing)
 
 
+FLAGS = table(RunConfig)
+
+
 def resolve(config: RunConfig) -> tuple[RunConfig, Scheme, bool]:
     """Return (`config` with the defaults filled in, the scheme, whether the person gave the seed)."""
     config.check()
     config, scheme = _trusting(config)
     simulation = config.seed is not None
-    given: dict[str, Any] = {flag: getattr(config, flag) for flag in FLAG_DEFAULTS}
-    for flag, value in given.items():
-        takes = flag in scheme.flags or value in (None, False)
-        require(takes, f"The scheme {scheme.name} does not take --{flag.replace('_', '-')}: leave it out.")
+    filled = {name: _filled(one, config, scheme) for name, one in FLAGS.items() if one.taken_by != ALL}
     drops = config.on_death == "drop"
     require(not drops or scheme.goes_on_without, f"{scheme.name} waits for every user: leave --on-death drop out.")
-    taken = scheme.flags & set(given)
-    defaults = FLAG_DEFAULTS | DATA_DEFAULTS.get(config.data, {})
-    filled = {flag: given[flag] if given[flag] is not None else defaults[flag] for flag in taken}
-    seed = config.seed if config.seed is not None else secrets.randbits(SEED_BITS)
+    filled["seed"] = config.seed if config.seed is not None else secrets.randbits(SEED_BITS)
     options = check_options(scheme, config.options)
-    if "ring_bits" in taken and "ring_bits" in options:  # the same setting by another name
+    if "ring_bits" in scheme.flags and "ring_bits" in options:  # the same setting by another name
         filled["ring_bits"] = _same("--ring-bits", filled["ring_bits"], "--set ring_bits", options.pop("ring_bits"))
-    filled |= {"dim": _size(config, scheme, "dim"), "iterations": _size(config, scheme, "iterations")}
-    return dataclasses.replace(config, **filled, seed=seed, options=options), scheme, simulation
+    return dataclasses.replace(config, **filled, options=options), scheme, simulation
+
+
+def _filled(one: Flag, config: RunConfig, scheme: Scheme) -> Any:
+    """Return the value of the flag: given or by default if `scheme` takes it, else fixed or not set."""
+    given = getattr(config, one.name)
+    if one.takes(scheme):
+        return one.on.get(config.data, one.otherwise) if given is None else given
+    fixed = {"dim": 1, "iterations": scheme.rounds}.get(one.name)
+    require(given in (one.default, fixed), f"The scheme {scheme.name} does not take {one.option}: leave it out.")
+    return given if fixed is None else fixed
 
 
 def _trusting(config: RunConfig) -> tuple[RunConfig, Scheme]:
@@ -133,17 +185,6 @@ def _trusting(config: RunConfig) -> tuple[RunConfig, Scheme]:
     require(known, f"--trust must be one of {', '.join(scheme.trust)} with {scheme.name}, not {config.trust!r}.")
     chosen = find_scheme(scheme.trust[config.trust])
     return dataclasses.replace(config, scheme=chosen.name, trust=None), chosen
-
-
-def _size(config: RunConfig, scheme: Scheme, flag: str) -> int:
-    """Return `dim` or `iterations`: given or by default for a factorization, fixed for every other scheme."""
-    given: int | None = getattr(config, flag)
-    if scheme.factorizes:
-        defaults = {"dim": DIM, "iterations": ITERATIONS} | DATA_DEFAULTS.get(config.data, {})
-        return given if given is not None else int(defaults[flag])
-    fixed = {"dim": 1, "iterations": scheme.rounds}[flag]
-    require(given in (None, fixed), f"The scheme {scheme.name} does not take --{flag}: leave it out.")
-    return fixed
 
 
 def _same(flag: str, given: Any, option: str, other: Any) -> Any:
@@ -173,34 +214,6 @@ def _typed(name: str, value: Any, default: Any) -> Any:
     except (ValueError, KeyError):
         kind = {bool: "true or false", int: "a whole number", float: "a number"}.get(type(default), "a text")
         raise BadInput(f"The option {name} must be {kind}, not {value!r}.") from None
-
-
-def parse_assignments(assignments: list[str]) -> dict[str, str]:
-    options = {}
-    for assignment in assignments:
-        name, equals, value = assignment.partition("=")
-        require(bool(equals and name), f"--set takes OPTION=VALUE, not {assignment!r}.")
-        options[name] = value
-    return options
-
-
-def parse_range(text: str | None) -> tuple[float, float] | None:
-    if text is None:
-        return None
-    low, _, high = text.partition(":")
-    try:
-        return float(low), float(high)
-    except ValueError:
-        raise BadInput(f"--rating-range takes LOW:HIGH such as 1:5, not {text!r}.") from None
-
-
-def parse_packing(value: Any) -> int | None:
-    """Parse the number of users that share a process; None for `auto`."""
-    if value == AUTO or type(value) is int:
-        return None if value == AUTO else value
-    if type(value) is str and value.isdecimal():
-        return int(value)
-    raise BadInput(f"--users-per-process takes {AUTO} or a whole number, not {value!r}.")
 
 
 def chosen_views(policy: str, parties: list[str]) -> frozenset[str]:
@@ -234,45 +247,34 @@ def read_config(path: Path) -> RunConfig:
 
 def config_of(document: dict[str, Any], path: Path) -> RunConfig:
     """Make the configuration from the TOML `document` that was read from the file `path`."""
-    table = document.get("run", document)
-    require(type(table) is dict, f"{path}: run must be a table of settings.")
-    known = {field.name for field in dataclasses.fields(RunConfig)}
-    values = {name.replace("-", "_"): value for name, value in table.items()}
-    unknown = [f"{name}{did_you_mean(name, known)}" for name in sorted(set(values) - known)]
-    require(not unknown, f"{path} has unknown settings {', '.join(unknown)}; it may have {', '.join(sorted(known))}.")
-    return _from_values(values, path)
+    given = document.get("run", document)
+    require(type(given) is dict, f"{path}: run must be a table of settings.")
+    values = {name.replace("-", "_"): value for name, value in given.items()}
+    unknown = [f"{name}{did_you_mean(name, FLAGS)}" for name in sorted(set(values) - set(FLAGS))]
+    require(not unknown, f"{path} has unknown settings {', '.join(unknown)}; it may have {', '.join(sorted(FLAGS))}.")
+    return RunConfig(**{name: _converted(FLAGS[name], value, path) for name, value in values.items()})
 
 
-def _from_values(values: dict[str, Any], path: Path) -> RunConfig:
-    converters: dict[str, Any] = {
-        "epsilon": float,
-        "seed": int,  # written as text, because integers in TOML have at most 64 bits
-        "deadline": float,
-        "test_fraction": float,
-        "join": float,
-        "leave": float,
-        "users_per_process": parse_packing,
-        "rating_range": lambda pair: (float(pair[0]), float(pair[1])),
-        "options": _check_options,
-    }
-    numbers = {"dim", "iterations", "users", "online", "ring_bits", "factor_bits"}
-    texts = {"scheme", "trust", "data", "transport", "wire", "publish", "views", "on_death", "faults"}
-    texts |= {"columns", "on_duplicate", "on_missing"}
-    for name, value in values.items():
-        try:
-            if name in converters:
-                values[name] = converters[name](value)
-            wrong = (name in numbers and (type(value) is not int or abs(value) > MOST_NUMBER)) or (
-                name in texts and (type(value) is not str or len(value) > MOST_TEXT or "\0" in value)
-            )
-            wrong = wrong or (name == "no_rho" and type(value) is not bool)
-        except (TypeError, ValueError, IndexError, KeyError, OverflowError):
-            wrong = True
-        require(not wrong, f"{path}: the setting {name} cannot be {str(value)[:60]!r}.")
-    return RunConfig(**values)
+def _converted(one: Flag, value: Any, path: Path) -> Any:
+    try:
+        return one.from_file(value)
+    except (TypeError, ValueError, IndexError, KeyError, OverflowError):
+        raise BadInput(f"{path}: the setting {one.name} cannot be {str(value)[:60]!r}.") from None
 
 
-def _check_options(options: Any) -> dict[str, Any]:
-    if type(options) is not dict or not all(type(value) in (bool, int, float, str) for value in options.values()):
-        raise ValueError("options are a table of names and values")
-    return options
+def flags_of(config: RunConfig) -> str:
+    """Write the shortest list of flags that gives `config`, which is resolved, as in a run.toml.
+
+    `users_per_process` counts as 1 by default: it decides how a run is laid out, and no result.
+    """
+    bare = RunConfig(**{name: getattr(config, name) for name in _ALWAYS})
+    default, _, _ = resolve(bare)
+    default = dataclasses.replace(default, users_per_process=1)
+    given = {name: getattr(config, name) for name in FLAGS}
+    asked = [(name, value) for name, value in given.items() if name in _ALWAYS or value != getattr(default, name)]
+    return shlex.join(word for name, value in asked for word in words_of(name, value))
+
+
+def settings_for_file(config: RunConfig) -> dict[str, Any]:
+    """Return the settings as `read_config` reads them; those that are not set are left out."""
+    return {name: FLAGS[name].to_file(value) for name, value in vars(config).items() if value is not None}

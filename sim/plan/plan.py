@@ -24,13 +24,12 @@ from protocol.schemes import Scheme, Shape
 from protocol.wire.framing import HANDSHAKE
 from sim.data.ratings import Dealt, Ratings, load, split
 from sim.plan.churn import ChurnPlan
-from sim.plan.config import RunConfig, chosen_views, resolve
+from sim.plan.config import FLAGS, RunConfig, chosen_views, resolve
 from sim.plan.expect import crowd_of, expect
 from sim.plan.placement import Demand, Placement, lay_out
 
 NONCE_BYTES = 32
 STEPS = (1.0, 0.5, 0.25)
-_SETTINGS = {"epsilon", "wire", "ring_bits", "factor_bits", "publish", "online"}  # flags that become parameters
 _COUNTED = 100  # iterations; further ones cost about the same
 _RECEIVED, _SENT = 90, 140  # bytes in a view beyond a received frame, and for a sent frame
 
@@ -144,9 +143,8 @@ def make_plan(config: RunConfig, nonce: bytes | None = None, simulation: bool | 
 
 def settings_of(config: RunConfig, scheme: Scheme) -> dict[str, Any]:
     """Collect the settings that the parameters of a run are made of, besides the shape of its data."""
-    settings = {"dim": config.dim, "iterations": config.iterations, **config.options}
-    given = {flag: getattr(config, flag) for flag in _SETTINGS & scheme.flags}
-    settings |= {flag: value for flag, value in given.items() if value is not None}
+    given = {name: getattr(config, name) for name, flag in FLAGS.items() if flag.seen}
+    settings = config.options | {name: value for name, value in given.items() if value is not None}
     if "no_rho" in scheme.flags:
         settings["rho"] = settings.get("rho", True) and not config.no_rho
     return settings

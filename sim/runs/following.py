@@ -91,7 +91,7 @@ class Watched:
 
 
 def follow(folder: Path, often: float = OFTEN, grace: float = GRACE) -> Iterator[tuple[Watched, list[Line]]]:
-    """Yield the new lines every `often` seconds, until the run has ended or no process of it lives.
+    """Yield the new lines every `often` seconds, until the run has ended or no process of it is running.
 
     A run without a process is watched for `grace` seconds before it is taken for dead. At the end its summary, if
     there is one, has been read.

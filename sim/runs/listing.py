@@ -60,7 +60,7 @@ def is_live(folder: Path) -> bool:
 def list_runs(folder: Path) -> list[Row]:
     """List the runs in `folder`, or `folder` itself if it is a run, newest first; other folders are left out."""
     if not folder.is_dir():
-        raise BadInput(f"{folder} is no folder: name one that has runs in it, or make a run with keyhole run.")
+        raise BadInput(f"{folder} is not a folder: name one that has runs in it, or make a run with keyhole run.")
     places = [folder] if untrusted.is_there(folder, "run.toml") else _inside(folder)
     now = time.time()
     return sorted((_listed(place, now) for place in places), key=lambda row: (row["age_seconds"], row["run"]))
@@ -232,7 +232,7 @@ def _side(folder: Path) -> _Side:
     summary, (audited, note) = read_summary(folder), read_audit(folder)
     notes, command = [], f"keyhole resume {shlex.quote(str(folder))}"
     if summary is None:
-        notes.append(f"{folder} has not come to its end, so it has no figures yet: {command}")
+        notes.append(f"{folder} has not completed, so it has no figures yet: {command}")
     elif not summary["completed"]:
         notes.append(f"{folder} did not complete: {command}")
     if note is not None:

@@ -57,7 +57,7 @@ def recommend(folder: Path, user: str | None = None, top: int = TOP) -> dict[str
     with at_rest(folder):
         names, summary = read_sound_names(folder, case.card.params), read_summary(folder)
         ended = summary is None or summary["completed"]
-        words = f"{folder} did not come to its end, so users were sent nothing to predict from"
+        words = f"{folder} did not complete, so users were sent nothing to predict from"
         require(ended, f"{words}: go on with keyhole resume {folder}, or run it again.")
         made = _predicted(case, summary, None if user is None else _number(case, names, user))
     return _document(case, names, made, top)
@@ -101,14 +101,14 @@ def _predicted(case: Case, summary: Summary, user: int | None) -> Predicted:
     """Find the predictions of `user`, or of the first user that finished."""
     if user is not None:
         made = _of_user(case, summary, user)
-        words = f"{user_name(user)} did not come to the end of {case.folder}, so it was sent nothing to predict from"
+        words = f"{user_name(user)} did not complete {case.folder}, so it was sent nothing to predict from"
         require(made is not None, f"{words}: ask for another user.")
         assert made is not None
         return made
     for each in _there(case, summary):
         if (made := _of_user(case, summary, each)) is not None:
             return made
-    raise BadInput(f"No user came to the end of {case.folder}: go on with keyhole resume {case.folder}.")
+    raise BadInput(f"No user completed {case.folder}: go on with keyhole resume {case.folder}.")
 
 
 def _there(case: Case, summary: Summary) -> Iterator[int]:
@@ -141,7 +141,7 @@ def median_user(folder: Path) -> tuple[str, str]:
     if not with_view and there:
         dealt = _dealt(case, there[0]).data.train.counts
         counts, words = {user: int(dealt[user]) for user in there}, "all users"
-    require(bool(counts), f"No user came to the end of {folder}, so there is none to show.")
+    require(bool(counts), f"No user completed {folder}, so there is no user to show.")
     ordered = sorted(counts, key=lambda user: (counts[user], user))
     return user_name(ordered[(len(ordered) - 1) // 2]), words
 
@@ -232,7 +232,7 @@ def _model(case: Case, summary: dict[str, Any]) -> Any:
     except FileNotFoundError:
         raise BadInput(f"{case.folder} has neither views of users nor {name}: run it again.") from None
     except ValueError as error:
-        raise Broken(f"{name} is no array of item factors ({error})") from None
+        raise Broken(f"{name} is not an array of item factors ({error})") from None
     if result_digest(found).hex() != summary["item_factors_sha256"]:
         raise Broken(f"{name} does not have the digest that summary.json gives")
     with np.errstate(over="ignore"):  # the role refuses what is too large

@@ -68,7 +68,7 @@ def test_every_byte_is_what_the_formula_gives(tmp_path):
     assert bandwidth(tmp_path / "run", scheme=NAME)["match"] is True
 
 
-def test_nobody_learns_more_than_is_declared(tmp_path):
+def test_no_party_learns_more_than_is_declared(tmp_path):
     small_run(tmp_path / "run")
     found = audit(tmp_path / "run", only=["inventory", "algebra"], scheme=NAME)
     assert found.verdict == "within-claims", [finding["id"] for finding in found["findings"]]
@@ -81,7 +81,7 @@ def make_scaffold(name: str, out: Path) -> tuple[Path, Path]:
     require(usable, f"{name!r} cannot be the name of a module: use letters, digits and underscores, as in my_scheme.")
     taken = f"Something named {name!r} is installed already and would be found first: take another name."
     require(not _is_taken(name), taken)
-    require(out.is_dir(), f"{out} is no folder: make it first, or name another with --out.")
+    require(out.is_dir(), f"{out} is not a folder: make it first, or name another with --out.")
     cls = "".join(part[:1].upper() + part[1:] for part in name.split("_") if part)
     require(cls.isidentifier(), f"{name!r} gives no name for a class: use one such as my_scheme.")
     texts = {out / f"{name}.py": _SCHEME, out / f"test_{name}.py": _TEST}

@@ -13,7 +13,7 @@ from rich.table import Table
 from protocol.schemes.base import LEVELS
 from sim.audit.claim import HOLDS, NOT_TESTED, REFUTED
 from sim.audit.findings import goes_beyond
-from sim.console.console import figure, number, out, plain_table
+from sim.console.console import counted, figure, number, out, plain_table
 from sim.console.progress import PERCENT, Progress
 
 _UNITS = {"empirical": PERCENT, "algebra": "users"}  # of the progress of a question
@@ -21,24 +21,14 @@ WIDE = 120  # columns of a terminal that a table with five columns of words need
 _STYLES = {"break": "bold red", "weak": "yellow", "info": "green"}
 
 
-class Asking:
+class Asking(Progress):
     """A display of the question that is being asked, and of how much of it is answered."""
 
-    def __init__(self, enabled: bool) -> None:
-        self._progress = Progress("reading the views", quiet=not enabled)
-
-    def __enter__(self) -> Asking:
-        self._progress.__enter__()
-        return self
-
-    def __exit__(self, *failure: object) -> None:
-        self._progress.__exit__(*failure)
+    def __init__(self, quiet: bool) -> None:
+        super().__init__("reading the views", quiet=quiet)
 
     def __call__(self, question: str) -> None:
-        self._progress.begin(f"asking: {question}", unit=_UNITS.get(question, ""))
-
-    def tell(self, done: int, total: int) -> None:
-        self._progress.to(done, total)
+        self.begin(f"asking: {question}", unit=_UNITS.get(question, ""))
 
 
 def show_audit(document: dict[str, Any], everything: bool) -> None:
@@ -93,11 +83,11 @@ def show_verdict(document: dict[str, Any]) -> None:
     if ids:
         out.print(f"This run leaked [bold red]beyond[/] what {scheme} declares: {escape(', '.join(ids))}.")
     else:
-        were = f"{len(weak)} declared weakness{'es' if len(weak) != 1 else ''}"
+        were = counted(len(weak), "declared weakness", "declared weaknesses")
         shown = f"{were} found" if weak else "no weakness was found"
         idle = {**document["unanswered"], **document["nothing_to_ask"]}
         asked = escape(", ".join(name for name in document["questions"] if name not in idle))
-        far = ", as far as it could be asked" if document["unanswered"] else ""
+        far = ", by the questions that could be asked" if document["unanswered"] else ""
         style = "green" if document["published_claim"]["status"] != REFUTED else "yellow"
         text = f"[{style}]This run leaked nothing beyond what {scheme} declares[/]{far}"
         out.print(f"{text} ({shown}; asked: {asked}).")
@@ -180,15 +170,14 @@ def party_table(rows: list[dict[str, Any]], with_saw: bool = True) -> Table:
 
 def in_short(row: dict[str, Any]) -> str:
     level, users = row["determines"], row["individuals"]
-    whose = f"{users} user{'s' if users != 1 else ''}"
+    whose = counted(users, "user")
     words = {
         "nothing": "nothing",
         "aggregate": f"sums of ≥ {row['smallest_group']} users" if row["smallest_group"] else "published figures",
         "noisy-individual": f"noisy {row['of']}s of {whose}",
         "exact-individual": f"exact {row['of']}s of {whose}",
     }[level]
-    place = "place" if row["of"] == "part" else "item"
-    items = f"{row['items']} {place}{'s' if row['items'] != 1 else ''}"
+    items = counted(row["items"], "place" if row["of"] == "part" else "item")
     return words + (f", {items} of one contributor" if row["items"] else "")
 
 
@@ -217,7 +206,7 @@ def _show_findings(document: dict[str, Any], everything: bool) -> None:
     grave = [finding for finding in found if finding["severity"] != "info"]
     by_id = Counter(finding["id"] for finding in grave)
     others = len(found) - len(grave)
-    hidden = f"; not shown: {others} check{'s' if others > 1 else ''} that found nothing grave" if others else ""
+    hidden = f"; not shown: {counted(others, 'check')} that found nothing grave" if others else ""
     table = plain_table(f"Findings (the gravest of each kind{hidden})", "", "id", "finding")
     for id_, number_ in by_id.items():
         first = next(finding for finding in grave if finding["id"] == id_)
@@ -234,7 +223,7 @@ def _word(finding: dict[str, Any], known: list[str]) -> str:
 
 def _show_in_full(finding: dict[str, Any], known: list[str]) -> None:
     """Print a finding as a paragraph, as columns would be too narrow for sentences."""
-    style, by = _STYLES[finding["severity"]], " + ".join(finding["coalition"]) or "whoever sees the releases"
+    style, by = _STYLES[finding["severity"]], " + ".join(finding["coalition"]) or "a reader of the releases"
     out.print(f"[{style}]{_word(finding, known)}[/] [bold]{finding['id']}[/] ({escape(by)})")
     for name in ("title", "confidence", "evidence"):
         if finding[name]:
@@ -256,13 +245,13 @@ def _show_accounting(accounting: dict[str, Any]) -> None:
     )  # fmt: skip
     composed = accounting["composed"]
     others = f"(basic composition {figure(composed['basic'])}, advanced {figure(composed['advanced'])})"
-    released = f"{composed['releases']} release{'s' if composed['releases'] != 1 else ''}"
+    released = counted(composed["releases"], "release")
     table.add_row(f"without the envelopes, {released} {others}", "", "", figure(composed["tight"]))
     lines = {"with the envelopes, one release": accounting["one_release"]["even"]}
     lines["with the envelopes, all releases"] = accounting["all_releases"]["even"]
     for count, figures in accounting["colluders"].items():
         if figures is not None and (of := figures["one_release"]) is not None:
-            lines[f"and {count} colluding, one release ({of['items']} items where somebody is left)"] = of
+            lines[f"and {count} colluding, one release ({of['items']} items where a user is left)"] = of
     for words, row in lines.items():
         if row is not None:
             table.add_row(words, *(figure(row[key]) for key in ("median", "p99", "worst")))
@@ -324,7 +313,7 @@ def _show_empirical(empirical: dict[str, Any], everything: bool) -> None:
     for row in empirical["rows"]:
         if not everything and row["arm"] != "release" and not row["exceeds"]:
             continue
-        who = "+".join(row["coalition"]) or "whoever sees the releases"
+        who = "+".join(row["coalition"]) or "a reader of the releases"
         bound = f"[bold]{row['lower_bound']:.2f}[/]" if row["exceeds"] else f"{row['lower_bound']:.2f}"
         most = number(row["certifiable_95"], 1)
         words = f"{row['statistic']} ({row['arm']})"

@@ -9,7 +9,7 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
-from sim.console.console import length, out, plain_table, size
+from sim.console.console import count_the_rest, duration, length, out, plain_table, size
 from sim.folder.traffic import Row, chosen_rows
 
 Cells = dict[str, dict[str, float]]  # sender, receiver
@@ -18,8 +18,17 @@ MOST_ROWS = 20
 _WHEN = {"set-up": "Set-up", "iteration": "Iteration, mean", "end": "At the end"}
 
 
-def show_run(document: dict[str, Any]) -> None:
+def show(document: dict[str, Any]) -> None:
     """Print one screen: everything, or only the table that was asked for."""
+    if "projection" in document:
+        _show_prediction(document)
+    elif "run_wire" in document:
+        _show_other_wire(document)
+    else:
+        _show_run(document)
+
+
+def _show_run(document: dict[str, Any]) -> None:
     _show_head(document)
     _show_match(document)
     if _asks_for_rows(document):
@@ -33,7 +42,7 @@ def show_run(document: dict[str, Any]) -> None:
     _show_apart(document["apart"], document["apart_note"])
 
 
-def show_prediction(document: dict[str, Any]) -> None:
+def _show_prediction(document: dict[str, Any]) -> None:
     _show_head(document)
     _show_basis(document)
     if _asks_for_rows(document):
@@ -46,7 +55,7 @@ def show_prediction(document: dict[str, Any]) -> None:
     _show_paper(document["paper"])
 
 
-def show_other_wire(document: dict[str, Any]) -> None:
+def _show_other_wire(document: dict[str, Any]) -> None:
     """Print the bytes that this run would have taken in the other wire form."""
     _show_head(document)
     own, other, total = document["run_wire"], document["wire"], document["total"]
@@ -107,7 +116,8 @@ def _show_match(document: dict[str, Any]) -> None:
     out.print(f"{said}.")
     _show_supports(document)
     if total["kernel_bytes"] is None:
-        out.print(f"The kernel's count is not known: {document['kernel_note'] or 'nobody said why'}", markup=False)
+        why = document["kernel_note"] or "no reason is recorded"
+        out.print(f"The kernel's count is not known: {why}", markup=False)
     if document["prediction_note"] is not None:
         out.print(f"Not predicted: {document['prediction_note']}", markup=False)
     if document["prediction_note"] is not None and not document["differences"]:
@@ -120,7 +130,7 @@ def _show_match(document: dict[str, Any]) -> None:
     out.print(f"[bold red]They differ[/] in {len(document['differences'])} places:")
     for sentence in document["differences"][:MOST_ROWS]:
         out.print(f"  {sentence}", markup=False)
-    _count_the_rest(document["differences"])
+    count_the_rest(document["differences"], MOST_ROWS)
 
 
 def _show_basis(document: dict[str, Any]) -> None:
@@ -219,8 +229,8 @@ def _show_projection(figures: dict[str, Any]) -> None:
         table = plain_table("Time of one user in an iteration, median (largest)", "link", "down", "up", "least in all")
         for row in figures["links"]:
             names = (f"{name}_seconds" for name in ("down", "up", "iteration"))
-            cells = ((row[f"{name}_median"], row[f"{name}_max"]) for name in names)
-            table.add_row(escape(row["name"]), *(f"{_time(median)} ({_time(most)})" for median, most in cells))
+            cells = ((duration(row[f"{name}_{what}"], ".3g") for what in ("median", "max")) for name in names)
+            table.add_row(escape(row["name"]), *(f"{median} ({most})" for median, most in cells))
         out.print(table)
         out.print(f"{figures['formula']}.", markup=False)
     out.print(f"Assumed: {' '.join(figures['assumptions'])}", markup=False)
@@ -273,10 +283,3 @@ def _amount(count: float | None) -> str:
     return f"{count:,.0f}" if round(count, 6) == round(count) or abs(count) >= 1000 else f"{count:,.1f}"
 
 
-def _time(seconds: float) -> str:
-    return f"{seconds:.3g} s" if seconds >= 1 else f"{1000 * seconds:.3g} ms"
-
-
-def _count_the_rest(rows: list[Any]) -> None:
-    if len(rows) > MOST_ROWS:
-        out.print(f"… and {len(rows) - MOST_ROWS} more: --json has all of them.")

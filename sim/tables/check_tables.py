@@ -2,42 +2,13 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
 
 from rich.markup import escape
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
-from sim.console.console import err, out, plain_table
-from sim.foreign.untrusted import view_files
+from sim.console.console import count_the_rest, out, plain_table
 
 MOST_ROWS = 20
-
-
-class ReadingProgress:
-    """A progress bar over the bytes of all views, shown only on a terminal."""
-
-    def __init__(self, folder: Path, what: str, enabled: bool) -> None:
-        self._progress: Progress | None = None
-        if enabled and sys.stderr.isatty():
-            columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-            self._progress = Progress(*columns, console=err, transient=True)
-            total = sum((folder / name).stat().st_size for name in view_files(folder))
-            self._task = self._progress.add_task(what, total=total)
-
-    def __enter__(self) -> ReadingProgress:
-        if self._progress:
-            self._progress.start()
-        return self
-
-    def __exit__(self, *failure: object) -> None:
-        if self._progress:
-            self._progress.stop()
-
-    def __call__(self, count: int) -> None:
-        if self._progress:
-            self._progress.advance(self._task, count)
 
 
 def show_verification(found: dict[str, Any]) -> None:
@@ -48,21 +19,16 @@ def show_verification(found: dict[str, Any]) -> None:
             number = "" if row["record"] is None else str(row["record"])
             table.add_row(escape(row["file"]), number, escape(row["what"]))
         out.print(table)
-        _count_the_rest(found["findings"])
+        count_the_rest(found["findings"], MOST_ROWS)
     else:
         nothing = "so only the other files were checked: they fit"
         out.print(f"{read}, {'and everything that was checked fits' if found['views'] else nothing}.")
     for note in found["notes"][:MOST_ROWS]:
         out.print(f"Note: {note}", markup=False)
-    _count_the_rest(found["notes"])
+    count_the_rest(found["notes"], MOST_ROWS)
     out.print(f"Not covered: {'; '.join(found['not_covered'])}.", markup=False)
     known = {True: "the one given", False: "not the one given", None: "compare it with the one that the run printed"}
     out.print(f"anchor  {found['anchor'] or 'none'} ({known[found['anchor_matches']]})", soft_wrap=True)
-
-
-def _count_the_rest(rows: list[Any]) -> None:
-    if len(rows) > MOST_ROWS:
-        out.print(f"… and {len(rows) - MOST_ROWS} more: --json has all of them.")
 
 
 def sentence_of_findings(found: dict[str, Any]) -> str:
@@ -80,7 +46,7 @@ def show_replay(found: dict[str, Any]) -> None:
     out.print(f"{done} replay to the same bytes: {records} records, {frames} frames sent.")
     stopped = sum(row["identical"] and not row["ended"] for row in rows)
     if stopped:
-        out.print(f"{stopped} of them stop before their end and were replayed as far as they go.")
+        out.print(f"{stopped} of them stop before their end and were replayed up to there.")
     if not other:
         return
     table = plain_table("First differences", "party", "record", "kind", "recorded", "derived", "what")
@@ -89,7 +55,7 @@ def show_replay(found: dict[str, Any]) -> None:
         digests = [(first[side] or "–")[:12] for side in ("recorded", "derived")]
         table.add_row(row["party"], str(first["record"]), escape(first["kind"] or "–"), *digests, escape(first["what"]))
     out.print(table)
-    _count_the_rest(other)
+    count_the_rest(other, MOST_ROWS)
 
 
 def sentence_of_difference(found: dict[str, Any]) -> str:

@@ -14,7 +14,7 @@ from protocol.party.role import RECOMMENDER, THIRD_PARTY, user_index
 from protocol.schemes import Scheme, is_ours
 from protocol.schemes.base import LEVELS
 from sim.audit.findings import SUPPORT
-from sim.console.console import disturbances, figure, length, number, out, size
+from sim.console.console import counted, disturbances, figure, length, number, out, size
 
 Document = Mapping[str, Any]
 
@@ -48,7 +48,7 @@ def _headline(summary: Document, scheme: Scheme) -> str:
     processes = sum(summary["processes"].values())
     sizes = f"{summary['users']:,} users, {summary['items']:,} items"
     steps = length(scheme.factorizes, summary["iterations"], summary["dim"]).partition(", dim")[0]
-    count = f"{processes:,} process{'es' if processes != 1 else ''}"
+    count = counted(processes, "process", "processes")
     told = f"{sizes}, {steps}; {count}, {summary['seconds']['total']:.1f} s."
     return f"[bold]{escape(summary['scheme'])}[/] on {escape(summary['data'])}: {told}"
 
@@ -189,7 +189,7 @@ def known_words(row: Document, n_users: int) -> str:
         "exact-individual": f"{whose} exact {of}s",
     }[row["determines"]]
     if row["items"]:
-        words += f"; {row['items']} {'place' if of == 'part' else 'item'}{'s' * (row['items'] != 1)} of one user only"
+        words += f"; {counted(row['items'], 'place' if of == 'part' else 'item')} of one user only"
     if row.get("support") and len(row["members"]) == 1:
         words = f"{SUPPORT}, and {'no number of anyone' if row['determines'] == 'nothing' else words}"
     return words

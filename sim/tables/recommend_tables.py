@@ -25,7 +25,7 @@ def show_recommendations(document: dict[str, Any]) -> None:
         console.out.print(f"[bold]What {escape(who(document))} would be shown[/]")
         console.out.print(table)
     else:
-        console.out.print(f"{who(document)} has rated every item, so there is none to be shown.", markup=False)
+        console.out.print(f"{who(document)} has rated every item, so there is no item to be shown.", markup=False)
     liked = ", ".join(f"{shortened(called(row), MOST_NAME)} ({row['stars']:g})" for row in document["rated"][:OWN])
     count = "its only rating" if document["ratings"] == 1 else f"the best of its {document['ratings']:,} ratings"
     console.out.print(f"Rated by itself ({count}): {liked}.", markup=False)

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from protocol.schemes import LISTED
 from sim.audit.findings import QUESTIONS
-from sim.console.console import figure, number, out, plain_table, size
+from sim.console.console import count_the_rest, figure, number, out, plain_table, size
 from sim.console.glossary import BASICS, FINDINGS, TERMS, Term
 
 if TYPE_CHECKING:
@@ -145,8 +145,7 @@ def _show_kinds(changed: list[dict[str, Any]]) -> None:
         edge = f"{row['sender']} → {row['receiver']}"
         table.add_row(row["when"], edge, _short(row["kind"]), *_sizes(row["first"], row["second"]))
     out.print(table)
-    if len(changed) > MOST_KINDS:
-        out.print(f"… and {len(changed) - MOST_KINDS} more: --json has all of them.")
+    count_the_rest(changed, MOST_KINDS)
 
 
 def _differs(first: float | None, second: float | None) -> bool:

@@ -105,7 +105,7 @@ class PartyReplay:
         header, inputs = next(records, None), next(records, None)
         left: list[bytes] = []
         if header is not None:
-            fault = self._case.header_fault(self._party, header.fields) if header.type == HEADER else "is no header"
+            fault = self._case.header_fault(self._party, header.fields) if header.type == HEADER else "is not a header"
             if fault:
                 raise _Other(Difference(0, TYPES[header.type], header.head.hex(), None, fault))
         if header is not None and inputs is not None:

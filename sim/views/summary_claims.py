@@ -98,7 +98,7 @@ def read_summary(case: Case, report: Report) -> Summary:
 def _read_head(entry: dict[str, Any]) -> tuple[int, bytes]:
     records, head = entry["records"], bytes.fromhex(entry["head"])
     if type(records) is not int or records < 1 or len(head) != 32:
-        raise ValueError("a head that is none")
+        raise ValueError("a head that is not one")
     return records, head
 
 
@@ -213,7 +213,7 @@ def _read_model(case: Case, summary: Summary, report: Report) -> str | None:
         if factors.shape != (params.n_items, wide):
             raise ValueError(f"shape {factors.shape}")
     except (OSError, ValueError) as error:
-        report.find(MODEL, None, f"is no array of {params.n_items} × {width} numbers ({type(error).__name__})")
+        report.find(MODEL, None, f"is not an array of {params.n_items} × {width} numbers ({type(error).__name__})")
         return None
     return result_digest(factors).hex()
 
@@ -225,7 +225,7 @@ def _check_model(case: Case, summary: Summary, views: dict[str, ViewResult], mod
     if not there and summary.completed:
         report.find(MODEL, None, "is missing")
     elif not there and ended is not None:
-        report.notes.append(f"{MODEL} is missing, though the recommender had come to its end.")
+        report.notes.append(f"{MODEL} is missing, though the recommender had completed.")
     if model is not None and ended is not None and model != ended.hex():
         report.find(MODEL, None, f"is not the result that {case.file(RECOMMENDER)} ends with")
     if model is not None and recommender is not None and recommender.sound and ended is None:

@@ -100,7 +100,7 @@ def _check_files(case: Case, report: Report) -> None:
     views = {case.file(party) for party in case.parties if party in case.kept}
     for name in sorted(untrusted.view_files(case.folder)):
         if name not in views:
-            report.find(name, None, "is no view that this run keeps")
+            report.find(name, None, "is not a view that this run keeps")
     for name in ("run.toml", "summary.json", *sorted(views)):
         path = case.folder / name
         mode = stat.S_IMODE(path.stat().st_mode) if path.is_file() else _PRIVATE

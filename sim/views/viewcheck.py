@@ -126,7 +126,7 @@ class ViewCheck:
 
     def _misplaced(self, record: Record) -> str | None:
         if (record.number == 0) != (record.type == HEADER):
-            return "is no header" if record.number == 0 else "is a second header"
+            return "is not a header" if record.number == 0 else "is a second header"
         if (record.number == 1) != (record.type == INPUT):
             return "is not what the party brought" if record.number == 1 else "says once more what the party brought"
         if self._last == SIGNED:

@@ -208,10 +208,10 @@ def test_a_crowds_books_are_still_held_against_each_other(tmp_path, monkeypatch)
         with pytest.raises(Broken, match=r"bandwidth\.json"):
             bandwidth(tmp_path / "run")
     changed(parties_note=None)  # then "user" names no party
-    with pytest.raises(Broken, match="'user' is nobody"):
+    with pytest.raises(Broken, match="'user' is not a party"):
         bandwidth(tmp_path / "run")
     changed(parties_note=7)
-    with pytest.raises(Broken, match="'7' is no text"):
+    with pytest.raises(Broken, match="'7' is not a text"):
         bandwidth(tmp_path / "run")
     changed()
     assert bandwidth(tmp_path / "run")["match"]

@@ -26,7 +26,7 @@ OF_FOLDERS = [
     Guard(
         "trust: a configuration file is not enough",
         "sim/cli/flags.py",
-        "    if scheme is not None or trusted:",
+        "    if \"scheme\" in given or trusted:",
         "    if True:",
         "tests/hostile/test_trust.py -k what_a_file_names",
     ),

@@ -37,12 +37,12 @@ def rows(heading: str, lines: Iterator[str] | list[str]) -> str:
 
 def commands() -> str:
     """List the commands by the question that each answers."""
-    from sim.cli.commands import COMMANDS, QUESTIONS
+    from sim.cli.commands import QUESTIONS
 
     lines = []
-    for question, names in QUESTIONS.items():
-        for name in names:
-            lines.append(f"| {question} | `keyhole {name}` | {COMMANDS[name].summary} |")
+    for question, listed in QUESTIONS.items():
+        for name, entry in listed.items():
+            lines.append(f"| {question} | `keyhole {name}` | {entry.summary} |")
             question = ""
     return rows("| question | command | what it does |", lines)
 

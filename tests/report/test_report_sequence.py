@@ -330,7 +330,7 @@ def test_an_aborted_run_is_drawn_as_far_as_it_went(make, stop):
     material = make("masked", stop=stop)
     assert not material.summary["completed"]
     text = str(sequence_section.section(material).html)
-    assert "The run did not come to its end: these are the bytes that were told until then." in text
+    assert "The run did not complete: these are the bytes that were told until then." in text
     assert ("Iteration 1" in text) is (stop == 1) and "Set-up" in text
     rows, _ = rows_of(material)
     told = [json.loads(line) for line in (material.folder / "iterations.jsonl").read_text().splitlines()]

@@ -26,13 +26,12 @@ from sim.console.console import size
 from sim.data.ratings import load
 from sim.folder.folder import read_summary
 from sim.foreign.plain_text import jsonable
-from sim.plan.config import RunConfig, read_config, resolve
+from sim.plan.config import RunConfig, flags_of, read_config, resolve
 from sim.report.findings import findings_section
 from sim.report.findings.evidence_tables import behind
 from sim.report.findings.evidence_values import text, value_html
 from sim.report.parties import parties_section
 from sim.report.repeat import repeat_section
-from sim.report.repeat.run_flags import flags_of
 from sim.report.sources import Material, gather
 from sim.report.verdict import figure_groups, verdict_section
 from sim.report.verdict.three_epsilons import EpsilonEntry, accounted, claimed, measured
@@ -100,7 +99,7 @@ def test_every_party_of_the_audit_is_in_the_table_with_its_words(tmp_path, schem
         else:
             assert "if they collude" in row and "assumes no collusion" in row
     if len(rows) > len(parties_section):
-        assert rows[-1].startswith("whoever sees the releases alone")
+        assert rows[-1].startswith("a reader of the releases alone")
     assert f"As declared. {scheme} leaked nothing beyond what it declares" in shown(html)
     exposed = SCHEMES[scheme].permits["recommender"] == "exact-individual"
     assert bool(re.search("which lets the recommender .*see exact numbers of single users", shown(html))) == exposed
@@ -158,7 +157,7 @@ def test_without_views_there_is_no_verdict_and_every_gap_is_said_in_words(tmp_pa
 def test_with_some_views_the_other_questions_are_asked(tmp_path, views):
     material = gather(made(tmp_path / "run", "laplace-ratings", views=views), repetitions=400)
     told = verdict_section.sentence(material)
-    assert told.headline.endswith("as far as it could be asked") and told.style == "weak"
+    assert told.headline.endswith("by the questions that could be asked") and told.style == "weak"
     assert any(note.startswith("Not answered: algebra, attacks, statistics.") for note in told.notes)
     rows = {row.who: row for row in parties_section.table_rows(material)}
     recommender = rows["recommender"]

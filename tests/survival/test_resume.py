@@ -168,9 +168,9 @@ def test_nobody_resumes_or_replaces_a_run_while_an_actor_lives(tmp_path, undistu
     process = start(folder, "run", **DYNAMIC)
     await_lines(process, folder, 3)
     os.kill(family(process)[-1].pid, signal.SIGSTOP)
-    with pytest.raises(BadInput, match="still lives"):
+    with pytest.raises(BadInput, match="still running"):
         resume(folder)
-    with pytest.raises(BadInput, match="still lives"):
+    with pytest.raises(BadInput, match="still running"):
         run(RunConfig(**DYNAMIC), out=folder, force=True)
     kill_everything(process)
     check_same(resume(folder), undisturbed, folder)

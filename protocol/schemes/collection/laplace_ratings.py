@@ -36,7 +36,7 @@ class LaplaceRatings(Collecting):
     leakage = (
         Leak("recommender", "PerturbedRatings", "items", "which items each user rated, some dropped, some invented"),
         Leak("recommender", "PerturbedRatings", "values", "each of these ratings with Laplace noise, or noise alone"),
-        Leak("user", "Recommendations", "values", "what was recovered for it from everybody's noisy ratings"),
+        Leak("user", "Recommendations", "values", "what was recovered for it from all users' noisy ratings"),
     )
     messages = (Hello, PerturbedRatings, Recommendations)
 

@@ -44,7 +44,7 @@ class RandomizedResponseRatings(Collecting):
     )
     leakage = (
         Leak("recommender", "RandomizedLevels", "levels", "each entry of each user's vector, by randomized response"),
-        Leak("user", "Recommendations", "values", "what was recovered for it from everybody's randomized entries"),
+        Leak("user", "Recommendations", "values", "what was recovered for it from all users' randomized entries"),
     )
     messages = (Hello, RandomizedLevels, Recommendations)
 

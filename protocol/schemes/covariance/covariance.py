@@ -178,8 +178,8 @@ def account(params: CovarianceParams) -> dict[str, Any]:
     return {
         "epsilon": whole,
         "delta": delta,
-        "method": f"to whoever sees what is published and nothing else, for {neighbour} added or removed: the three "
-        f"measurements together, {noise}; the recommender sees every rating itself",
+        "method": f"to a party that sees what is published and nothing else, for {neighbour} added or removed: the "
+        f"three measurements together, {noise}; the recommender sees every rating itself",
         "claimed": params.epsilon,
         "published_formula": published_epsilon(params, DELTA),
         "unit": f"{params.unit_of} added or removed",

@@ -76,7 +76,7 @@ class CovarianceMasked(Scheme):
     unit = "rating added or removed, or a user (unit_of)"
     claims = (
         "No server alone learns a rating: the recommender sees noisy sums over all users, the third party uniform "
-        "numbers. Users add the noise in shares (in the sparse form the recommender where nobody adds). What is "
+        "numbers. Users add the noise in shares (in the sparse form the recommender where no user adds). What is "
         "published has the (ε, δ) that the budget θ buys; against k colluding users it keeps the noise of the others. "
         "In the sparse form supports are open, and θ does not hold towards users, who are told exact numbers of raters."
     )
@@ -210,8 +210,8 @@ class CovarianceMasked(Scheme):
         whose = "of all users" if params.form == DENSE else "of those who rated an item or a pair"
         towards = "" if params.form == DENSE else "; not towards users, who are told exact numbers of raters"
         found["method"] = (
-            f"all noisy sums together, for one {params.unit_of} added or removed, rounding included, to whoever knows "
-            f"no share of the noise {whose}{towards}"
+            f"all noisy sums together, for one {params.unit_of} added or removed, rounding included, to a party that "
+            f"knows no share of the noise {whose}{towards}"
         )
         if params.gaussian and params.form == DENSE:  # for k of n shares known, (n − k)/n of the variance is left
             found["half_of_users_collude"] = gaussian_epsilon(gaussian_mu(params) * math.sqrt(2), DELTA)

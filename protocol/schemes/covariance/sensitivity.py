@@ -110,8 +110,8 @@ def covariance_scale(params: CovarianceParams, spread: float) -> Pair:
 def moves(params: CovarianceParams) -> list[float]:
     """Compute how far one record can move each of the six sums, in scales of its noise.
 
-    This is θ_i/κ, except for a covariance whose noise follows the printed bound: it moves as far as the true bound
-    allows.
+    This is θ_i/κ, except for a covariance whose noise follows the printed bound: it moves by as much as the true
+    bound allows.
     """
     steps = [budget / kappa(params) for budget in params.budgets for _ in ("sum", "count")]
     honest = dataclasses.replace(params, printed_bound=False)

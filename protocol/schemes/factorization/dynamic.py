@@ -86,7 +86,7 @@ class Dynamic(Masked):
     title = "Masked sums with pre-committed noise, for users who come and go"
     source = "Hua, Xia, Zhong 2015, section 4.3"
     claims = (
-        "As masked, and the objective noise of an item is the same in every iteration whoever is online; "
+        "As masked, and the objective noise of an item is the same in every iteration whichever users are online; "
         "no server alone learns it."
     )
     known_weaknesses: ClassVar[tuple[str, ...]] = (*Masked.known_weaknesses, "diluted-sum")

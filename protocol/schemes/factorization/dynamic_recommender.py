@@ -47,7 +47,7 @@ from protocol.wire.messages import (
 )
 
 MOST_ATTEMPTS = 100
-OUTSIDE = "whoever says who comes and goes"
+OUTSIDE = "the source of arrivals and departures"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

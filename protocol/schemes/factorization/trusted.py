@@ -56,7 +56,7 @@ class Trusted(Scheme):
     unit = "rating value, once"
     claims = (
         "The recommender sees every rating. The item factors that it publishes carry objective noise of scale 2Δ√d/ε, "
-        "claimed to give ε-differential privacy to whoever sees nothing else."
+        "claimed to give ε-differential privacy to a party that sees nothing else."
     )
     known_weaknesses = ("moving-user-factors", "support")
     leakage = (

@@ -15,6 +15,7 @@ from sim.audit.algebra.symbolic_run import SymbolicRerun
 from sim.audit.coalitions import COLLUDERS, Coalition, beyond_single, ordered
 from sim.audit.families.registry import family_of
 from sim.audit.findings import Finding, Severity
+from sim.console.console import counted
 from sim.console.progress import Tell
 from sim.views.evidence import Case
 
@@ -109,19 +110,20 @@ def row(solved: Solved) -> dict[str, Any]:
 
 def detail(solved: Solved) -> str:
     answer = solved.answer
+    users = counted(answer.individuals, "user")
     words = {
         "nothing": "nothing that is linear in a user's numbers",
         "aggregate": _aggregate(answer),
-        "noisy-individual": f"noisy {answer.what}s of {_users(answer.individuals)}, {_noise(answer)}",
-        "exact-individual": f"exact {answer.what}s, or exact differences of them, of {_users(answer.individuals)}",
+        "noisy-individual": f"noisy {answer.what}s of {users}, {_noise(answer)}",
+        "exact-individual": f"exact {answer.what}s, or exact differences of them, of {users}",
     }[answer.determines]
     if answer.clear:
-        words = f"what {_users(len(answer.clear))} sent in the clear"
+        words = f"what {counted(len(answer.clear), 'user')} sent in the clear"
     if answer.single_contributor_sums:
         sums, items = answer.single_contributor_sums, answer.single_items
-        words += f"; besides {sums} sum{_s(sums)} of {items} {answer.place}{_s(items)} with one contributor"
+        words += f"; besides {counted(sums, 'sum')} of {counted(items, answer.place)} with one contributor"
     if answer.totals:
-        words += f"; and of {answer.totals} item{_s(answer.totals)} one weighted total of the sums, "
+        words += f"; and of {counted(answer.totals, 'item')} one weighted total of the sums, "
         words += "under the unknown first factors"
     if answer.uneven:
         words += f"; of {answer.uneven} rows the low bits only, through masks with even coefficients"
@@ -132,17 +134,9 @@ def detail(solved: Solved) -> str:
 
 def _aggregate(answer: Answer) -> str:
     if answer.smallest_group is None:
-        return "published figures made from everybody's data"
+        return "published figures made from all users' data"
     noise = _noise(answer) if answer.noise_left else "without noise"
     return f"{answer.sums} sums of {answer.smallest_group} or more other users, {noise}"
-
-
-def _s(number: int) -> str:
-    return "" if number == 1 else "s"
-
-
-def _users(number: int) -> str:
-    return f"{number} user{_s(number)}"
 
 
 def _names(kinds: Iterable[str]) -> str:

@@ -19,7 +19,8 @@ from sim.audit.attacks.difference_guesses import ceiling, readings, sampled
 from sim.audit.attacks.isolating import Rest, outsiders_of, rests_of_recommender, rests_of_users
 from sim.audit.attacks.posterior import SharedGradients, posterior
 from sim.audit.findings import Finding, Severity
-from sim.audit.scoring import Score, counted, generator, score
+from sim.audit.scoring import Score, generator, score
+from sim.console.console import counted
 
 
 class Target(NamedTuple):

@@ -176,7 +176,7 @@ def attack_by_users(scene: Scene) -> list[Finding]:
     error = np.abs(np.array([rest.value for rest in rests]) - true).max(axis=1)
     size = float(np.sqrt((true**2).mean())) or 1.0
     alone = np.array([rest.outsiders == 1 for rest in rests])
-    nobody = np.array([rest.outsiders == 0 for rest in rests])
+    no_outsider = np.array([rest.outsiders == 0 for rest in rests])
     near = error < CLOSE * size
     close, one = int(near.sum()), int(near[alone].sum())
     title = (
@@ -188,7 +188,7 @@ def attack_by_users(scene: Scene) -> list[Finding]:
         "sums_recovered": close,
         "single_user_sums": int(alone.sum()),
         "single_user_sums_recovered": one,
-        "objective_noise_alone_recovered": int(near[nobody].sum()),
+        "objective_noise_alone_recovered": int(near[no_outsider].sum()),
         "max_error": float(error.max()),
         "median_error": float(np.median(error)),
         "median_error_over_size": float(np.median(error)) / size,

@@ -172,7 +172,7 @@ def _finding(row: BoundRow, kind: Kind, confidence: float) -> Finding:
     shows = f"a canary at ε = {row.problem.params.epsilon:g} ({statistic.name}) shows ε ≥ {bound.epsilon:.2f}{at_delta}"
     if unclaimed:
         title = (
-            f"{words}, and none is claimed: {shows}, where so many repetitions show {bound.certifiable:.2f} at most."
+            f"{words}, and none is claimed: {shows}, where this many repetitions show {bound.certifiable:.2f} at most."
         )
     elif row.exceeds:
         title = f"{words}: {shows}, where it claims {row.claimed:.4g}."
@@ -194,6 +194,6 @@ def _finding(row: BoundRow, kind: Kind, confidence: float) -> Finding:
         confidence=f"{100 * confidence:g} % lower bound, Clopper–Pearson, jointly over all rows",
         evidence=f"{n} repetitions of the canary `{row.arm}` through the roles; the adversary knows "
         f"{statistic.knows}; {bound.event} has a rate of at least {bound.true_rate:.4g} with one data set and of at "
-        f"most {bound.false_rate:.4g} with the other{by_mu}; so many repetitions would show {row.attainable:.2f} of "
+        f"most {bound.false_rate:.4g} with the other{by_mu}; this many repetitions would show {row.attainable:.2f} of "
         f"exactly the claimed ε, and {bound.certifiable:.1f} at most",
     )

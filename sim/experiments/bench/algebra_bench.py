@@ -18,7 +18,7 @@ ITERATIONS, EPSILON, SEED = 20, 1.0, 1
 
 
 def bench_algebra(data: str | None = None, iterations: int = ITERATIONS) -> dict[str, Any]:
-    """Seconds and memory of the algebra for a `dynamic` run with everybody's view, over a replay of all roles."""
+    """Seconds and memory of the algebra for a `dynamic` run with all views, over a replay of all roles."""
     chosen, note = (data, None) if data else movielens_or(STAND_IN)
     sizes: dict[str, Any] = {"data": chosen, "epsilon": EPSILON, "iterations": iterations, "test_fraction": 0.0}
     memory = 0

@@ -23,7 +23,7 @@ SEED, RUN_ID = 1, bytes(32)
 
 
 def bench_sum(users: int = USERS, dim: int = DIM, items: int = ITEMS, rounds: int = ROUNDS) -> dict[str, Any]:
-    """The third party's sum of everybody's rows by item, over one sparse product of arrays that are ready for it."""
+    """The third party's sum of all users' rows by item, over one sparse product of arrays that are ready for it."""
     ring, parts, opened = Ring(32), *_parts(users, dim, items)
     ids = np.concatenate([ids for ids, _ in parts])
     rows = np.concatenate([rows for _, rows in parts])

@@ -50,7 +50,7 @@ def run_floor(users: int, users_per_process: int, frames: Frames) -> BareRun:
         finally:
             process.kill()  # its children end with it
     if not output:
-        raise Bug("The processes of the floor did not come to their end.")
+        raise Bug("The processes of the floor did not complete.")
     told = json.loads(output)
     return BareRun(told["seconds"], told["received"], told["joined"] - began, told["loaded"] - began)
 

@@ -110,7 +110,7 @@ def bench_startup(users: int = USERS, dim: int = DIM, items: int = ITEMS, rounds
 def bench_views(
     users: int = USERS, dim: int = DIM, items: int = ITEMS, iterations: int = ITERATIONS, rounds: int = ROUNDS
 ) -> dict[str, Any]:
-    """Seconds of an iteration in which everyone keeps a view, over one in which nobody does."""
+    """Seconds of an iteration in which every party keeps a view, over one in which none does."""
     load = Load(users, dim, items, iterations)
     order = ["full", "none"]
 
@@ -120,7 +120,7 @@ def bench_views(
         compare(moved_by(pair["none"].lines), moved_by(pair["full"].lines))
         return pair["full"], warm(pair["full"].seconds), warm(pair["none"].seconds)
 
-    return of_rounds(load, rounds, once, "the same runs in which nobody keeps a view", "seconds per iteration")
+    return of_rounds(load, rounds, once, "the same runs in which no party keeps a view", "seconds per iteration")
 
 
 # --- what they share -------------------------------------------------------------------------------------------------

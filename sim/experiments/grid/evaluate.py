@@ -13,6 +13,7 @@ from typing import Any
 from actors.own_scheme import load_schemes
 from sim.experiments.cells import complete, key_of
 from sim.experiments.grid.grid_cells import BESIDE, Cell, run_cell, takes_epsilon
+from sim.plan.config import RunConfig
 
 AVERAGED = ("train_mae", "train_rmse", "test_mae", "test_rmse", "mae_increase", "plain_train_mae", "plain_test_rmse")
 
@@ -24,7 +25,7 @@ def grid(
     iterations: Sequence[int],
     seeds: int,
     data: str,
-    test_fraction: float,
+    test_fraction: float = RunConfig.test_fraction,
     **how: Any,
 ) -> list[Cell]:
     """Make a cell for every combination, with seeds 1, 2, …; a scheme without ε has one cell instead of one per ε.

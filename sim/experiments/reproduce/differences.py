@@ -29,7 +29,7 @@ READINGS_NOTE = (
     "last iteration left, solved the u_i that is the best for the V of that iteration (λ = .001), at home, without "
     "any message. An increase is over a baseline that is read in the same way, unless it says otherwise. A user with "
     "fewer ratings than dimensions fits its training ratings with any V, so that solved training errors say little "
-    "where most users have few: what a V that has learned nothing comes to stands beside them."
+    "where most users have few: the figure of a V that has learned nothing stands beside them."
 )
 
 

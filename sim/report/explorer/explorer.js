@@ -40,7 +40,7 @@
     const key = keyOf(names);
     const row = rows.get(key);
     const none = slot(answer, 'none');
-    slot(answer, 'who').textContent = names.length ? key.split('+').join(' + ') : 'Nobody';
+    slot(answer, 'who').textContent = names.length ? key.split('+').join(' + ') : 'No party';
     answer.querySelector('.ask').hidden = names.length === 0;
     slot(answer, 'command').textContent = live.dataset.command + key;
     answer.querySelector('dl').hidden = !row;

@@ -121,7 +121,7 @@ def together(members: Coalition, sets: dict[Coalition, Answered]) -> str:
         left_out = ", ".join(name for name in members if (name,) not in sets)
         return f"Not known: {left_out} alone was not asked about."
     most = max(alone, key=weight)
-    best = f"{most['members'][0]} alone comes to {in_short(most)}"
+    best = f"{most['members'][0]} alone works out {in_short(most)}"
     row = sets[members].row
     ours, theirs = LEVELS.index(row["determines"]), LEVELS.index(most["determines"])
     if ours < theirs:

@@ -23,9 +23,9 @@ from sim.audit.algebra.linear_forms import VALUE
 from sim.audit.algebra.solve import findings, library_of, row, solve_one
 from sim.audit.coalitions import COLLUDERS, Coalition, ordered, worst_users
 from sim.audit.findings import Finding
-from sim.audit.scoring import counted
 from sim.audit.verdict import verdict_rows
 from sim.audit.victims import known_of_users
+from sim.console.console import counted
 from sim.folder.naming import read_names
 from sim.views.evidence import Case
 

@@ -48,7 +48,7 @@ def _canary(empirical: Document | None) -> Behind | None:
     columns.append(f"ε ≥, {together}, jointly")
     rows = [
         [
-            " + ".join(row["coalition"]) or "whoever sees the releases",
+            " + ".join(row["coalition"]) or "a reader of the releases",
             f"{row['statistic']} ({row['arm']})",
             row["knows"],
             text(row["epsilon"]),

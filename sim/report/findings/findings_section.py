@@ -75,7 +75,7 @@ def shown(finding: dict[str, Any], known: Iterable[str]) -> ShownFinding:
         word,
         _STYLES[word],
         finding["title"],
-        " + ".join(finding["coalition"]) or "whoever sees the releases",
+        " + ".join(finding["coalition"]) or "a reader of the releases",
         figures,
         finding["confidence"] or "not stated",
         finding["evidence"] or "none was written down",

@@ -48,7 +48,7 @@ def _why_none(material: Material) -> str:
     if material.scheme.factorizes and steps > 1:
         return (
             f"{summary['scheme']} exchanges nothing iteration by iteration: its {steps} steps take place inside one "
-            "party, which tells nobody how long one took or how large the error was, so there is nothing to draw."
+            "party, which tells no other how long one took or how large the error was, so there is nothing to draw."
         )
     return f"{summary['scheme']} has no iterations: everything is exchanged once, so there is nothing to draw."
 

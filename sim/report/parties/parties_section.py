@@ -8,8 +8,8 @@ from typing import Any
 
 from protocol.party.role import user_index, user_name
 from protocol.schemes.base import LEVELS
-from sim.audit.scoring import counted
 from sim.audit.verdict import permitted, saw
+from sim.console.console import counted
 from sim.report.section import Section, render
 from sim.report.sources import Material
 from sim.report.verdict.three_epsilons import (
@@ -116,7 +116,7 @@ def table_rows(material: Material) -> list[PartyLine]:
     rows = [_row(material, row) for row in audit["parties"] or _unsolved(material)]
     cells = [accounted(audit, material.case, OUTSIDER), measured(audit, OUTSIDER, None)]
     if any(cell.figure != "–" for cell in cells):
-        words = ("whoever sees the releases alone", "what is released", "not asked", "", "", "")
+        words = ("a reader of the releases alone", "what is released", "not asked", "", "", "")
         rows.append(PartyLine(*words, claimed(material.case, OUTSIDER), *cells))
     return rows
 

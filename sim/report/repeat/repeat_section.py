@@ -10,8 +10,8 @@ from typing import Any
 from protocol.party.role import THIRD_PARTY
 from sim.console.console import figure
 from sim.foreign import untrusted
-from sim.plan.config import FLAG_DEFAULTS, RunConfig
-from sim.report.repeat.run_flags import flags_of
+from sim.plan.config import FLAGS, flags_of
+from sim.plan.flag import DECLARED
 from sim.report.section import Section, render, table
 from sim.report.sources import Material
 
@@ -58,7 +58,7 @@ def commands(material: Material) -> list[tuple[str, str]]:
     if material.summary["views"]:
         party = THIRD_PARTY if THIRD_PARTY in scheme.servers else scheme.servers[0]
         found += [
-            ("check that nobody altered a file", f"keyhole verify {run}{anchor}"),
+            ("check that no file was altered", f"keyhole verify {run}{anchor}"),
             ("run every role again from its view, byte for byte", f"keyhole replay {run}"),
             ("read what a party saw", f"keyhole view {run} {party}"),
         ]
@@ -78,12 +78,12 @@ def option_rows(material: Material) -> list[list[str]]:
     """List every flag of `run`: as run.toml has it, with defaults filled in, and the value that this run used."""
     config, params = material.case.config, material.params
     rows = []
-    for entry in dataclasses.fields(RunConfig):
-        if entry.name == "options":
+    for name, flag in FLAGS.items():
+        if name == "options":
             continue
-        asked = getattr(config, entry.name)
-        made = _resolved(material, entry.name, getattr(params, entry.name, asked))
-        rows.append([f"--{entry.name.replace('_', '-')}", "left open" if asked is None else _words(asked), made])
+        asked = getattr(config, name)
+        made = _resolved(material, name, getattr(params, name, asked))
+        rows.append([flag.option, "left open" if asked is None else _words(asked), made])
     given = config.options
     for name, default in material.scheme.options.items():
         made = getattr(params, name, given.get(name, default))
@@ -99,13 +99,13 @@ def _resolved(material: Material, name: str, value: Any) -> str:
     }
     if name == "scheme":
         return _words(material.case.config.scheme)
-    taken = name in material.scheme.flags or name not in FLAG_DEFAULTS
+    taken = name in material.scheme.flags or FLAGS[name].taken_by != DECLARED
     return _words(shown.get(name, value)) if taken else f"{material.scheme.name} does not take it"
 
 
 def derived_rows(material: Material) -> list[list[str]]:
     """List the parameters that no flag sets: they follow from the data, the scheme and the options."""
-    flags = {entry.name for entry in dataclasses.fields(RunConfig)} | set(material.scheme.options)
+    flags = set(FLAGS) | set(material.scheme.options)
     own = dataclasses.asdict(material.params)
     return [[name, _words(value)] for name, value in own.items() if name not in flags]
 

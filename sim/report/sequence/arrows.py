@@ -12,7 +12,7 @@ from protocol.errors import BadInput
 from protocol.schemes import Scheme
 from protocol.wire.framing import HANDSHAKE
 from protocol.wire.messages import SETUP
-from sim.console.console import size
+from sim.console.console import counted, size
 from sim.folder.byte_records import LINES
 from sim.report.sources import Material
 
@@ -82,10 +82,6 @@ class Diagram:
     arrows: tuple[Arrow, ...]
 
 
-def counted(number: int, what: str) -> str:
-    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
-
-
 def edge_of(row: Row) -> Edge:
     return row["iteration"], row["sender"], row["receiver"], row["kind"]
 
@@ -101,7 +97,7 @@ def rows_of(material: Material) -> tuple[list[Row], str]:
                 entry = sums[tuple(edge)]
                 entry[:] = [entry[0] + messages, entry[1] + payload, entry[2] + wire]
         found = [dict(zip(_NAMES, (*edge, *sums[edge]), strict=True)) for edge in sorted(sums)]
-        words = "The run did not come to its end: these are the bytes that were told until then."
+        words = "The run did not complete: these are the bytes that were told until then."
     return [row for row in found if row["wire_bytes"]], words
 
 

@@ -15,8 +15,9 @@ from protocol.wire.messages import Message
 from sim.audit.attacks.recomputed import RecommenderStory
 from sim.audit.families.registry import family_of
 from sim.audit.role_rerun import fraction_bits
+from sim.console.console import counted
 from sim.report.charts import chart
-from sim.report.sequence.arrows import Arrow, Edge, counted
+from sim.report.sequence.arrows import Arrow, Edge
 from sim.report.sequence.first_records import Scan
 from sim.report.sequence.histograms import BINS, Series, draw
 from sim.report.sequence.numbers_behind import UploadsBehind, ratings_of, stamp, value_field, values_of

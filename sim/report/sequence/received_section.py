@@ -39,4 +39,4 @@ def _lead(pictures: int, sender: str, receiver: str) -> str:
     if pictures == 1:
         return f"{first}."
     last = "second" if pictures == 2 else "last"
-    return f"{first}; the {last} one is the truth behind it, which nobody but the auditor has."
+    return f"{first}; the {last} one is the truth behind it, which only the auditor has."

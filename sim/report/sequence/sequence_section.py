@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from protocol.wire.messages import SETUP
-from sim.console.console import size
+from sim.console.console import counted, size
 from sim.report.section import Section, render
-from sim.report.sequence.arrows import Diagram, Row, counted, is_one_round, make_diagram, rows_of, typical_iteration
+from sim.report.sequence.arrows import Diagram, Row, is_one_round, make_diagram, rows_of, typical_iteration
 from sim.report.sequence.diagram_layout import lay_out
 from sim.report.sequence.first_records import Scan, scan
 from sim.report.sequence.numbers_behind import UploadsBehind
@@ -70,7 +70,7 @@ def make_diagrams(material: Material, rows: Sequence[Row], found: Scan, chosen: 
         return made
     own = [row for row in rows if row["iteration"] == chosen]
     total = size(sum(row["wire_bytes"] for row in own))
-    words = f"The middle one of the iterations in which somebody contributed: {total} in all."
+    words = f"The middle one of the iterations in which a user contributed: {total} in all."
     words += _elsewhere(material, rows, own)
     return [*made, make_diagram("iteration", f"Iteration {chosen}", words, own, seen, scheme)]
 

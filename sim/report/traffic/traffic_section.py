@@ -207,7 +207,7 @@ def _compared(counted: Counted) -> list[str]:
     else:
         head = f"Predicted = {counted.word}, to the byte: {told}, row by row the same."
     if kernel is None:
-        return [head, f"The kernel's count is not known: {document['kernel_note'] or 'nobody said why.'}"]
+        return [head, f"The kernel's count is not known: {document['kernel_note'] or 'no reason is recorded.'}"]
     return [head, f"The kernel counted {kernel:,}."]
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sim.bandwidth import paper_bytes
-from sim.console.console import number, size
+from sim.console.console import counted, number, size
 from sim.report.section import Section, render
 from sim.report.sources import Material
 
@@ -107,7 +107,7 @@ def _own_bytes(material: Material) -> FigureGroup:
     what = "Mean of an iteration" if per_iteration else "The whole run"
     notes = [f"{size(counted['total'])} in all, with the set-up."]
     if not per_iteration and material.scheme.factorizes and not summary["completed"]:
-        notes.append("No iteration came to its end, so there is no mean.")
+        notes.append("No iteration completed, so there is no mean.")
     if _comparison(material) is None:
         notes.append("The paper gives no byte figures for a scheme like this one.")
     return FigureGroup(f"Wire bytes ({how})", f"{what}, at this run's size: {sizes}.", ["edge", "bytes"], rows, notes)
@@ -174,7 +174,7 @@ def _steps(material: Material) -> str:
     """Count the iterations, or rounds, that ended."""
     done = sum(line["iteration"] >= 0 for line in material.lines)
     what = "iteration" if material.scheme.factorizes else "round"
-    return f" in {done} {what}{'s' if done != 1 else ''}" if done else ""
+    return f" in {counted(done, what)}" if done else ""
 
 
 def _end(summary: dict[str, Any]) -> str:

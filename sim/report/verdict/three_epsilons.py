@@ -13,7 +13,7 @@ from typing import Any
 from protocol.party.role import RECOMMENDER, THIRD_PARTY, role_of
 from sim.audit.findings import goes_beyond
 from sim.audit.verdict import permitted, promised
-from sim.console.console import figure
+from sim.console.console import counted, figure
 from sim.views.evidence import Case
 
 Document = dict[str, Any]
@@ -123,7 +123,7 @@ def _by_budget(accounting: Document, case: Case, members: Sequence[str]) -> Epsi
     if not known:
         return EpsilonEntry(epsilon(tight), "all that is published together")
     if str(known) not in shares:
-        return EpsilonEntry(why="not accounted for so many known shares of the noise")
+        return EpsilonEntry(why="not accounted for this many known shares of the noise")
     whose = "its own share" if known == 1 else f"{known} shares"
     return EpsilonEntry(f"≤ {epsilon(shares[str(known)])}", f"all noisy sums, {whose} of the noise known")
 
@@ -143,7 +143,7 @@ def _by_uploads(accounting: Document, members: Sequence[str]) -> EpsilonEntry:
         )
     uploads = composed["releases"]
     return EpsilonEntry(
-        epsilon(composed["tight"]), f"{uploads} upload{'s' if uploads != 1 else ''} of a rating's gradient"
+        epsilon(composed["tight"]), f"{counted(uploads, 'upload')} of a rating's gradient"
     )
 
 

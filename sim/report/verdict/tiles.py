@@ -9,7 +9,7 @@ from typing import Any
 from protocol.errors import BadInput
 from protocol.party.view import Broken
 from sim.audit.findings import SUPPORT
-from sim.console.console import figure, number, size
+from sim.console.console import counted, figure, number, size
 from sim.report.parties.parties_section import style_of
 from sim.report.sources import Material
 from sim.tables.first_screen import agreement, best_guess, chosen, claim_question, epsilons, once_per_user
@@ -135,7 +135,7 @@ def _of(row: Mapping[str, Any]) -> str:
     """Say how many users the knowledge is about."""
     if row["determines"] == "aggregate":
         return f"of {row['smallest_group']} users or more" if row["smallest_group"] else "only what is published"
-    return f"of {row['individuals']} user{'s' if row['individuals'] != 1 else ''}" if row["individuals"] else ""
+    return f"of {counted(row['individuals'], 'user')}" if row["individuals"] else ""
 
 
 def _is_figure(value: Any) -> bool:

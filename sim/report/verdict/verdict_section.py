@@ -48,7 +48,7 @@ def sentence(material: Material) -> Sentence:
     elif material.summary["abort"] is not None:
         style, headline = "weak", f"{headline} until it was aborted"
     if audit["unanswered"] and audit["verdict"] is not None:
-        style, headline = "bad" if style == "bad" else "weak", f"{headline}, as far as it could be asked"
+        style, headline = "bad" if style == "bad" else "weak", f"{headline}, by the questions that could be asked"
     if material.summary["privacy"]["claimed_epsilon"] == "inf" and audit["verdict"] is not None:
         style, headline = "bad" if style == "bad" else "weak", f"{headline}; ε = ∞ bounds nothing"
     gravest = beyond[0]["title"] if beyond else ""

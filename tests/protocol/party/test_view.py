@@ -447,7 +447,7 @@ def test_a_view_has_one_writer_and_who_comes_second_changes_nothing(tmp_path):
     path = str(tmp_path / "a.view")
     first = Journal(path)
     first.append([b"begun"])
-    with pytest.raises(BadInput, match="A process that lives is writing"):
+    with pytest.raises(BadInput, match="Another process is still writing"):
         Journal(path, again=True)
     first.close()
     second = Journal(path, again=True)

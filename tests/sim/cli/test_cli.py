@@ -372,7 +372,7 @@ def test_an_actor_that_was_killed_is_started_again_by_hand_and_goes_on(tmp_path,
             if "finished iteration" in line:
                 break
         actors[party].send_signal(signal.SIGSTOP)  # the run must not end before the next line is done
-        refused(keyhole("actor", "users", *where), 2, "A process that lives")
+        refused(keyhole("actor", "users", *where), 2, "Another process is still writing")
         actors[party].kill()
         actors[party].communicate()
         actors[party] = start(party)

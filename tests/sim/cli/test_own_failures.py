@@ -158,7 +158,7 @@ def test_a_command_that_meets_a_mistake_ends_with_its_traceback(capsys):
         command()
     assert ended.value.exit_code == 2
     told = capsys.readouterr().err
-    assert ", in make_params\n" in told and "SCHEME_FAILED" in told and "mend the scheme and run again" in told
+    assert ", in make_params\n" in told and "SCHEME_FAILED" in told and "fix the scheme and run again" in told
 
 
 def own(name: str) -> str:

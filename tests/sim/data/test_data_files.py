@@ -47,7 +47,7 @@ def test_columns_go_by_the_names_that_the_person_gives(tmp_path: Path) -> None:
         load(write(tmp_path, "who,movie,star\n9,2,5\n"), reading=NAMED)
     with pytest.raises(BadInput, match='the header has 2 columns "who"'):
         load(write(tmp_path, "who,who,movie,stars\n9,9,2,5\n"), reading=NAMED)
-    with pytest.raises(BadInput, match="demo is no file"):
+    with pytest.raises(BadInput, match="demo is not a file"):
         load("demo", reading=NAMED)
 
 

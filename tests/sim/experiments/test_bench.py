@@ -101,7 +101,7 @@ def test_a_floor_whose_processes_fail_says_so(real, monkeypatch, capfd):
         return layout
 
     monkeypatch.setattr(floors, "_layout", broken)
-    with pytest.raises(Bug, match="did not come to their end"):
+    with pytest.raises(Bug, match="did not complete"):
         run_floor(3, 1, frames_of(real.lines))
     assert "A process of the floor has failed" in capfd.readouterr().err
 

@@ -26,6 +26,7 @@ from sim.data.ratings import Column, Dealt, find, load
 from sim.experiments import compare as comparing
 from sim.experiments import compare_files, compare_tables
 from sim.experiments.compare import Comparison, compare, deal, parse_settings, sees, trust, with_unit
+from sim.foreign.plain_text import json_text
 from sim.plan.config import RunConfig
 from sim.plan.plan import make_plan
 from sim.run.run import run
@@ -209,7 +210,7 @@ def test_epsilon_goes_to_every_scheme_that_takes_one():
     document = compare(Comparison(schemes=("plain", "trusted", "direct"), epsilon=math.inf, **QUICK))
     assert [row["claimed_epsilon"] for row in document["rows"]] == [None, "inf", "inf"]
     assert document["rows"][2]["accounted"]["epsilon"] == "inf" and document["epsilon"] == "inf"
-    assert strictly(compare_files.as_json(document)) == document
+    assert strictly(json_text(document)) == document
 
 
 def test_dim_and_iterations_go_to_the_schemes_that_factorize():

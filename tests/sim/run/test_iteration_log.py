@@ -258,7 +258,7 @@ def test_an_aborted_run_has_one_too(tmp_path):
 
     assert not run(RunConfig(scheme="masked", **SMALL), out=tmp_path / "run", on_line=stop)["completed"]
     bandwidth = read_bandwidth(tmp_path / "run")
-    assert bandwidth["kernel"] is None and "did not come to its end" in bandwidth["kernel_note"]
+    assert bandwidth["kernel"] is None and "did not complete" in bandwidth["kernel_note"]
 
 
 # --- reports of any size ---------------------------------------------------------------------------------------------

@@ -281,7 +281,7 @@ def test_a_user_that_did_not_finish_is_passed_over(base, tmp_path):
     contents = bodies(folder, "user:0")
     rebuild(folder, "user:0", [body for body in contents if body[0] != END])
     assert api.recommend(folder)["user"] == "user:1"
-    refused(keyhole("recommend", folder, "ann"), 2, "user:0 did not come to the end", "another user")
+    refused(keyhole("recommend", folder, "ann"), 2, "user:0 did not complete", "another user")
 
 
 def test_a_user_that_was_gone_is_not_given_what_it_was_never_sent(blind, tmp_path):
@@ -289,7 +289,7 @@ def test_a_user_that_was_gone_is_not_given_what_it_was_never_sent(blind, tmp_pat
     summary = json.loads((folder / "summary.json").read_text())
     (folder / "summary.json").write_text(json.dumps(summary | {"gone": ["user:0"]}))
     assert api.recommend(folder)["user"] == "user:1"
-    refused(keyhole("recommend", folder, "ann"), 2, "user:0 did not come to the end")
+    refused(keyhole("recommend", folder, "ann"), 2, "user:0 did not complete")
 
 
 def test_an_aborted_run_is_refused_with_the_way_on(base, tmp_path):

@@ -65,7 +65,7 @@ def test_nothing_is_overwritten(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["test_own_one.py"]
     (tmp_path / "own_two.py").symlink_to(tmp_path / "elsewhere")
     refused(keyhole("new", "own_two", "--out", tmp_path), 2, "exists already")
-    refused(keyhole("new", "own_three", "--out", tmp_path / "none"), 2, "is no folder")
+    refused(keyhole("new", "own_three", "--out", tmp_path / "none"), 2, "is not a folder")
     assert len(api.new("own_four", tmp_path)) == 2
 
 

@@ -80,7 +80,7 @@ def test_evaluate_leaves_no_file_without_a_line(tmp_path):
 
 
 def test_a_place_that_holds_no_files_is_not_called_full():
-    with pytest.raises(BadInput, match="/proc is no place for files"):
+    with pytest.raises(BadInput, match="/proc is not a place for files"):
         capacity.check_disk(Path("/proc"), 1000)
 
 

@@ -147,7 +147,7 @@ def test_the_view_of_another_run_is_not_replayed_as_this_one(folder, tmp_path):
 
 
 ODD_RECORDS = {
-    "no header": (0, [END, bytes(32)], "is no header"),
+    "no header": (0, [END, bytes(32)], "is not a header"),
     "no input": (1, [END, bytes(32)], "is not what such a party brings"),
     "no ratings": (1, [1, {"tape_seed": bytes(32), "items": b"", "ratings": b""}], ""),
     "items out of range": (1, [1, {"tape_seed": bytes(32), "items": b"\xff" * 4, "ratings": bytes(8)}], ""),

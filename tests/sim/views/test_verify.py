@@ -303,7 +303,7 @@ def test_an_event_that_is_altered_is_noticed_too(tmp_path):
 
 ODD_RECORDS = {
     "a second header": (3, lambda body, first: first, "is a second header"),
-    "no header": (0, lambda body, first: [END, bytes(32)], "is no header"),
+    "no header": (0, lambda body, first: [END, bytes(32)], "is not a header"),
     "no input": (1, lambda body, first: [END, bytes(32)], "is not what the party brought"),
     "an input without ratings": (1, lambda body, first: [1, {"tape_seed": bytes(32)}], "is not what such a party"),
     "an input in words": (1, lambda body, first: [1, {"tape_seed": "x"}], "is not what such a party brings"),

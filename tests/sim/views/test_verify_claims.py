@@ -202,7 +202,7 @@ def test_a_model_that_is_no_array_of_factors_is_a_finding(folder):
         ("n_users = 3", "n_users = 4", "its run id is not that of its parameters"),
         ('nonce = "8', 'nonce = "9', "its run id is not that of its parameters"),
         ("simulation = true", "simulation = false", "whether the seed was given"),
-        ('views = "full"', 'views = "servers"', "is no view that this run keeps"),
+        ('views = "full"', 'views = "servers"', "is not a view that this run keeps"),
         ('wire = "compact"\nfactor', 'wire = "paper"\nfactor', "wire is paper under [run] and another under [params]"),
         ("factor_bits = 32\npublish", "factor_bits = 16\npublish", "factor_bits is 16 under [run] and another"),
         ("factor_bits = 32\npublish", "ring_bits = 48\npublish", "ring_bits is 48 under [run] and another"),

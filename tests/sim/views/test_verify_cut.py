@@ -247,7 +247,7 @@ def test_a_run_that_still_goes_on_is_not_judged(folder, command):
     """One view could be ahead of another only because it was read later."""
     with locked(folder):
         result = keyhole(command, folder)
-        assert result.exit_code == 2 and "still lives" in result.stderr
+        assert result.exit_code == 2 and "still running" in result.stderr
     assert keyhole(command, folder).exit_code == 0
     (folder / "lock").unlink()  # as in a copy without the lock
     assert keyhole(command, folder).exit_code == 0

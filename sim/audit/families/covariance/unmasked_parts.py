@@ -16,7 +16,8 @@ from protocol.schemes.covariance.round_noise import round_length, scales_for
 from sim.audit import truth
 from sim.audit.attacks.coalition_views import Scene
 from sim.audit.findings import Finding
-from sim.audit.scoring import counted, generator, score
+from sim.audit.scoring import generator, score
+from sim.console.console import counted
 
 
 def first_parts(scene: Scene) -> Iterator[tuple[int, Floats]]:

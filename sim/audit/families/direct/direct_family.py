@@ -75,7 +75,7 @@ def account_uploads(case: Case, params: DirectParams, head: dict[str, Any]) -> A
     releases = max(uploads, default=0)
     if not releases:
         return {**head, "method": "nothing was uploaded, so nothing is accounted"}, []
-    rho = "with a ρ that its user drew and nobody else knows, through the privacy loss distribution"
+    rho = "with a ρ that its user drew and no other party knows, through the privacy loss distribution"
     words = (
         f"to the recommender: {releases} uploads of one rating's gradient, each {rho if params.rho else 'without ρ'}. "
         "The envelope of η is known, and so are the η shares of colluding raters; neither is counted on, because η is "
