@@ -330,9 +330,4 @@ def _with_difference(rows: list[Row]) -> list[Row]:
 
 
 def _minus(one: Any, other: Any) -> float | None:
-    if not all(type(value) in (int, float) for value in (one, other)):
-        return None
-    try:
-        return one - other  # type: ignore[no-any-return]
-    except OverflowError:  # a file may hold an integer that is too large for a float
-        return None
+    return one - other if all(type(value) in (int, float) for value in (one, other)) else None
