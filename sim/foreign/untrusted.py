@@ -35,7 +35,7 @@ Form = TypeVar("Form")
 _WORDS = {  # of msgspec, and what a person is told
     "Expected": "must be", "got": "not", "Object missing": "has no", "Number": "is",
     "object": "a table", "array": "a list", "str": "a text", "int": "a whole number", "float": "a number",
-    "bool": "true or false", ">=": "of at least", "<=": "of at most",
+    "bool": "true or false", " | ": " or ", ">=": "of at least", "<=": "of at most",
 }  # fmt: skip
 _FOLDER = re.compile(r"views|model|keys|users-[0-9]+")
 _FILE = re.compile(r"^lock$|\.(view|cut|json|jsonl|toml|npy|log|part|key|html|txt)$")
@@ -161,7 +161,7 @@ def fit(document: Any, form: type[Form]) -> Form:
         return msgspec.convert(document, form)
     except msgspec.ValidationError as error:
         what, _, where = str(error).replace("`", "").partition(" - at ")
-        plain = re.sub("|".join(_WORDS), lambda found: _WORDS[found[0]], what)
+        plain = re.sub("|".join(map(re.escape, _WORDS)), lambda found: _WORDS[found[0]], what)
         raise ValueError(f"`{where}` {plain}" if where else plain) from None
 
 
