@@ -179,3 +179,25 @@ Summary = table(
         per_user_iteration=table(**each(Figure, "down_mean", "down_max", "up_mean", "up_max")),
     ),
 )
+
+
+# --- audit.json: the part that lists and compares runs ---------------------------------------------------------------
+
+
+class AuditedParty(Struct):
+    members: Annotated[list[str], Meta(min_length=1)]
+    stands_for: Count = 1
+    determines: str | None = None
+    works_out: str | None = None
+    measured: list[str] = []
+
+
+class PublishedClaim(Struct):
+    status: str | None = None
+
+
+class AuditFile(Struct):
+    verdict: str | None = None
+    published_claim: PublishedClaim | None = None
+    questions: dict[str, Any] | None = None
+    parties: list[AuditedParty] = []
