@@ -25,7 +25,8 @@ from protocol.wire.messages import SETUP
 from sim.bandwidth import kernel_check, paper_bytes
 from sim.bandwidth.supports import Supports, supports_of
 from sim.data.ratings import Column
-from sim.folder.byte_records import SUMMARY, Facts, Ledger, count_of, read_ledger
+from sim.folder.byte_records import SUMMARY, Facts, Ledger, read_ledger
+from sim.folder.folder import summary_of
 from sim.folder.naming import read_names
 from sim.folder.traffic import (
     Forecast,
@@ -43,7 +44,6 @@ from sim.folder.traffic import (
     when_of,
 )
 from sim.folder.unloaded import is_loaded
-from sim.foreign import untrusted
 from sim.views.evidence import Case, at_rest, open_case
 
 _SPANS = re.compile(r"(\d{1,10}(-\d{1,10})?(,\d{1,10}(-\d{1,10})?)*)?")
@@ -95,15 +95,13 @@ def _forecast(case: Case, params: Params, ledger: Ledger, supports: Supports, by
 def _completed(folder: Path) -> dict[str, Any]:
     again = f"resume it first with keyhole resume {folder}"
     try:
-        summary = untrusted.read_json(folder, SUMMARY)
-        completed, _ = summary["completed"], summary["bytes"]["total"]
+        summary = summary_of(folder)
     except FileNotFoundError:
         raise BadInput(f"{folder} has not completed: {again}.") from None
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise Broken(f"{SUMMARY} is damaged ({type(error).__name__}: {error})") from error
-    if completed is not True:
-        raise BadInput(f"The run in {folder} did not complete: {again}.")
-    return dict(summary)
+    except (OSError, ValueError) as error:
+        raise Broken(f"{SUMMARY} is damaged ({error})") from error
+    require(summary["completed"], f"The run in {folder} did not complete: {again}.")
+    return summary
 
 
 # --- the course of a run that was made -------------------------------------------------------------------------------
@@ -167,17 +165,16 @@ def _attempts(ledger: Ledger, n_users: int) -> tuple[Attempt, ...]:
     told: Facts = {}
     for facts in (ledger.setup, *ledger.turns[:1]):
         told |= {name: facts[name] for name in ("commitments", "answered") if name in facts}
+    commitments, answers = told.get("commitments", ()), told.get("answered", ())
+    if len(commitments) != len(answers):
+        raise Broken(f"iterations.jsonl has {len(commitments)} commitments and {len(answers)} answers to them")
     attempts = []
-    try:
-        for entry, answered in zip(told.get("commitments", ()), told.get("answered", ()), strict=True):
-            asked, shares = np.zeros(n_users), np.zeros(n_users)
-            for items, users in entry["asked"].items():
-                chosen = members(users, n_users)
-                asked, shares = asked + chosen, shares + count_of(int(items)) * chosen
-            opened, sealed = float(count_of(entry["opened"])), float(count_of(entry["sealed"]))
-            attempts.append(Attempt(asked, shares, members(answered, n_users), opened, sealed))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise Broken(f"what iterations.jsonl tells of the commitments is damaged ({type(error).__name__})") from error
+    for entry, answered in zip(commitments, answers, strict=True):
+        asked, shares = np.zeros(n_users), np.zeros(n_users)
+        for items, users in entry["asked"].items():
+            chosen = members(users, n_users)
+            asked, shares = asked + chosen, shares + int(items) * chosen
+        attempts.append(Attempt(asked, shares, members(answered, n_users), entry["opened"], entry["sealed"]))
     return tuple(attempts)
 
 
@@ -186,9 +183,9 @@ def _cells(ledger: Ledger, n_users: int) -> Numbers | None:
     told = next((facts["cells"] for facts in (ledger.setup, *ledger.turns) if "cells" in facts), None)
     if told is None:
         return None
-    if type(told) is not list or len(told) != n_users:
+    if len(told) != n_users:
         raise Broken(f"what iterations.jsonl tells of uploads is not one number for each of {n_users} users")
-    return np.array([count_of(number) for number in told], np.float64)
+    return np.array(told, np.float64)
 
 
 def _all(n_users: int) -> str:

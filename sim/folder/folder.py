@@ -25,14 +25,12 @@ from actors.own_scheme import load_scheme
 from protocol.card import Card
 from protocol.errors import BadInput
 from protocol.party.role import RECOMMENDER, THIRD_PARTY, nearest_party
-from protocol.party.view import HASH_BYTES
 from protocol.schemes import UntrustedScheme, find_scheme
+from sim.folder.forms import FORMAT, RunFile, Summary
 from sim.folder.unloaded import unloaded_card
 from sim.foreign import untrusted
-from sim.foreign.bounds import check_params, check_summary
+from sim.foreign.bounds import check_params
 from sim.plan.config import RunConfig, settings_for_file
-
-FORMAT = 1
 
 
 def open_private(path: Path) -> TextIO:
@@ -126,16 +124,15 @@ def write_names(
 
 
 def read_document(folder: Path) -> dict[str, Any]:
-    """Read `run.toml` and check its format, its tables and that it names a scheme; other values are not checked."""
+    """Read `run.toml` and check its format and its form; settings and parameters are not checked."""
     try:
         document = untrusted.parse_toml(untrusted.read_bytes(folder, "run.toml", untrusted.MOST_TOML_BYTES))
-        named = document["run"]["scheme"]
-        if type(named) is not str or not all(type(document[table]) is dict for table in ("run", "params", "platform")):
-            raise ValueError("its tables are not those of a run")
+        if document.get("format", FORMAT) == FORMAT:
+            untrusted.fit(document, RunFile)
     except OSError:
         words = "is not the folder of a run, it has no run.toml that can be read: name one that keyhole run made."
         raise BadInput(f"{folder} {words}") from None
-    except (KeyError, TypeError, ValueError) as error:
+    except ValueError as error:
         raise damaged(folder, error) from error
     if document.get("format") != FORMAT:
         raise BadInput(f"{folder} has format {document.get('format')!r}; this Keyhole reads format {FORMAT}.")
@@ -152,8 +149,6 @@ def read_run(folder: Path, unloaded: bool = False) -> tuple[dict[str, Any], Card
     document = read_document(folder)
     try:
         run_id, simulation = bytes.fromhex(document["run_id"]), document["simulation"]
-        if len(run_id) != HASH_BYTES or type(simulation) is not bool:
-            raise ValueError("run_id or simulation is not what it must be")
         try:
             scheme = find_scheme(document["run"]["scheme"])
         except UntrustedScheme as refusal:
@@ -170,13 +165,6 @@ def read_run(folder: Path, unloaded: bool = False) -> tuple[dict[str, Any], Card
 def damaged(folder: Path, error: Exception) -> BadInput:
     why = f"it has no {error}" if isinstance(error, KeyError) else " ".join(str(error).split())
     return BadInput(f"{folder}/run.toml is damaged ({why}).")
-
-
-def nonce_of(document: dict[str, Any], folder: Path) -> bytes:
-    try:
-        return bytes.fromhex(document["nonce"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise damaged(folder, error) from error
 
 
 def trust_scheme(folder: Path, scheme: str | None, trusted: bool) -> None:
@@ -212,12 +200,17 @@ def open_view(folder: Path, party: str) -> BinaryIO:
 def read_summary(folder: Path) -> dict[str, Any] | None:
     """Read and check the summary of a run; None if it has not been written."""
     try:
-        summary = untrusted.read_json(folder, "summary.json")
-        check_summary(summary)
+        return summary_of(folder)
     except FileNotFoundError:
         return None
     except ValueError as error:
         raise BadInput(f"{folder}/summary.json is damaged ({error}): remove it and resume the run again.") from error
+
+
+def summary_of(folder: Path) -> dict[str, Any]:
+    """Read and check the summary of a run; `OSError` or `ValueError` says what is wrong with the file."""
+    summary = untrusted.read_json(folder, "summary.json")
+    untrusted.fit(summary, Summary)
     return dict(summary)
 
 

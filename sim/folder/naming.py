@@ -18,6 +18,7 @@ from protocol.params import Params
 from protocol.party.role import user_index, user_name
 from sim.data.titles import clean
 from sim.folder.folder import read_run
+from sim.folder.forms import NamesFile
 from sim.foreign import untrusted
 
 NAMES = "names.json"
@@ -97,21 +98,17 @@ def read_sound_names(folder: Path, params: Params | None = None) -> Names:
     The names are empty if there is no file, as after a run whose parties were started by hand.
     """
     try:
-        document = untrusted.read_json(folder, NAMES)
-        if type(document) is not dict or not {"users", "items"} <= set(document):
-            raise ValueError("it is not a table of users and items")
-        for name in ("users", "items", *(["titles"] if "titles" in document else [])):
-            found, count = document[name], None
-            if params is not None:
-                count = params.n_users if name == "users" else params.n_items
-            if type(found) is not list or len(found) != (count or len(found)) or not {str}.issuperset(map(type, found)):
-                raise ValueError(f"{name} is not a list of {'' if count is None else f'{count} '}texts")
+        found = untrusted.fit(untrusted.read_json(folder, NAMES), NamesFile)
+        if params is not None and len(found.users) != params.n_users:
+            raise ValueError(f"`$.users` must be a list of {params.n_users} texts")
+        if params is not None and not {len(found.items), len(found.titles or found.items)} == {params.n_items}:
+            raise ValueError(f"`$.items` and `$.titles` must be lists of {params.n_items} texts")
     except FileNotFoundError:
         return Names()
     except (OSError, ValueError) as error:
         words = "remove it, and users and items are called by their numbers"
         raise BadInput(f"{folder}/{NAMES} is damaged ({error}): {words}.") from None
-    return Names(document["users"], document["items"], document.get("titles", ()))
+    return Names(found.users, found.items, found.titles)
 
 
 def resolve(folder: Path, text: str) -> str:

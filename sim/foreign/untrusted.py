@@ -17,8 +17,9 @@ import tomllib
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, NoReturn
+from typing import Any, BinaryIO, NoReturn, TypeVar
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -30,6 +31,12 @@ MOST_JSON_BYTES = 1 << 26
 MOST_BYTES_PER_USER = 1 << 11  # in files that list all users, in addition to a megabyte
 MOST_NUMBERS = 5 * 10**7  # in an array
 MOST_DEPTH = 32
+Form = TypeVar("Form")
+_WORDS = {  # of msgspec, and what a person is told
+    "Expected": "must be", "got": "not", "Object missing": "has no", "Number": "is",
+    "object": "a table", "array": "a list", "str": "a text", "int": "a whole number", "float": "a number",
+    "bool": "true or false", " | ": " or ", ">=": "of at least", "<=": "of at most",
+}  # fmt: skip
 _FOLDER = re.compile(r"views|model|keys|users-[0-9]+")
 _FILE = re.compile(r"^lock$|\.(view|cut|json|jsonl|toml|npy|log|part|key|html|txt)$")
 _READING = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
@@ -146,6 +153,16 @@ def parse_json(data: bytes) -> Any:
         raise ValueError("it is nested too deeply") from None
     check_depth(document)
     return document
+
+
+def fit(document: Any, form: type[Form]) -> Form:
+    """Convert `document` to `form`; `ValueError` names the place that has another type, or is out of bounds."""
+    try:
+        return msgspec.convert(document, form)
+    except msgspec.ValidationError as error:
+        what, _, where = str(error).replace("`", "").partition(" - at ")
+        plain = re.sub("|".join(map(re.escape, _WORDS)), lambda found: _WORDS[found[0]], what)
+        raise ValueError(f"`{where}` {plain}" if where else plain) from None
 
 
 def read_lines(folder: Path, name: str, most_bytes: int, most_lines: int) -> Iterator[bytes]:

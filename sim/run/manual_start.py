@@ -15,7 +15,7 @@ from actors import capacity
 from actors.everyone_online import everyone_stays, takes_presence
 from actors.host import Host
 from actors.journal import make_view_folders, view_path, write_private
-from actors.keys import Roster, read_roster, read_secret, write_secret
+from actors.keys import Roster
 from actors.own_scheme import load_scheme
 from actors.seats import Place
 from protocol.errors import BadInput
@@ -24,9 +24,9 @@ from protocol.party.role import nearest_party, user_name
 from protocol.schemes import UntrustedScheme, find_scheme
 from sim.folder.folder import locked, new_folder, write_run
 from sim.foreign import untrusted
-from sim.foreign.bounds import check_params
 from sim.plan.config import RunConfig
 from sim.plan.plan import make_plan
+from sim.run.key_files import read_roster, read_secret, write_secret
 from sim.run.run import make_roster
 
 FIRST_PORT = 5551
@@ -86,11 +86,8 @@ def read_trusted(file: Path, scheme: str | None, trusted: bool) -> Roster:
         load_scheme(scheme)
     try:
         roster = read_roster(file, trusted)
-        check_params(roster.card.params)
     except UntrustedScheme as refusal:
         raise UntrustedScheme(f"{file}: {refusal}") from None
-    except ValueError as error:
-        raise BadInput(f"{file} is not a roster ({error}): make one with keyhole prepare.") from error
     if scheme not in (None, roster.scheme_name):
         raise BadInput(f"{file} names the scheme {roster.scheme_name!r}, not {scheme!r}: leave --scheme out.")
     return roster

@@ -28,7 +28,6 @@ from sim.drivers.inprocess import InProcess
 from sim.folder.folder import (
     locked,
     new_folder,
-    nonce_of,
     read_run,
     read_summary,
     write_bandwidth,
@@ -110,7 +109,7 @@ def resume(
             return summary | {"run": str(folder)}  # the folder may have been moved
         config = config_of(document, folder / "run.toml")
         require(config.views == "full", f"Not every party of {folder} keeps a view, so it cannot go on: run it again.")
-        plan = make_plan(config, nonce_of(document, folder), card.simulation)
+        plan = make_plan(config, bytes.fromhex(document["nonce"]), card.simulation)
         if plan.card.run_id != card.run_id:
             raise BadInput(f"{config.data} is not what it was when {folder} was started: put the same data there.")
         plan = check_limits(plan, folder)

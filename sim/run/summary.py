@@ -28,8 +28,9 @@ from protocol.schemes.base import DELTA
 from protocol.wire.framing import Traffic
 from protocol.wire.messages import SETUP, Publication
 from sim.data.device_guesses import errors, floors
-from sim.folder.byte_records import LINES, is_line
-from sim.folder.folder import FORMAT, open_private
+from sim.folder.byte_records import LINES, is_line, parse_line
+from sim.folder.folder import open_private
+from sim.folder.forms import FORMAT
 from sim.folder.traffic import spread
 from sim.foreign import untrusted
 from sim.foreign.plain_text import jsonable
@@ -62,10 +63,10 @@ class IterationLog:
         end = 0
         with contextlib.suppress(FileNotFoundError, ValueError):
             for text in untrusted.read_lines(folder, LINES, untrusted.MOST_JSON_BYTES, iterations + 1):
-                line = untrusted.parse_json(text)
+                line, document = parse_line(text)
                 if not is_line(line, self.reported + 1, roles):
                     break
-                self._count(line)
+                self._count(document)
                 end += len(text)
         return end
 

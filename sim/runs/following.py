@@ -12,19 +12,15 @@ from protocol.party.view import Broken
 from protocol.schemes import Scheme
 from protocol.schemes.composition import basic_composition
 from protocol.wire.messages import SETUP
-from sim.folder.byte_records import LINES
+from sim.folder.byte_records import LINES, parse_line
 from sim.folder.folder import read_run, read_summary
 from sim.folder.unloaded import is_loaded
 from sim.foreign import untrusted
-from sim.foreign.bounds import FIGURE, check_form
 from sim.runs.listing import is_by_hand, is_live
 
 OFTEN = 0.5  # seconds between two looks
 GRACE = 2.0  # seconds that a run without a process is given to show one, and its last lines
-_FORM: dict[str, Any] = {
-    "iteration": (int,), "bytes": (int,), "course": (dict,),
-    **dict.fromkeys(("seconds", "online", "contributors", "dropouts", "train_mae"), FIGURE),
-}  # fmt: skip
+_SHOWN = ("iteration", "bytes", "seconds", "online", "contributors", "dropouts", "train_mae")
 _TOLD = ("invited", "contributors", "present", "absent")  # users by their numbers, such as 0-39,41
 
 Line = dict[str, Any]
@@ -75,8 +71,7 @@ class Watched:
 
     def _take(self, text: bytes) -> Line:
         try:
-            line = untrusted.parse_json(text)
-            check_form(line, _FORM, "a line")
+            _, line = parse_line(text)
         except ValueError as error:
             raise Broken(f"{LINES} is damaged ({' '.join(str(error).split())})") from error
         self._end, self._lines = self._end + len(text), self._lines + 1
@@ -84,7 +79,7 @@ class Watched:
             raise Broken(f"{LINES} has more lines than the {self.params.iterations} iterations of this run")
         self.bytes += line["bytes"]
         told = {name: value for name in _TOLD if type(value := line["course"].get(name)) is str}
-        line = {name: line[name] for name in _FORM} | {"course": told, "bytes_so_far": self.bytes}
+        line = {name: line[name] for name in _SHOWN} | {"course": told, "bytes_so_far": self.bytes}
         if line["iteration"] > SETUP:
             self.latest = line
         return line

@@ -23,6 +23,7 @@ from protocol.party.view import Broken
 from sim.audit.findings import QUESTIONS
 from sim.folder.byte_records import read_ledger
 from sim.folder.folder import read_run, read_summary, take_lock
+from sim.folder.forms import AuditFile
 from sim.folder.traffic import WHEN, by_kind, joined_rows
 from sim.foreign import untrusted
 from sim.views.evidence import at_rest
@@ -33,6 +34,7 @@ CLAIMS = ("holds", "refuted", "not-tested")
 MOST_RUNS = 10_000  # folders that are looked into
 MOST_TEXT = 200  # characters of a value whose type JSON does not have
 _CONFIGURED = ("scheme", "data", "users", "iterations", "wire", "seed", "epsilon")
+_LEARNED = ("stands_for", "determines", "works_out", "measured")
 _ACCURACY = ("test_rmse", "test_mae", "train_rmse", "train_mae")
 _ACCOUNTED = ("epsilon", "basic", "advanced", "tight")
 
@@ -88,10 +90,11 @@ def _listed(folder: Path, now: float) -> Row:
     except (BadInput, OSError) as problem:
         row["problem"] = str(problem)
     audited, note = read_audit(folder)
+    asked, claim = audited.questions, audited.published_claim
     return row | {
-        "verdict": verdict_of(audited),
-        "asked": asked_of(audited),
-        "published_claim": claim_of(audited),
+        "verdict": audited.verdict if audited.verdict in VERDICTS else None,
+        "asked": None if asked is None else [question for question in QUESTIONS if question in asked],
+        "published_claim": claim.status if claim is not None and claim.status in CLAIMS else None,
         "audit_note": note,
     }
 
@@ -134,57 +137,27 @@ def _age(folder: Path, now: float) -> float:
 # --- what an audit has left -------------------------------------------------------------------------------------------
 
 
-def read_audit(folder: Path) -> tuple[Row | None, str | None]:
-    """Read the document that an audit left in `folder`, or say why it cannot be read."""
+def read_audit(folder: Path) -> tuple[AuditFile, str | None]:
+    """Read what an audit left in `folder`, empty if it cannot be read, and then say why."""
     command = f"keyhole audit {shlex.quote(str(folder))}"
     try:
-        document = untrusted.read_json(folder, AUDIT)
+        return untrusted.fit(untrusted.read_json(folder, AUDIT), AuditFile), None
     except FileNotFoundError:
-        return None, f"not audited: {command}"
-    except (OSError, ValueError):
-        return None, f"{AUDIT} cannot be read: {command} makes it anew"
-    if type(document) is not dict:
-        return None, f"{AUDIT} is damaged: {command} makes it anew"
-    return document, None
+        return AuditFile(), f"not audited: {command}"
+    except OSError:
+        return AuditFile(), f"{AUDIT} cannot be read: {command} makes it anew"
+    except ValueError as error:
+        return AuditFile(), f"{AUDIT} is damaged ({error}): {command} makes it anew"
 
 
-def verdict_of(audited: Row | None) -> str | None:
-    verdict = (audited or {}).get("verdict")
-    return verdict if verdict in VERDICTS else None
-
-
-def asked_of(audited: Row | None) -> list[str] | None:
-    """List the questions that the audit was asked."""
-    asked = (audited or {}).get("questions")
-    return [question for question in QUESTIONS if question in asked] if type(asked) is dict else None
-
-
-def claim_of(audited: Row | None) -> str | None:
-    """Tell whether the published claim holds, according to the audit."""
-    claim = (audited or {}).get("published_claim")
-    status = claim.get("status") if type(claim) is dict else None
-    return status if status in CLAIMS else None
-
-
-def knowledge_of(audited: Row | None) -> dict[str, Row]:
+def knowledge_of(audited: AuditFile) -> dict[str, Row]:
     """Collect what each party and coalition learns; users are only counted, as two runs have different ones."""
-    rows = (audited or {}).get("parties")
     found: dict[str, Row] = {}
-    for row in rows if type(rows) is list else ():
-        members = row.get("members") if type(row) is dict else None
-        if type(members) is not list or not members or not all(type(member) is str for member in members):
-            continue
-        name, number = who(members), 2
+    for row in audited.parties:
+        name, number = who(row.members), 2
         while name in found:  # single users that differ in what they can work out
-            name, number = f"{who(members)} ({number})", number + 1
-        measured = row.get("measured")
-        many = row.get("stands_for")
-        found[name] = {
-            "stands_for": many if type(many) is int else 1,
-            "determines": _text(row.get("determines")),
-            "works_out": _text(row.get("works_out")),
-            "measured": [line for line in map(_text, measured) if line] if type(measured) is list else [],
-        }
+            name, number = f"{who(row.members)} ({number})", number + 1
+        found[name] = {learned: getattr(row, learned) for learned in _LEARNED}
     return found
 
 
@@ -192,10 +165,6 @@ def who(members: Iterable[str]) -> str:
     counts = Counter(role_of(member) for member in members)
     users = counts.pop("user", 0)
     return " + ".join([*counts, *([f"{users} users" if users > 1 else "a user"] if users else [])])
-
-
-def _text(value: Any) -> str | None:
-    return value if type(value) is str else None
 
 
 # --- two runs --------------------------------------------------------------------------------------------------------
@@ -207,7 +176,7 @@ class _Side:
     document: Row  # run.toml
     card: Card
     summary: Row | None
-    audited: Row | None
+    audited: AuditFile
     notes: list[str]
 
 
@@ -330,9 +299,4 @@ def _with_difference(rows: list[Row]) -> list[Row]:
 
 
 def _minus(one: Any, other: Any) -> float | None:
-    if not all(type(value) in (int, float) for value in (one, other)):
-        return None
-    try:
-        return one - other  # type: ignore[no-any-return]
-    except OverflowError:  # a file may hold an integer that is too large for a float
-        return None
+    return one - other if all(type(value) in (int, float) for value in (one, other)) else None

@@ -24,7 +24,7 @@ from protocol.party.signing import Signer, make_signer
 from protocol.party.view import END, EVENT, HASH_BYTES, RECEIVED, REJECTED, SENT, Header, Record
 from protocol.wire.framing import HEAD_BYTES
 from protocol.wire.messages import EVENTS
-from sim.folder.folder import damaged, read_run, take_lock
+from sim.folder.folder import read_run, take_lock
 from sim.folder.unloaded import is_loaded
 from sim.foreign import untrusted
 from sim.plan.config import RunConfig, chosen_views, config_of
@@ -144,14 +144,10 @@ def at_rest(folder: Path) -> Iterator[None]:
 def open_case(folder: Path, unloaded: bool = False) -> Case:
     """Open the run in `folder`, `unloaded` as in `read_run`; `BadInput` if its `run.toml` is missing or damaged."""
     document, card = read_run(folder, unloaded)
-    try:
-        nonce = bytes.fromhex(document["nonce"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise damaged(folder, error) from error
     config = config_of(document, folder / "run.toml")
     require(config.seed is not None, f"{folder}/run.toml is damaged (it names no seed).")
     config.check()
-    return Case(folder, card, config, nonce, document["platform"])
+    return Case(folder, card, config, bytes.fromhex(document["nonce"]), document["platform"])
 
 
 def is_well_formed(record: Record) -> bool:

@@ -11,7 +11,7 @@ from protocol.arithmetic.ring import Ids
 from protocol.errors import Reason
 from protocol.party.party import result_digest
 from protocol.party.role import RECOMMENDER, user_index
-from sim.folder.folder import FORMAT
+from sim.folder.forms import FORMAT, Ending
 from sim.folder.unloaded import is_loaded
 from sim.foreign import untrusted
 from sim.foreign.plain_text import jsonable
@@ -80,26 +80,19 @@ def read_summary(case: Case, report: Report) -> Summary:
         return Summary()
     try:
         document = untrusted.read_json(case.folder, SUMMARY)
-        views = {party: _read_head(entry) for party, entry in document["views"].items()}
-        completed, abort = document["completed"], document["abort"]
-        reason = "" if abort is None else Reason[abort["reason"]].name
-        if type(completed) is not bool or completed != (abort is None):
-            raise ValueError("completed and abort contradict each other")
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        report.find(SUMMARY, None, f"is damaged ({type(error).__name__}: {error})")
+        ending = untrusted.fit(document, Ending)
+        reason = "" if ending.abort is None else ending.abort.reason
+        if reason and reason not in Reason.__members__:
+            raise ValueError(f"`$.abort.reason`: {reason[:40]!r} is not a reason")
+    except (OSError, ValueError) as error:
+        report.find(SUMMARY, None, f"is damaged ({error})")
         return Summary()
-    if not completed:
+    if not ending.completed:
         report.notes.append(f"The run was aborted ({reason}), so its views may stop anywhere.")
-    for party in sorted(set(views) - case.kept):
+    for party in sorted(set(ending.views) - case.kept):
         report.find(SUMMARY, None, f"lists a view of {party}, of which run.toml says that none was kept")
-    return Summary(document, True, completed, reason, {party: views[party] for party in views if party in case.kept})
-
-
-def _read_head(entry: dict[str, Any]) -> tuple[int, bytes]:
-    records, head = entry["records"], bytes.fromhex(entry["head"])
-    if type(records) is not int or records < 1 or len(head) != 32:
-        raise ValueError("a head that is not one")
-    return records, head
+    ends = {party: (end.records, bytes.fromhex(end.head)) for party, end in ending.views.items() if party in case.kept}
+    return Summary(document, True, ending.completed, reason, ends)
 
 
 def check(case: Case, summary: Summary, views: dict[str, ViewResult], report: Report) -> list[str]:

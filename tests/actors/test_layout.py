@@ -211,7 +211,7 @@ def test_a_crowds_books_are_still_held_against_each_other(tmp_path, monkeypatch)
     with pytest.raises(Broken, match="'user' is not a party"):
         bandwidth(tmp_path / "run")
     changed(parties_note=7)
-    with pytest.raises(Broken, match="'7' is not a text"):
+    with pytest.raises(Broken, match=r"`\$\.parties_note` must be a text or null, not a whole number"):
         bandwidth(tmp_path / "run")
     changed()
     assert bandwidth(tmp_path / "run")["match"]

@@ -20,7 +20,6 @@ import pytest
 import zmq.utils.z85
 
 from actors.journal import view_path
-from actors.keys import key_path, read_secret
 from actors.launch.launcher import Launch
 from protocol.arithmetic.tape import Tape
 from protocol.errors import BadInput
@@ -30,6 +29,7 @@ from protocol.wire.messages import MaskedGradient
 from sim.drivers.inprocess import InProcess
 from sim.plan.config import RunConfig
 from sim.plan.plan import Plan, make_plan
+from sim.run.key_files import key_path, read_secret
 from sim.run.manual_start import prepare
 from sim.run.run import run
 

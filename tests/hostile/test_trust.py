@@ -75,7 +75,8 @@ INSTALLED = ("verify run", "replay run", "actor recommender --roster roster.json
 def test_what_a_file_names_is_not_imported(place, command, scheme):
     renamed_toml = place / "run" / "run.toml"
     renamed_toml.write_text(renamed_toml.read_text("utf-8").replace("evil:Scheme", scheme), "utf-8")
-    (place / "roster.json").write_text(json.dumps({"format": 1, "scheme": scheme, "params": {"epsilon": "1.0"}}))
+    roster = {"run_id": "0" * 64, "simulation": True, "params": {"epsilon": "1.0"}, "endpoints": {}, "public_keys": {}}
+    (place / "roster.json").write_text(json.dumps({"format": 1, "scheme": scheme, **roster}))
     done = keyhole(place, *command.split())
     assert done.returncode == ASKED[command], done.stderr
     assert not (place / "marker").exists() and not (place / "again").exists()

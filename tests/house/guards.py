@@ -150,7 +150,7 @@ GUARDS = [
     ),
     Guard(
         "a key folder that others can read is refused",
-        "actors/keys.py",
+        "sim/run/key_files.py",
         "    if mode & (stat.S_IRWXG | stat.S_IRWXO):",
         "    if False:",
         "tests/sim/cli/test_cli.py -k others_can_read",

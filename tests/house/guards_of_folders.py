@@ -32,9 +32,9 @@ OF_FOLDERS = [
     ),
     Guard(
         "trust: a roster that was read is not enough",
-        "actors/keys.py",
-        "json.loads(path.read_text(\"utf-8\")), trusted)",
-        "json.loads(path.read_text(\"utf-8\")))",
+        "sim/run/key_files.py",
+        "_read(path, RosterFile), trusted)",
+        "_read(path, RosterFile))",
         "tests/hostile/test_trust.py -k what_a_file_names",
     ),
     Guard(

@@ -52,7 +52,8 @@ def test_a_folder_that_is_no_run_is_refused(tmp_path):
 
 
 def test_a_run_that_did_not_complete_is_to_be_resumed_first(folder):
-    change(folder, lambda lines, totals, summary: summary.update(completed=False))
+    abort = {"reason": "STALLED", "sentence": "Nothing moved."}
+    change(folder, lambda lines, totals, summary: summary.update(completed=False, abort=abort))
     refused(keyhole("bandwidth", folder), 2, "did not complete", "keyhole resume")
     (folder / "summary.json").unlink()
     refused(keyhole("bandwidth", folder), 2, "keyhole resume")
@@ -107,7 +108,10 @@ DAMAGE: dict[str, tuple[Change, tuple[str, ...]]] = {
     "a line less": (lambda lines, totals, summary: lines.pop(2), ("line 3", "iteration 2")),
     "the set-up": (lambda lines, totals, summary: lines.pop(0), ("line 1",)),
     "a line without its course": (lambda lines, totals, summary: lines[1].pop("course"), ("line 2", "course")),
-    "a negative count": (lambda lines, totals, summary: lines[1]["rows"][0].__setitem__(4, -1), ("line 2", "-1")),
+    "a negative count": (
+        lambda lines, totals, summary: lines[1]["rows"][0].__setitem__(4, -1),
+        ("line 2", "`$.rows[0][4]` must be a whole number of at least 0"),
+    ),
     "a text as a count": (lambda lines, totals, summary: lines[1]["rows"][0].__setitem__(4, "3"), ("line 2",)),
     "what users have": (
         lambda lines, totals, summary: lines[1]["users"]["down"][0].__setitem__(1, 99),
