@@ -16,10 +16,10 @@ from actors.blame import is_own
 from actors.keys import Secret
 from actors.metering.observer import HeldOut, Observer
 from actors.metering.recorder import Figures, own_memory
+from actors.stage import Performer
 from actors.timers import Patience
 from actors.transport.zeromq import ClientEnd, Context, Gate, ServerEnd, make_key_pair
 from protocol.card import Card, Seat, all_parties, make_run_id, seat_party, tape_seed
-from protocol.party.party import Party, Step
 from protocol.party.role import RECOMMENDER, UserInput, user_index, user_name
 from protocol.party.signing import make_signer
 from protocol.wire.messages import SETUP, Churn, Due, Event
@@ -49,53 +49,50 @@ def _run_small(card: Card) -> None:
     _exchange(small, names)
 
 
-def _exchange(card: Card, names: list[str]) -> None:
-    """Run every role once, with a made-up seed and made-up ratings."""
-    params = card.params
-    ratings = np.full(_ITEMS, params.rating_max)
-    inputs = UserInput(np.arange(_ITEMS, dtype=np.uint32), ratings)
-    held_out = HeldOut(inputs.items, ratings)
-    parties: dict[str, Party] = {}
-    for name in names:
-        own = inputs if name not in card.scheme.servers else None
-        seat = Seat(name, tape_seed(bytes(32), name), own, make_signer(bytes(32), name))
-        secret = Secret(seat, make_key_pair(), held_out)
-        parties[name], _ = seat_party(card, Secret.from_dict(secret.to_dict()).seat, with_view=True)
-    observer = Observer.in_memory(_USERS, _ITEMS, params.dim, (params.rating_min, params.rating_max))
-    figures = {
-        name: Figures(name, () if name in card.scheme.servers else None, SETUP - 1, lambda _: None, observer, held_out)
-        for name in names
-    }
-    patience: Patience[str] = Patience(1.0)
-    waiting: deque[tuple[str, str, bytes]] = deque()
+class _Rehearsed(Performer):
+    """A party with a made-up seed and made-up ratings; its view is kept nowhere."""
 
-    def settle(party: Party, step: Step) -> None:
-        figures[party.name].watch(party.role, step.done)
-        figures[party.name].turned(party.role)
-        if step.done:
-            figures[party.name].ended(party, None)
-        for out in step.sends:
-            figures[party.name].sent(out)
-        waiting.extend((party.name, out.to, out.frame) for out in step.sends)
+    def __init__(self, card: Card, name: str, observer: Observer, waiting: deque[tuple[str, str, bytes]]) -> None:
+        ratings, is_server = np.full(_ITEMS, card.params.rating_max), name in card.scheme.servers
+        inputs = UserInput(np.arange(_ITEMS, dtype=np.uint32), ratings)
+        held_out = HeldOut(inputs.items, ratings)
+        seat = Seat(name, tape_seed(bytes(32), name), None if is_server else inputs, make_signer(bytes(32), name))
+        secret = Secret.from_dict(Secret(seat, make_key_pair(), held_out).to_dict())
+        figures = Figures(name, () if is_server else None, SETUP - 1, lambda _: None, observer, held_out)
+        super().__init__(card, secret.seat, figures, None)
+        self.party, _ = seat_party(card, secret.seat, with_view=True)
+        self._waiting = waiting
+
+    def hand_over(self, to: str, frame: bytes) -> None:
+        self._waiting.append((self.party.name, to, frame))
+
+    def schedule(self, iteration: int) -> None:
+        pass
+
+
+def _exchange(card: Card, names: list[str]) -> None:
+    """Run every role once."""
+    observer = Observer.in_memory(_USERS, _ITEMS, card.params.dim, (card.params.rating_min, card.params.rating_max))
+    waiting: deque[tuple[str, str, bytes]] = deque()
+    cast = {name: _Rehearsed(card, name, observer, waiting) for name in names}
+    patience: Patience[str] = Patience(1.0)
 
     def happen(iteration: int, events: list[tuple[str, Event]]) -> None:
         for name, event in (*events, (RECOMMENDER, Due(iteration, tuple(user_index(name) for name, _ in events)))):
-            settle(parties[name], parties[name].tick(event))
+            cast[name].perform(cast[name].party.tick(event))
 
-    for party in parties.values():
-        settle(party, party.start())
+    for performer in cast.values():
+        performer.perform(performer.begin())
     happen(0, [(user_name(user), Churn(0, True)) for user in range(_USERS)])
     told = 0
     while waiting:
         sender, receiver, frame = waiting.popleft()
         patience.watch(sender)
         patience.heard(sender, [sender])
-        step = parties[receiver].receive(sender, frame)
-        figures[receiver].received(sender, step, len(frame))
-        settle(parties[receiver], step)
+        cast[receiver].perform(cast[receiver].receive(sender, frame))
         patience.seconds(), patience.overdue()
-        if parties[RECOMMENDER].role.iteration > told:  # all users stay online
-            told = parties[RECOMMENDER].role.iteration
+        if cast[RECOMMENDER].party.role.iteration > told:  # all users stay online
+            told = cast[RECOMMENDER].party.role.iteration
             happen(told, [])
 
 

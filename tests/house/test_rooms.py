@@ -22,7 +22,7 @@ ORDER = (
     ("protocol",),  # card, freeze
     ("actors.capacity", "actors.journal", "actors.own_scheme", "actors.blame"),
     ("actors.transport",),
-    ("actors.metering",),
+    ("actors.metering", "actors.launch.reports"),
     ("actors",),  # the process of a party
     ("actors.crowd",),
     ("actors.launch",),
