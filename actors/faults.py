@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from actors.journal import Journal
+from actors.stage import Performer
 from protocol.errors import Rejected
-from protocol.party.party import Outgoing
+from protocol.party.party import Outgoing, Step
 from protocol.party.view import ViewWriter
 from protocol.wire.codec import Codec, head_in
 
@@ -177,6 +178,46 @@ class FullJournal(Journal):
 
     def close(self) -> None:
         self._journal.close()
+
+
+class Sufferer(Performer):
+    """A performer that faults befall; a driver's subclass says how a party crashes and how a frame is delayed."""
+
+    mischief: Mischief
+
+    def keep(self, journal: Journal) -> None:
+        assert self.party.view is not None
+        super().keep(self.mischief.journal(journal, self.party.view))
+
+    def write(self, step: Step) -> None:
+        self._crash_in(PHASES[0], step)
+        super().write(step)
+        if self.journal:
+            self.journal.flush()
+        self._crash_in(PHASES[1], step)
+
+    def send(self, step: Step) -> None:
+        super().send(step)
+        self._crash_in(PHASES[2], step)
+
+    def _crash_in(self, phase: str, step: Step) -> None:
+        """Crash if that is planned; a party that keeps no view could not resume."""
+        if self.path is not None and step.rejected is None and self.mischief.crashes(step.kind, phase):
+            self.crash(phase, step)
+
+    def leave(self, out: Outgoing) -> None:
+        leaving = self.mischief.deliver(out)
+        self.figures.sent(out)
+        self.figures.suffered(out, [frame for _, frame in leaving])
+        for ticks, frame in leaving:
+            self.delay(ticks, out.to, frame)
+
+    def crash(self, phase: str, step: Step) -> None:
+        raise NotImplementedError
+
+    def delay(self, ticks: int, to: str, frame: bytes) -> None:
+        """Hand `frame` over after `ticks`, at once if that is 0."""
+        raise NotImplementedError
 
 
 def corrupted(frame: bytes, codec: Codec, draw: random.Random) -> bytes:

@@ -10,6 +10,7 @@ from support.tamper import copy_of, small_folder
 
 from actors.transport.zeromq import Gate
 from protocol import schemes
+from sim.console import progress
 from sim.data.ratings import cache_folder
 
 
@@ -22,6 +23,12 @@ def own_cache(tmp_path_factory):
     yield
     for name, value in before.items():
         os.environ.pop(name) if value is None else os.environ.__setitem__(name, value)
+
+
+@pytest.fixture(autouse=True)
+def own_pace(monkeypatch):
+    """Let no command called in this process write a line of progress because the machine is busy."""
+    monkeypatch.setattr(progress, "FIRST_SECONDS", 3600.0)
 
 
 @pytest.fixture(autouse=True)

@@ -13,24 +13,23 @@ from __future__ import annotations
 import time
 from collections import Counter, OrderedDict
 from dataclasses import dataclass, field
-from typing import Any
 
 from actors.crowd.away_states import Vault
 from actors.crowd.secret_rows import Ranks
 from actors.host import Host
-from actors.journal import Journal, open_journal, view_path
-from actors.keys import Roster
+from actors.journal import Journal
+from actors.keys import Roster, Secret
+from actors.launch.reports import Alive, Call, Happens, Quit, read
 from actors.metering.observer import Observer
-from actors.metering.recorder import Figures
+from actors.metering.recorder import Report
 from actors.pipes import Channel, Mailbox
 from actors.seats import Hosted, Place
 from actors.transport.waiting import Watch
 from actors.transport.zeromq import ClientEnd
-from protocol.card import seat_party
 from protocol.freeze import put_down, take_up
 from protocol.party.party import Party, Step, read_event
 from protocol.party.role import user_index, user_name
-from protocol.wire.messages import EVENTS, SETUP, Again, Event
+from protocol.wire.messages import Again, Event
 
 _MOST_ASKING = 400  # users that wait for an answer at once: a server completes a few hundred handshakes per second
 _LINGER_MS = 30_000  # in which the last frames of a user that closes must leave
@@ -38,13 +37,41 @@ _SIGN_OF_LIFE = 5.0  # seconds between two reports that this host works
 _AGAIN = Again.__name__
 
 
-@dataclass(slots=True, eq=False)
 class Visitor(Hosted):
     """A user that is awake."""
 
-    fresh: bool = False  # it starts now, so it cannot have missed anything
-    asked: set[str] = field(default_factory=set)  # servers that have not answered yet
-    touched: bool = False  # something has happened to it since it started
+    host: CrowdHost
+
+    def __init__(self, host: CrowdHost, secret: Secret, fresh: bool) -> None:
+        super().__init__(host, secret)
+        self.fresh = fresh  # it starts now, so it cannot have missed anything
+        self.asked: set[str] = set()  # servers that have not answered yet
+        self.touched = not fresh  # something has happened to it since it started
+
+    def go_on(self, path: str | None, state: bytes | Party | None) -> None:
+        """Become what the user was when it went to sleep, with this `state`; None: it had joined, and no more."""
+        self.journal = Journal(path, again=True) if path is not None else None
+        if isinstance(state, Party):
+            self.party = state
+        elif state is not None:
+            take_up(self.party, state)
+        else:
+            self.party.start()  # again, in memory alone
+            self.touched = False
+        self.figures.iteration = self.party.role.iteration
+
+    def hand_over(self, to: str, frame: bytes) -> None:
+        if to not in self.client_ends and not self.fresh:
+            self.host.ask(self, to)
+        if to in self.asked and not self.fresh:
+            return  # the server's answer will show that this frame is missing, and it is sent then
+        self.host.connect(self, to)
+        self.say(to, frame)
+
+    def say(self, server: str, frame: bytes) -> None:
+        end = self.client_ends[server]
+        end.send(server, frame)
+        self.host.sockets.look_again(end.socket)
 
 
 @dataclass(slots=True)
@@ -62,17 +89,16 @@ class CrowdHost(Host):
         roster: Roster,
         ranks: Ranks,
         place: Place,
-        mailbox: Mailbox,
+        report: Report,
         observer: Observer | None,
-        events: Channel,
+        orders: Channel,
+        mailbox: Mailbox,
         most: int,
     ) -> None:
         """Host the users of `ranks`, of which at most `most` are connected at once."""
-        super().__init__(roster, (), place, mailbox.send, observer, events, mailbox=mailbox)
-        self._context.max_sockets = 1023 + 8 * most
-        self._watch = Watch()
-        self._watch.register(events.fileno())
-        self._roster, self._ranks, self._most = roster, ranks, most
+        super().__init__(roster, (), place, report, observer, orders, mailbox, Watch())
+        self.sockets.context.max_sockets = 1023 + 8 * most
+        self._ranks, self._most = ranks, most
         self._errands: OrderedDict[str, _Errand] = OrderedDict()
         self._awake: OrderedDict[str, Visitor] = OrderedDict()  # in the order in which they were last heard
         self._asking = 0  # users awake that wait for an answer
@@ -91,13 +117,6 @@ class CrowdHost(Host):
             self._errands[user_name(user)] = _Errand(first=True)
         self._tidy()
 
-    def _look(self) -> None:
-        for socket, _ in self._watch.poll(self._wait()):
-            if socket not in self._by_socket:
-                self._obey()
-            elif not self._drain(*self._by_socket[socket]):
-                self._watch.look_again(socket)
-
     def _finished(self) -> bool:
         return self._quit or len(self._done_users) == len(self._ranks)
 
@@ -110,21 +129,21 @@ class CrowdHost(Host):
             self._wake(*self._errands.popitem(last=False))
         if time.monotonic() > self._sign + _SIGN_OF_LIFE:
             self._sign = time.monotonic()
-            self._report({"event": "alive", "host": user_name(self._ranks.users()[0]), "heard": self._moves})
+            self.report(Alive(user_name(self._ranks.users()[0]), self._moves))
 
     def _obey(self) -> None:
         """Carry out all orders that have arrived; a crowd gets thousands of them, too many to read singly."""
-        assert self._events is not None
-        orders = self._events.receive()
+        assert self.orders is not None
+        orders = self.orders.receive()
         if orders is None:
-            self._watch.unregister(self._events.fileno())
-        for name, kind, *fields in orders or ():
-            if kind in EVENTS:
-                self._happens(name, read_event(kind, *fields))
-            elif kind == "Call":
-                for user in fields[1]:
-                    self._called(user, fields[0])
-            elif kind == "Quit":
+            self.sockets.remove(self.orders.fileno())
+        for order in map(read, orders or ()):
+            if isinstance(order, Happens):
+                self._happens(order.party, read_event(order.kind, *order.fields))
+            elif isinstance(order, Call):
+                for user in order.users:
+                    self._called(user, order.server)
+            elif isinstance(order, Quit):
                 self._quit = True
 
     def _happens(self, name: str, event: Event) -> None:
@@ -142,7 +161,7 @@ class CrowdHost(Host):
             errand = self._errands.setdefault(name, _Errand())
             errand.callers += [server] if server not in errand.callers else []
         elif server not in visitor.asked:
-            self._ask(visitor, server)
+            self.ask(visitor, server)
 
     # --- coming ------------------------------------------------------------------------------------------------------
 
@@ -156,72 +175,39 @@ class CrowdHost(Host):
         return idle is not None
 
     def _wake(self, name: str, errand: _Errand) -> None:
-        visitor = self._seat_visitor(name, errand.first)
+        visitor = Visitor(self, self._ranks.secret(user_index(name)), errand.first)
+        visitor.figures.rejected = self._rejected.pop(name, Counter())
         self._awake[name] = visitor
         if errand.first:
-            self._settle(visitor, SETUP, visitor.party.start())
+            self._settle(visitor, visitor.begin())
+        else:
+            visitor.go_on(visitor.path, self._aside.pop(name, None) or self._vault.get(user_index(name)))
         for event in errand.events:
             visitor.touched = True
             self._tick(visitor, event)
         for server in errand.callers:
             if server not in visitor.asked:
-                self._ask(visitor, server)
+                self.ask(visitor, server)
         if errand.first:  # only now, so that the answer confirms all frames sent above
             visitor.fresh = False
             for server in visitor.client_ends:
-                self._ask(visitor, server)
+                self.ask(visitor, server)
 
-    def _seat_visitor(self, name: str, first: bool) -> Visitor:
-        secret, card, place = self._ranks.secret(user_index(name)), self._roster.card, self._place
-        figures = Figures(name, None, place.reported, self._report, self._observer, secret.held_out, place.metering)
-        figures.rejected = self._rejected.pop(name, Counter())
-        path, keeps_view = view_path(place.run_folder, name), name in place.views
-        party, opening = seat_party(card, secret.seat, keeps_view)
-        visitor = Visitor(card, secret, party, None, None, {}, figures, fresh=first)
-        if first:
-            visitor.journal = open_journal(path, opening) if opening else None
-            return visitor
-        visitor.touched = True
-        visitor.journal = Journal(path, again=True) if keeps_view else None
-        if name in self._aside:
-            visitor.party = self._aside.pop(name)
-        elif (state := self._vault.get(user_index(name))) is not None:
-            take_up(party, state)
-        else:
-            party.start()  # again, in memory alone: it had joined and received nothing since
-            visitor.touched = False
-        return visitor
-
-    def _ask(self, visitor: Visitor, server: str) -> None:
+    def ask(self, visitor: Visitor, server: str) -> None:
         """Ask `server` what `visitor` has missed and which frames arrived; until the answer, `visitor` is not idle."""
-        self._connect(visitor, server)
+        self.connect(visitor, server)
         [out] = visitor.party.ask_again([server])
-        self._say(visitor, server, out.frame)
+        visitor.say(server, out.frame)
         self._asking += not visitor.asked
         visitor.asked.add(server)
         self._patience.watch((visitor, server))
 
-    def _connect(self, visitor: Visitor, server: str) -> None:
+    def connect(self, visitor: Visitor, server: str) -> None:
         if server not in visitor.client_ends:
-            address, keys = self._roster.address(server), visitor.secret.keys
-            end = ClientEnd(self._context, server, address, keys, visitor.card.codec.max_frame)
+            address, keys = self.roster.address(server), visitor.secret.keys
+            end = ClientEnd(self.sockets.context, server, address, keys, visitor.card.codec.max_frame)
             visitor.client_ends[server] = end
-            self._watch.register(end.socket)
-            self._by_socket[end.socket] = (visitor, end)
-
-    def _hand_over(self, hosted: Hosted, to: str, frame: bytes) -> None:
-        assert isinstance(hosted, Visitor)
-        if to not in hosted.client_ends and not hosted.fresh:
-            self._ask(hosted, to)
-        if to in hosted.asked and not hosted.fresh:
-            return  # the server's answer will show that this frame is missing, and it is sent then
-        self._connect(hosted, to)
-        self._say(hosted, to, frame)
-
-    def _say(self, visitor: Visitor, server: str, frame: bytes) -> None:
-        end = visitor.client_ends[server]
-        end.send(server, frame)
-        self._watch.look_again(end.socket)
+            self.sockets.add(end.socket, (visitor, end))
 
     def _heard(self, hosted: Hosted, sender: str, step: Step) -> None:
         assert isinstance(hosted, Visitor)
@@ -244,7 +230,7 @@ class CrowdHost(Host):
     def _rest(self, visitor: Visitor) -> None:
         name, party = visitor.party.name, visitor.party
         for out in party.take_leave(visitor.client_ends):
-            self._say(visitor, out.to, out.frame)
+            visitor.say(out.to, out.frame)
         self._shut(visitor)
         if visitor.figures.rejected:
             self._rejected[name] = visitor.figures.rejected
@@ -264,27 +250,24 @@ class CrowdHost(Host):
             self._patience.forget((visitor, server))
         visitor.asked = set()
         for end in visitor.client_ends.values():
-            self._watch.unregister(end.socket)
-            del self._by_socket[end.socket]
+            self.sockets.remove(end.socket)
             end.close(_LINGER_MS)
         visitor.client_ends = {}
         del self._awake[visitor.party.name]
 
-    def _finish(self, hosted: Hosted, memory: int | None) -> None:
-        assert isinstance(hosted, Visitor)
-        self._done_users.add(user_index(hosted.party.name))
-        self._ended.append(hosted)
-        super()._finish(hosted, memory)
+    def _settle(self, hosted: Hosted, step: Step) -> None:
+        super()._settle(hosted, step)
+        if step.done:
+            assert isinstance(hosted, Visitor)
+            self._done_users.add(user_index(hosted.party.name))
+            self._ended.append(hosted)
 
     def _close(self) -> None:
         for visitor in list(self._awake.values()):
             self._shut(visitor)
         self._vault.close()
-        self._watch.close()
         super()._close()
 
     def _abandon(self) -> None:
-        vault: Any = getattr(self, "_vault", None)  # missing if the constructor failed before making it
-        if vault:
-            vault.close()
+        self._vault.close()
         super()._abandon()

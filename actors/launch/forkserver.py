@@ -16,6 +16,7 @@ from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from actors.launch.reports import Ask, Call, Common, Exited, Fork, Happens, Hosting, Quit, Restarted, Stop, read, write
 from actors.pipes import Channel, Mailbox, Orders, pack
 from actors.source_root import ROOT
 from protocol.errors import Aborted, Reason
@@ -42,7 +43,7 @@ def python_running(module: str, *arguments: str) -> list[str]:
 class Nursery:
     """The processes of a run, by the parties that they host; `locks` stay locked while any of them runs."""
 
-    def __init__(self, common: dict[str, Any], observer_fd: int, log: Path, locks: Sequence[int] = ()) -> None:
+    def __init__(self, observer_fd: int, log: Path, locks: Sequence[int] = ()) -> None:
         self._lines: dict[str, Channel] = {}  # to the process of each party
         self._behind: dict[int, Channel] = {}  # by descriptor: lines with data still to be sent
         self._log = log
@@ -68,27 +69,26 @@ class Nursery:
             )
         for far in (far_control, far_orders, far_reports):
             far.close()
-        self._common = common
 
-    def prepare(self) -> None:
+    def prepare(self, common: Common) -> None:
         """Send the zygote what every process needs to know, before the first fork."""
-        path = [folder for folder in sys.path if os.path.isabs(folder)]  # a person's own scheme may be there
-        self._command({"order": "common", "path": path, **self._common})
+        self._command(common)
 
     def fork(self, count: int) -> None:
-        self._command({"order": "fork", "count": count})
+        self._command(Fork(count))
 
-    def _command(self, order: dict[str, Any]) -> None:
+    def _command(self, order: Common | Fork) -> None:
         try:
-            self._control.send(order)
+            self._control.send(write(order))
         except (BrokenPipeError, ConnectionResetError):
             raise self._ended() from None
 
     def _ended(self) -> Aborted:
         return Aborted(Reason.PARTY_DIED, "the process that starts the others")
 
-    def order(self, parties: Sequence[str], details: dict[str, Any], shared: bytes | None = None) -> None:
-        """Make the next idle process the host of `parties`; `shared` is a block that it maps (`secret_rows.py`)."""
+    def order(self, order: Hosting, shared: bytes | None = None) -> None:
+        """Have the next idle process carry out `order`; `shared` is a block that it maps (`secret_rows.py`)."""
+        parties = order.parties
         line, far_line = socket.socketpair()
         channel = Channel(line, ", ".join(parties[:3]))
         for old in self._channels(parties):
@@ -96,7 +96,7 @@ class Nursery:
             old.close()
         self._lines |= dict.fromkeys(parties, channel)
         try:
-            self._orders.send(pack({"parties": list(parties), **details}), far_line, shared)
+            self._orders.send(pack(write(order)), far_line, shared)
         except (BrokenPipeError, ConnectionResetError):
             raise self._ended() from None
 
@@ -108,13 +108,13 @@ class Nursery:
         """Tell whether the order of `party` was taken by a process that has ended, which closed its line."""
         return self._lines[party].is_closed()
 
-    def tell(self, party: str, order: list[Any]) -> None:
+    def tell(self, party: str, order: Happens | Ask) -> None:
         """Send `order` to the process of `party`.
 
         It is dropped if that process has ended or has no order yet; the process that replaces it is told again.
         """
         if party in self._lines:
-            self._say(self._lines[party], [party, *order])
+            self._say(self._lines[party], order)
 
     def call(self, server: str, users: Iterable[str]) -> None:
         """Call `users`, which are not connected to `server` but have frames waiting there."""
@@ -123,22 +123,22 @@ class Nursery:
             if user in self._lines:
                 by_line.setdefault(id(self._lines[user]), []).append(user)
         for called in by_line.values():
-            self._say(self._lines[called[0]], ["", "Call", server, called])
+            self._say(self._lines[called[0]], Call(server, called))
 
-    def tell_all(self, order: list[Any]) -> None:
+    def tell_all(self, order: Restarted | Quit) -> None:
         for channel in self._channels(self._lines):
-            self._say(channel, ["", *order])
+            self._say(channel, order)
 
-    def _say(self, channel: Channel, words: list[Any]) -> None:
+    def _say(self, channel: Channel, order: tuple[Any, ...]) -> None:
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            channel.send(words)
+            channel.send(write(order))
         if channel.pending:
             self._behind[channel.fileno()] = channel
 
     def _channels(self, parties: Iterable[str]) -> list[Channel]:
         return list({id(self._lines[party]): self._lines[party] for party in parties if party in self._lines}.values())
 
-    def listen(self, timeout: float | None) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    def listen(self, timeout: float | None) -> tuple[list[Any], list[Exited]]:
         """Return the (reports, exits) that have arrived; the reports of a process always precede its exit.
 
         Waits until something arrives, until a full pipe takes more, or for `timeout` seconds.
@@ -158,9 +158,9 @@ class Nursery:
             raise self._ended()
         reports = []
         while (report := self._mailbox.receive()) is not None:
-            reports.append(report)
+            reports.append(read(report))
         self._go_on_sending(ready)
-        return reports, exits
+        return reports, [read(values) for values in exits]
 
     def _go_on_sending(self, ready: Collection[int]) -> None:
         try:
@@ -178,7 +178,7 @@ class Nursery:
     def stop(self) -> None:
         """Have the zygote kill all processes and end; if it does not, kill it, which ends the others too."""
         try:
-            self._control.send({"order": "stop"})
+            self._control.send(write(Stop()))
             self._see_out(_STOP_SECONDS)
         except (OSError, Aborted, subprocess.TimeoutExpired):
             self._zygote.kill()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import mmap
 import os
+import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -22,6 +23,7 @@ from actors.crowd.secret_rows import pack_ranks
 from actors.faults import Faults
 from actors.journal import make_view_folders, view_end, view_path
 from actors.keys import Roster, Secret
+from actors.launch import reports
 from actors.launch.forkserver import Nursery
 from actors.launch.standstill import Standstill
 from actors.metering.observer import Observer
@@ -29,9 +31,8 @@ from actors.metering.outcome import Attendance, Books, EventsFor, OnIteration, O
 from actors.seats import MOST_NAMED
 from actors.timers import Watchdog
 from actors.transport import ipc_folders
-from protocol.errors import Aborted, BadInput, Bug, Reason, SchemeFailed
+from protocol.errors import Aborted, Bug, Reason
 from protocol.party.role import RECOMMENDER, role_of, user_index
-from protocol.party.view import Broken
 from protocol.wire.messages import SETUP, Due, Event, Gone
 
 _STARTUP_SECONDS = 120.0
@@ -39,7 +40,7 @@ _MOST_RESTARTS = 20  # of one party, unless faults are injected
 _SILENCE = 0.2
 _ASK_SOON = 0.3  # seconds of silence after which a server is asked again, if frames are lost by injected faults
 _STALLED_DEADLINES, _STALLED_SECONDS = 4, 60.0  # without movement the run ends after the sum of both
-_NO_MOVEMENT = frozenset({"alive", "call", "status"})
+_NO_MOVEMENT = (reports.Alive, reports.Missed, reports.Waits)
 _STATUS_SECONDS = 5.0  # in which a server reports the parties that it waits for
 _MOST_COMPUTED = 11  # times that patience is renewed for a server that computes in a single step
 _LAST_SECONDS = 10.0  # minimum time for the last users to finish after the servers
@@ -61,7 +62,6 @@ class Staff:
     gone: frozenset[str] = frozenset()  # users that had gone for good before the run was stopped
     lock: int | None = None  # a descriptor that every process holds open
     reported: int = SETUP - 1  # the last iteration whose figures are known from before the run was stopped
-    metering: str = "on"  # "off", or "pairs" (in every other pair of iterations), to measure its cost
     connected: int | None = None  # users that may be connected at once (`crowd.py`); None: all of them
 
 
@@ -102,7 +102,7 @@ class Launch:
         self.outcome = Outcome(gone=sorted(staff.gone, key=user_index))
         self._books = Books(self._servers, self.outcome, on_iteration, staff.reported)
         self._watchdog = Watchdog(_STALLED_SECONDS + _STALLED_DEADLINES * staff.deadline)
-        self._statuses: dict[str, dict[str, Any]] = {}  # by server, since the last request
+        self._statuses: dict[str, reports.Waits] = {}  # by server, since the last request
         self._computed = 0  # times that patience was renewed since the last movement, because a server computed
         self._heard: dict[str, int] = {}  # by host of a crowd, the frames that its last sign of life counted
         params = roster.card.params
@@ -118,9 +118,11 @@ class Launch:
         ipc_folders.remove_those_of_the_dead()
         self._sockets = ipc_folders.SocketFolder() if self._staff.transport == "ipc" else None
         make_view_folders(str(self._staff.run_folder), self._staff.views)
-        self._nursery = self._open_nursery()
+        locks = [] if self._staff.lock is None else [self._staff.lock]
+        locks += [self._sockets.lock] if self._sockets else []
+        self._nursery = Nursery(self._observer_fd, self._staff.run_folder / "actors.log", locks)
         try:
-            self._nursery.prepare()
+            self._nursery.prepare(self._common())
             if not self._staff.resume:
                 self._happen(0)
             self._start_servers()
@@ -130,7 +132,7 @@ class Launch:
                 self._check_the_last()
                 if not self._waiting and not self._quitting:
                     self._quitting = True
-                    self._nursery.tell_all(["Quit"])
+                    self._nursery.tell_all(reports.Quit())
         except Aborted as abort:
             self.outcome.abort = abort
         except KeyboardInterrupt:
@@ -142,20 +144,17 @@ class Launch:
 
     # --- starting ---------------------------------------------------------------------------------------------
 
-    def _open_nursery(self) -> Nursery:
+    def _common(self) -> reports.Common:
         staff = self._staff
-        common = {
-            "roster": self._roster.to_dict(),
-            "run_folder": str(staff.run_folder),
-            "deadline": staff.deadline,
-            "faults": staff.faults.to_dict() if staff.faults else None,
-            "metering": staff.metering,
-            "connected": staff.connected,
-            "silence": _ASK_SOON if staff.faults and staff.faults.rate else None,
-        }
-        locks = [] if staff.lock is None else [staff.lock]
-        locks += [self._sockets.lock] if self._sockets else []
-        return Nursery(common, self._observer_fd, staff.run_folder / "actors.log", locks)
+        return reports.Common(
+            [folder for folder in sys.path if os.path.isabs(folder)],  # a person's own scheme may be there
+            self._roster.to_dict(),
+            str(staff.run_folder),
+            staff.deadline,
+            staff.faults.to_dict() if staff.faults else None,
+            staff.connected,
+            _ASK_SOON if staff.faults and staff.faults.rate else None,
+        )
 
     def _start(self, parties: Sequence[str], resume: bool) -> None:
         """Make the next idle process the host of `parties`, from the beginning or, with `resume`, from their views."""
@@ -164,17 +163,18 @@ class Launch:
             self._replaying |= {party: SETUP for party in parties if party in self._servers}
         secrets, most = [self._secrets[party] for party in parties], self._staff.connected
         crowd = most is not None and parties[0] not in self._servers
-        order = {
-            "secrets": [] if crowd else [secret.to_dict() for secret in secrets],
-            "views": [party for party in parties if party in self._staff.views],
-            "endpoints": self._endpoints,
-            "bind": {party: self._bind(party) for party in parties if party in self._servers},
-            "resume": list(parties) if resume else [],
-            "reported": self._books.reported.get(parties[0], SETUP - 1),
-            "incarnation": self._tries[parties[0]],
-            "connected": most and max(1, most * len(parties) // self._roster.card.params.n_users),
-        }
-        self._nursery.order(parties, order, pack_ranks(secrets) if crowd else None)
+        order = reports.Hosting(
+            list(parties),
+            [] if crowd else [secret.to_dict() for secret in secrets],
+            [party for party in parties if party in self._staff.views],
+            self._endpoints,
+            {party: self._bind(party) for party in parties if party in self._servers},
+            list(parties) if resume else [],
+            self._books.reported.get(parties[0], SETUP - 1),
+            self._tries[parties[0]],
+            most and max(1, most * len(parties) // self._roster.card.params.n_users),
+        )
+        self._nursery.order(order, pack_ranks(secrets) if crowd else None)
         for party in parties:  # it may not have received these events; a role ignores those that it knows
             if party in self._latest:
                 self._say(party, self._latest[party])
@@ -219,15 +219,49 @@ class Launch:
             self._judge_standstill()
 
     def _dispatch(self, timeout: float | None) -> None:
-        reports, exits = self._nursery.listen(timeout)
-        for report in reports:
+        told, exits = self._nursery.listen(timeout)
+        for report in told:
             self._news = time.monotonic()
-            if report["event"] not in _NO_MOVEMENT:
+            if not isinstance(report, _NO_MOVEMENT):
                 self._move()
-            getattr(self, f"_on_{report['event']}")(report)
-        for event in exits:
+            self._hear(report)
+        for exited in exits:
             self._move()
-            self._exited(event["pid"], event["code"])
+            self._exited(exited.pid, exited.code)
+
+    def _hear(self, report: Any) -> None:
+        """Take note of the `report` of a host."""
+        match report:
+            case reports.Started(pid, parties):
+                self._alive[pid] = parties
+                self._ordered.pop(parties[0], None)
+            case reports.Listens(server, endpoint):
+                self._listens(server, endpoint)
+            case reports.Joining(users):
+                if self._on_join:
+                    self._on_join(users)
+            case reports.Finished():
+                self._finished(report)
+            case reports.Missed(server, users):
+                self._nursery.call(server, users)
+            case reports.Alive(host, heard):
+                self._is_alive(host, heard)
+            case reports.Waits():
+                self._statuses[report.party] = report
+            case reports.Replaying(party, iteration):
+                self._replays(party, iteration)
+            case reports.Resumed():
+                self._has_resumed(report)
+            case reports.Ended(party):
+                if party in self._waiting:  # else it is a server that was restarted after its end
+                    self._waiting.discard(party)
+                    self._books.end(report)
+            case reports.Closed():
+                self._books.closed(report)
+            case reports.Failed():
+                raise report.error()
+            case _:
+                raise Bug(f"A host sent what is no report: {report!r}.")
 
     def _move(self) -> None:
         self._watchdog.moved()
@@ -238,7 +272,7 @@ class Launch:
         standstill = Standstill(self._servers, self._alive)
         self._statuses = {}
         for server in self._servers:
-            self._nursery.tell(server, ["Status"])
+            self._nursery.tell(server, reports.Ask())
         until = time.monotonic() + _STATUS_SECONDS
         while len(self._statuses) < len(self._servers) and time.monotonic() < until:
             self._dispatch(_SILENCE)
@@ -329,49 +363,30 @@ class Launch:
         self._told = max(self._told, iteration)
 
     def _say(self, party: str, event: Event) -> None:
-        self._nursery.tell(party, [type(event).__name__, *dataclasses.astuple(event)])
+        self._nursery.tell(party, reports.Happens(party, type(event).__name__, list(dataclasses.astuple(event))))
 
-    def _on_started(self, event: dict[str, Any]) -> None:
-        self._alive[event["pid"]] = event["parties"]
-        self._ordered.pop(event["parties"][0], None)
-
-    def _on_ready(self, event: dict[str, Any]) -> None:
-        again = event["party"] in self._endpoints
-        self._endpoints[event["party"]] = event["endpoint"]
+    def _listens(self, server: str, endpoint: str) -> None:
+        again = server in self._endpoints
+        self._endpoints[server] = endpoint
         if again:
-            self._nursery.tell_all(["Restarted", event["party"]])
+            self._nursery.tell_all(reports.Restarted(server))
 
-    def _on_joined(self, event: dict[str, Any]) -> None:
-        seconds = time.monotonic() - self._started
-        self.outcome.startup_seconds = self.outcome.startup_seconds or seconds
-        self._books.iteration(event, None if event["seconds"] is None else seconds)
-
-    def _on_call(self, event: dict[str, Any]) -> None:
-        self._nursery.call(event["party"], event["users"])
-
-    def _on_alive(self, event: dict[str, Any]) -> None:
+    def _is_alive(self, host: str, heard: int) -> None:
         """Count progress in the host of a crowd as movement, since its users may take minutes to join."""
-        if self._heard.get(event["host"]) != event["heard"]:
-            self._heard[event["host"]] = event["heard"]
+        if self._heard.get(host) != heard:
+            self._heard[host] = heard
             self._move()
 
-    def _on_status(self, event: dict[str, Any]) -> None:
-        self._statuses[event["party"]] = event
-
-    def _on_joining(self, event: dict[str, Any]) -> None:
-        if self._on_join:
-            self._on_join(event["users"])
-
-    def _on_replaying(self, event: dict[str, Any]) -> None:
-        if event["party"] in self._replaying:
-            self._replaying[event["party"]] = event["iteration"]
+    def _replays(self, party: str, iteration: int) -> None:
+        if party in self._replaying:
+            self._replaying[party] = iteration
             if self._on_replay:
-                self._on_replay(event["party"], event["iteration"])
+                self._on_replay(party, iteration)
 
-    def _on_resumed(self, event: dict[str, Any]) -> None:
-        party, iteration = event["party"], max(event["iteration"], 0)
+    def _has_resumed(self, report: reports.Resumed) -> None:
+        party, iteration = report.party, max(report.iteration, 0)
         if self._staff.resume and party not in self._resumed:
-            self._attendance.add(party, event["sent"], event["received"])
+            self._attendance.add(party, report.sent, report.received)
         self._resumed.add(party)
         self._replaying.pop(party, None)
         if self._staff.resume and self._resumed.issuperset(self._secrets):
@@ -379,34 +394,20 @@ class Launch:
         if party == RECOMMENDER and iteration < self._roster.card.params.iterations:
             self._happen(iteration)
 
-    def _on_iteration(self, event: dict[str, Any]) -> None:
-        following, ended = event["iteration"] + 1, self._roster.card.params.iterations
-        if event["party"] == RECOMMENDER and following < ended and RECOMMENDER not in self._replaying:
+    def _finished(self, report: reports.Finished) -> None:
+        """Take note of an iteration or, if it is below 0, of the set-up."""
+        following, seconds = report.iteration + 1, report.seconds
+        if report.iteration < 0:
+            since = time.monotonic() - self._started
+            self.outcome.startup_seconds = self.outcome.startup_seconds or since
+            seconds = None if seconds is None else since
+        elif (
+            report.party == RECOMMENDER
+            and following < self._roster.card.params.iterations
+            and RECOMMENDER not in self._replaying
+        ):
             self._happen(following)
-        self._books.iteration(event, event["seconds"])
-
-    def _on_end(self, event: dict[str, Any]) -> None:
-        if event["party"] in self._waiting:  # else it is a server that was restarted after its end
-            self._waiting.discard(event["party"])
-            self._books.end(event)
-
-    def _on_closed(self, event: dict[str, Any]) -> None:
-        self._books.closed(event)
-
-    def _on_abort(self, event: dict[str, Any]) -> None:
-        raise Aborted(Reason[event["reason"]], event["detail"] or event["party"])
-
-    def _on_refused(self, event: dict[str, Any]) -> None:
-        raise BadInput(event["sentence"])
-
-    def _on_broken(self, event: dict[str, Any]) -> None:
-        raise Broken(f"{event['party']}: {event['sentence']}")
-
-    def _on_failed(self, event: dict[str, Any]) -> None:
-        raise SchemeFailed(event["detail"], event["trace"])
-
-    def _on_bug(self, event: dict[str, Any]) -> None:
-        raise Bug(f"{event['party']} failed; the traceback is in {event['file']}")
+        self._books.iteration(report, seconds)
 
     # --- ending -------------------------------------------------------------------------------------------------
 

@@ -12,14 +12,15 @@ import numpy as np
 import zmq
 
 from actors.blame import is_own
-from actors.everyone_online import everyone_stays
 from actors.keys import Secret
 from actors.metering.observer import HeldOut, Observer
 from actors.metering.recorder import Figures, own_memory
+from actors.stage import Performer
 from actors.timers import Patience
 from actors.transport.zeromq import ClientEnd, Context, Gate, ServerEnd, make_key_pair
 from protocol.card import Card, Seat, all_parties, make_run_id, seat_party, tape_seed
-from protocol.party.party import Party, Step
+from protocol.everyone_online import everyone_stays
+from protocol.party.party import Step
 from protocol.party.role import Effects, Role, Send, UserInput
 from protocol.party.signing import make_signer
 from protocol.play import play
@@ -51,57 +52,59 @@ def _run_small(card: Card) -> None:
 
 
 def _exchange(card: Card, names: list[str]) -> None:
-    """Run every role once, with a made-up seed and made-up ratings."""
-    params = card.params
-    ratings = np.full(_ITEMS, params.rating_max)
-    inputs = UserInput(np.arange(_ITEMS, dtype=np.uint32), ratings)
-    held_out = HeldOut(inputs.items, ratings)
-    parties: dict[str, Party] = {}
-    for name in names:
-        own = inputs if name not in card.scheme.servers else None
-        seat = Seat(name, tape_seed(bytes(32), name), own, make_signer(bytes(32), name))
-        secret = Secret(seat, make_key_pair(), held_out)
-        parties[name], _ = seat_party(card, Secret.from_dict(secret.to_dict()).seat, with_view=True)
-    observer = Observer.in_memory(_USERS, _ITEMS, params.dim, (params.rating_min, params.rating_max))
+    """Run every role once."""
+    observer = Observer.in_memory(_USERS, _ITEMS, card.params.dim, (card.params.rating_min, card.params.rating_max))
     patience: Patience[str] = Patience(1.0)
-    roles: dict[str, Role] = {}
-    for name, party in parties.items():
-        clients = () if name in card.scheme.servers else None
-        figures = Figures(name, clients, SETUP - 1, lambda _: None, observer, held_out)
-        roles[name] = _FramedRole(party, figures, patience)
+    roles: dict[str, Role] = {name: _FramedRole(_Rehearsed(card, name, observer), patience) for name in names}
     for _ in play(roles, everyone_stays(_USERS)):
         pass
 
 
-class _FramedRole(Role):
-    """A party that speaks in frames, and is metered as in a run."""
+class _Rehearsed(Performer):
+    """A party with a made-up seed and made-up ratings; its view is kept nowhere."""
 
-    def __init__(self, party: Party, figures: Figures, patience: Patience[str]) -> None:
-        self._party, self._figures, self._patience = party, figures, patience
+    def __init__(self, card: Card, name: str, observer: Observer) -> None:
+        ratings, is_server = np.full(_ITEMS, card.params.rating_max), name in card.scheme.servers
+        inputs = UserInput(np.arange(_ITEMS, dtype=np.uint32), ratings)
+        held_out = HeldOut(inputs.items, ratings)
+        seat = Seat(name, tape_seed(bytes(32), name), None if is_server else inputs, make_signer(bytes(32), name))
+        secret = Secret.from_dict(Secret(seat, make_key_pair(), held_out).to_dict())
+        figures = Figures(name, () if is_server else None, SETUP - 1, lambda _: None, observer, held_out)
+        super().__init__(card, secret.seat, figures, None)
+        self.party, _ = seat_party(card, secret.seat, with_view=True)
+        self.sent: list[Send] = []
+
+    def hand_over(self, to: str, frame: bytes) -> None:
+        self.sent.append(Send(to, frame))
+
+    def schedule(self, iteration: int) -> None:
+        pass
+
+
+class _FramedRole(Role):
+    """A party that speaks in frames, and is performed and metered as in a run."""
+
+    def __init__(self, performer: _Rehearsed, patience: Patience[str]) -> None:
+        self._performer, self._patience = performer, patience
 
     def start(self) -> Effects:
-        return self._settle(self._party.start())
+        return self._perform(self._performer.begin())
 
     def tick(self, event: Event) -> Effects:
-        return self._settle(self._party.tick(event))
+        return self._perform(self._performer.party.tick(event))
 
     def receive(self, sender: str, message: Message) -> Effects:
         self._patience.watch(sender)
         self._patience.heard(sender, [sender])
-        step = self._party.receive(sender, message)
-        self._figures.received(sender, step, len(message))
+        step = self._performer.receive(sender, message)
         self._patience.seconds(), self._patience.overdue()
-        return self._settle(step)
+        return self._perform(step)
 
-    def _settle(self, step: Step) -> Effects:
-        self._figures.watch(self._party.role, step.done)
-        self._figures.turned(self._party.role)
-        if step.done:
-            self._figures.ended(self._party, None)
-        for out in step.sends:
-            self._figures.sent(out)
-        self.iteration = self._party.role.iteration
-        return [Send(out.to, out.frame) for out in step.sends]
+    def _perform(self, step: Step) -> Effects:
+        self._performer.sent = []
+        self._performer.perform(step)
+        self.iteration = self._performer.party.role.iteration
+        return list(self._performer.sent)
 
 
 def _open_and_close_sockets() -> None:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import psutil
 
+from actors.launch.reports import Waits
 from actors.seats import describe_status
 
 _AT_WORK = frozenset({psutil.STATUS_RUNNING, psutil.STATUS_SLEEPING, psutil.STATUS_DISK_SLEEP})
 _COMPUTES_SECONDS = 0.1  # of processor time since the servers were asked: more means that a server computes
 
-Statuses = Mapping[str, dict[str, Any]]  # by server, its answer if it has answered (`seats.status_of`)
+Statuses = Mapping[str, Waits]  # by server, its answer if it has answered
 
 
 class Standstill:
@@ -32,7 +32,7 @@ class Standstill:
         silent = self._silent(statuses)
         words = [describe_status(status) for status in statuses.values()]
         words += [f"{server} {'computes and ' * self._computes(server)}does not answer" for server in silent]
-        named = {party: None for status in statuses.values() for party in status["awaited"]} | dict.fromkeys(silent)
+        named = {party: None for status in statuses.values() for party in status.awaited} | dict.fromkeys(silent)
         return words + [matter for party in named if (matter := self._how_is(party))]
 
     def _silent(self, statuses: Statuses) -> list[str]:

@@ -44,16 +44,18 @@ import traceback
 from typing import Any, NoReturn
 
 from actors.blame import scheme_failed
+from actors.crowd.calling import CallingHost
 from actors.crowd.crowd import CrowdHost
 from actors.crowd.secret_rows import Ranks
 from actors.faults import Faults
 from actors.host import Host
 from actors.keys import Roster, Secret
 from actors.launch.preload import warm_up
+from actors.launch.reports import Common, Exited, Failed, Fork, Hosting, Started, Stop, read, write
 from actors.metering.observer import Observer
 from actors.pipes import Channel, Mailbox, receive_order, unpack
 from actors.seats import Place
-from protocol.errors import Aborted, BadInput
+from protocol.errors import Aborted, BadInput, Bug
 from protocol.party.view import Broken
 
 _PR_SET_PDEATHSIG = 1
@@ -75,7 +77,6 @@ class Zygote:
         self._observer_fd = observer_fd
         self._children: set[int] = set()
         self._pid = os.getpid()
-        self._common: dict[str, Any] = {}
 
     def run(self) -> None:
         gc.disable()
@@ -88,19 +89,20 @@ class Zygote:
             self._control.flush()
             ready, _, _ = select.select([self._control], [], [], _TICK)
             if ready:
-                order = self._control.receive_one()
-                if order is None or order["order"] == "stop":
+                values = self._control.receive_one()
+                order = Stop() if values is None else read(values)
+                if isinstance(order, Stop):
                     return
-                if order["order"] == "common":
+                if isinstance(order, Common):
                     self._prepare(order)
-                else:
-                    self._fork(order["count"])
+                elif isinstance(order, Fork):
+                    self._fork(order.processes)
             self._reap()
 
-    def _prepare(self, common: dict[str, Any]) -> None:
-        sys.path += [folder for folder in common["path"] if folder not in sys.path]  # last, so as to shadow no module
+    def _prepare(self, common: Common) -> None:
+        sys.path += [folder for folder in common.path if folder not in sys.path]  # last, so as to shadow no module
         self._common = common
-        self._roster = Roster.from_dict(common["roster"])
+        self._roster = Roster.from_dict(common.roster)
         self._observer = _open_observer(self._roster, self._observer_fd)  # shared memory stays shared after a fork
         ran = code_of(lambda: warm_up(self._roster.card))
         gc.collect()
@@ -127,7 +129,7 @@ class Zygote:
             if pid == 0:
                 return
             self._children.discard(pid)
-            self._control.send({"event": "exited", "pid": pid, "code": os.waitstatus_to_exitcode(status)})
+            self._control.send(write(Exited(pid, os.waitstatus_to_exitcode(status))))
 
     def _kill_all(self) -> None:
         for pid in self._children:
@@ -158,60 +160,63 @@ class Zygote:
 
 def run_actors(
     roster: Roster,
-    common: dict[str, Any],
+    common: Common,
     details: bytes,
-    events: int,
+    line: int,
     shared: int | None,
     mailbox: Mailbox,
     observer: Observer,
 ) -> int:
     """Host the parties of the order `details` until they are done; return the exit code of the process."""
-    order, report = unpack(details), mailbox.send
-    parties, folder = order["parties"], common["run_folder"]
-    report({"event": "started", "pid": os.getpid(), "parties": parties})
+
+    def report(message: tuple[Any, ...]) -> None:
+        mailbox.send(write(message))
+
+    order: Hosting = read(unpack(details))
+    first = order.parties[0]
+    report(Started(os.getpid(), order.parties))
     try:
-        roster = Roster(roster.card, roster.scheme_name, roster.public_keys, order["endpoints"])
-        views, resume = frozenset(order["views"]), frozenset(order["resume"])
-        place = Place(
-            folder,
-            views,
-            common["deadline"],
-            order["bind"],
-            resume,
-            order["reported"],
-            common["silence"],
-            Faults.from_dict(common["faults"]) if common["faults"] else None,
-            order["incarnation"],
-            common["metering"],
-            common["connected"],
-        )
-        channel = Channel(socket.socket(fileno=events))
-        if shared is not None:
+        roster = Roster(roster.card, roster.scheme_name, roster.public_keys, order.endpoints)
+        place, channel = _place_of(common, order), Channel(socket.socket(fileno=line))
+        ends = report, observer, channel, mailbox
+        if shared is not None and order.connected is not None:
             ranks = Ranks(mmap.mmap(shared, 0, prot=mmap.PROT_READ))
-            CrowdHost(roster, ranks, place, mailbox, observer, channel, order["connected"]).run()
+            CrowdHost(roster, ranks, place, *ends, order.connected).run()
         else:
-            secrets = [Secret.from_dict(secret) for secret in order["secrets"]]
-            Host(roster, secrets, place, report, observer, channel, mailbox=mailbox).run()
-    except Aborted as abort:
-        report({"event": "abort", "party": parties[0], "reason": abort.reason.name, "detail": abort.detail})
-        return 5
-    except Broken as broken:
-        report({"event": "broken", "party": parties[0], "sentence": str(broken)})
-        return 4
-    except BadInput as refusal:
-        report({"event": "refused", "party": parties[0], "sentence": str(refusal)})
-        return 2
+            kind = Host if common.connected is None else CallingHost
+            kind(roster, [Secret.from_dict(secret) for secret in order.secrets], place, *ends).run()
     except (Exception, SystemExit) as error:
-        if failed := scheme_failed(error, roster.card.scheme):
-            report({"event": "failed", "party": parties[0], "detail": failed.detail, "trace": failed.trace})
-            return 2
-        path = f"{folder}/bug-{parties[0].replace(':', '-')}.txt"
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
-        with open(os.open(path, flags, 0o600), "w", encoding="utf-8") as file:
-            file.write(traceback.format_exc())
-        report({"event": "bug", "party": parties[0], "file": path})
-        return 1
+        failure: Exception | None = error if isinstance(error, (Aborted, Broken, BadInput)) else None
+        failure = failure or scheme_failed(error, roster.card.scheme)
+        if failure is None:
+            failure = Bug(f"{first} failed; the traceback is in {_write_traceback(common.run_folder, first)}")
+        failed = Failed.of(first, failure)
+        report(failed)
+        return failed.exit_code
     return 0
+
+
+def _write_traceback(folder: str, party: str) -> str:
+    path = f"{folder}/bug-{party.replace(':', '-')}.txt"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
+    with open(os.open(path, flags, 0o600), "w", encoding="utf-8") as file:
+        file.write(traceback.format_exc())
+    return path
+
+
+def _place_of(common: Common, order: Hosting) -> Place:
+    return Place(
+        common.run_folder,
+        frozenset(order.views),
+        common.deadline,
+        order.bind,
+        frozenset(order.resume),
+        order.reported,
+        common.silence,
+        Faults.from_dict(common.faults) if common.faults else None,
+        order.incarnation,
+        common.connected,
+    )
 
 
 def _open_observer(roster: Roster, descriptor: int) -> Observer:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,12 +22,6 @@ from protocol.wire.messages import SETUP
 ALL = 1 << 62  # an iteration beyond every other
 COURSE = 0  # the phase after the set-up: all iterations and the end
 RESEND, AGAIN, UNDELIVERED, RECONNECT, REJECTED = "resend", "again", "undelivered", "reconnect", "rejected:"
-
-
-# To measure the cost of metering, it can be on in two iterations and off in the next two. The frames of an iteration
-# are added up in the following one, so the second iteration of each pair carries the full cost of one, or none of it.
-LEFT_OUT = {"on": 0, "pairs": 2}  # bits that the number of a metered iteration must not have
-METERED, BARE = 1, 3  # modulo 4, the iterations to compare with "pairs"
 
 MOST_PARTIES = 20_000  # users whose bytes are kept singly; with more, a server would hold millions of sums
 _MOST_SIZES = 20_000  # (party, size) counts that are kept before they are added up, which bounds the memory
@@ -44,12 +38,13 @@ class Tally:
     rows: list[Traffic] = field(default_factory=list)
     users: dict[str, list[int]] = field(default_factory=dict)  # wire bytes down and up
 
-    def to_lists(self) -> dict[str, Any]:
-        return {"rows": [as_row(row) for row in self.rows], "users": self.users}
+    def to_lists(self) -> list[Any]:
+        return [[as_row(row) for row in self.rows], self.users]
 
     @classmethod
-    def from_lists(cls, data: Mapping[str, Any]) -> Tally:
-        return cls([Traffic(*row) for row in data["rows"]], data["users"])
+    def from_lists(cls, data: Sequence[Any]) -> Tally:
+        rows, users = data
+        return cls([Traffic(*row) for row in rows], users)
 
     def add(self, other: Tally) -> None:
         """Add the tally `other` of another server for the same iteration."""

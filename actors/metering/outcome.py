@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from actors.launch.reports import Closed, Ended, Finished
 from actors.metering.meter import MOST_PARTIES, Row, Tally
 from protocol.errors import Aborted
 from protocol.party.role import RECOMMENDER, Facts, user_index
@@ -114,51 +114,48 @@ class Books:
         self._outcome = outcome
         self._on_iteration = on_iteration
         self._pending: dict[int, _Pending] = {}
-        self._closed: dict[str, dict[str, Any]] = {}
+        self._closed: dict[str, Closed] = {}
         self.reported = dict.fromkeys(self._servers, reported)  # the last iteration that each server has reported
 
-    def knows(self, report: dict[str, Any]) -> bool:
-        return bool(report["iteration"] <= self.reported[report["party"]])
-
-    def iteration(self, report: dict[str, Any], seconds: float | None) -> None:
+    def iteration(self, report: Finished, seconds: float | None) -> None:
         """Add a server's `report` of an iteration, which took `seconds`.
 
         The recommender's set-up is reported as an iteration of its own; that of other servers comes with their first.
         """
-        if self.knows(report):
+        number, server = report.iteration, report.party
+        if number <= self.reported[server]:
             return
-        number, server = report["iteration"], report["party"]
         self.reported[server] = number
         pending = self._pending.setdefault(number, _Pending())
-        pending.tally.add(Tally.from_lists(report))
-        pending.course |= report["course"]
+        pending.tally.add(Tally.from_lists(report.tally))
+        pending.course |= report.course
         pending.reporters.add(server)
         if server == RECOMMENDER:
-            pending.seconds, pending.invited, pending.contributors = seconds, report["invited"], report["contributors"]
+            pending.seconds, pending.invited, pending.contributors = seconds, report.invited, report.contributors
         if pending.reporters == (self._servers if number >= 0 else {RECOMMENDER}):
             del self._pending[number]
             if self._on_iteration:
                 figures = (pending.seconds, pending.invited, pending.contributors, pending.tally, pending.course)
                 self._on_iteration(IterationDone(number, *figures))
 
-    def end(self, report: dict[str, Any]) -> None:
+    def end(self, report: Ended) -> None:
         """Add the `report` of a party's end; call this once for each party."""
-        party, outcome = report["party"], self._outcome
-        outcome.rejected.update(report["rejected"])
-        if report["view"]:
-            outcome.views[party] = (report["view"][0], report["view"][1])
+        party, outcome = report.party, self._outcome
+        outcome.rejected.update(report.rejected)
+        if report.view:
+            outcome.views[party] = (report.view[0], report.view[1])
         if party in self._servers:
-            outcome.rest.add(Tally.from_lists(report))
-            outcome.course |= report["course"]
-            outcome.figures |= report["figures"]
+            outcome.rest.add(Tally.from_lists(report.tally))
+            outcome.course |= report.course
+            outcome.figures |= report.figures
             return
-        if report["result"] is not None:
-            outcome.predictions[party] = report["result"]
-        if report["uss"] is not None:
-            outcome.user_process_uss.append(report["uss"])
+        if report.result is not None:
+            outcome.predictions[party] = report.result
+        if report.uss is not None:
+            outcome.user_process_uss.append(report.uss)
 
-    def closed(self, report: dict[str, Any]) -> None:
-        self._closed[report["party"]] = report
+    def closed(self, report: Closed) -> None:
+        self._closed[report.party] = report
 
     def conclude(self) -> None:
         """Complete the outcome after the last report, with the traffic of iterations that were never completed."""
@@ -166,15 +163,15 @@ class Books:
         for pending in self._pending.values():
             outcome.rest.add(pending.tally)
         for _, report in sorted(self._closed.items()):
-            outcome.strangers.update(report["strangers"])
-            outcome.rest.add(Tally.from_lists(report))
-            outcome.parties += report["parties"]
-            outcome.apart += report["apart"]
-            if report["peak"] is not None:
-                outcome.peaks[report["party"]] = report["peak"]
-            if not report["by_party"]:
+            outcome.strangers.update(report.strangers)
+            outcome.rest.add(Tally.from_lists(report.tally))
+            outcome.parties += report.parties
+            outcome.apart += report.apart
+            if report.peak is not None:
+                outcome.peaks[report.party] = report.peak
+            if not report.by_party:
                 outcome.parties_note = A_CROWD
-            if report["again"]:
+            if report.again:
                 outcome.apart_note = SOME_LOST
         if outcome.abort is None:
             self._conclude_kernel()
@@ -182,9 +179,9 @@ class Books:
     def _conclude_kernel(self) -> None:
         """Take the kernel's counts if all servers have them, else the reason: a part of them proves nothing."""
         silent = [f"{server} did not say what it had counted." for server in self._servers - self._closed.keys()]
-        notes = [report["kernel_note"] for report in self._closed.values() if report["kernel_note"]]
+        notes = [report.kernel_note for report in self._closed.values() if report.kernel_note]
         self._outcome.kernel_note = next(iter(silent + notes), None)
         if self._outcome.kernel_note is None:
             self._outcome.kernel = [
-                [server, *row] for server, report in sorted(self._closed.items()) for row in report["kernel"]
+                [server, *row] for server, report in sorted(self._closed.items()) for row in report.kernel or ()
             ]

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from actors.journal import if_full
-from actors.metering.meter import AGAIN, ALL, LEFT_OUT, REJECTED, RESEND, UNDELIVERED, Meter, Tally
+from actors.launch.reports import Closed, Ended, Finished, Joining, Replaying, Resumed
+from actors.metering.meter import AGAIN, ALL, REJECTED, RESEND, UNDELIVERED, Meter, Tally
 from actors.metering.observer import HeldOut, Observer
 from protocol.errors import during
 from protocol.party.party import Outgoing, Party, Step, iteration_of, result_digest
@@ -23,10 +24,11 @@ from protocol.party.view import REJECTED as REJECTED_RECORD
 from protocol.wire.codec import Codec
 from protocol.wire.messages import SETUP, Again
 
-Report = Callable[[dict[str, Any]], None]
+Report = Callable[[tuple[Any, ...]], None]  # given a message of `reports.py`
 
 _AGAIN = Again.__name__
-_JOINING_SECONDS = 0.5
+_JOINING_SECONDS = 0.5  # between two reports of the users that have joined
+_SIGN_SECONDS = 1.0  # between two reports that a view is being replayed
 
 
 class Figures:
@@ -40,14 +42,11 @@ class Figures:
         report: Report,
         observer: Observer | None,
         held_out: HeldOut | None,
-        metering: str = "on",  # or "off", or "pairs": in every other pair of iterations (`meter.py`)
         n_users: int = 0,  # of the run: in a crowd, single users are not counted
     ) -> None:
         self._party = party
         self._ahead = ahead
-        self._n_users = n_users
-        self._meter = Meter(party, n_users) if ahead is not None and metering != "off" else None
-        self._left_out = LEFT_OUT[metering] if self._meter else 0
+        self._meter = Meter(party, n_users) if ahead is not None else None
         self._reported = reported  # the driver has the figures of the iterations up to this one
         self._report = report
         self._observer = observer
@@ -57,6 +56,7 @@ class Figures:
         self._ended = self._again = False
         self._joining: set[str] = set()  # parties that the recommender heard from before its first iteration
         self._told = 0.0  # when their number was last reported
+        self._sign = time.monotonic()  # when the replay of a view began, or was last reported
         self.rejected: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()  # connections of strangers
 
@@ -70,7 +70,7 @@ class Figures:
             self.rejected[reason] += 1
         if self.iteration < 0 and self._party == RECOMMENDER:
             self._join(sender)
-        if self._meter and not step.iteration & self._left_out:
+        if self._meter:
             if sender not in self._meter.greeted:
                 self._greet(self._meter, sender, now=True)
             self._count_received(self._meter, sender, step.kind, step.iteration, size, reason)
@@ -80,7 +80,7 @@ class Figures:
         self._joining.add(sender)
         if (now := time.monotonic()) > self._told + _JOINING_SECONDS:
             self._told = now
-            self._report({"event": "joining", "users": sum(user_index(name) >= 0 for name in self._joining)})
+            self._report(Joining(sum(user_index(name) >= 0 for name in self._joining)))
 
     def _greet(self, meter: Meter, sender: str, now: bool) -> None:
         if sender not in (self._ahead or ()):
@@ -100,7 +100,7 @@ class Figures:
             meter.received(iteration, sender, kind, size)
 
     def sent(self, out: Outgoing) -> None:
-        if not self._meter or out.iteration & self._left_out:
+        if not self._meter:
             return
         if out.kind == _AGAIN:
             self._meter.count_apart(AGAIN, self._party, out.to, len(out.frame))
@@ -168,16 +168,17 @@ class Figures:
     # --- when something is over --------------------------------------------------------------------------------------
 
     def replaying(self, role: Role) -> None:
-        """Report the iteration that the replay of the party's view has reached."""
-        self._report({"event": "replaying", "party": self._party, "iteration": role.iteration})
+        """Report at intervals the iteration that the replay of the party's view has reached."""
+        if (now := time.monotonic()) > self._sign + _SIGN_SECONDS:
+            self._sign = now
+            self._report(Replaying(self._party, role.iteration))
 
     def resumed(self, party: Party) -> None:
         """Report that `party` has replayed its view, and how many frames that view has sent and received by peer."""
         sent, received = party.counts()
         iteration = party.role.iteration
         self._reported = min(self._reported, iteration - 1)  # iterations of lost views are reported again
-        told = {"party": self._party, "iteration": iteration, "sent": sent, "received": received}
-        self._report({"event": "resumed", **told})
+        self._report(Resumed(self._party, iteration, sent, received))
 
     def turned(self, role: Role) -> None:
         """Report the finished iteration if `role` has entered another one; called when a step's frames have left."""
@@ -194,36 +195,16 @@ class Figures:
         tally = self._meter.take(finished) if self._meter else Tally()
         if finished <= self._reported:
             return
-        invited, contributors = turnout(role)
-        self._report(
-            {
-                "event": "joined" if finished < 0 else "iteration",
-                "party": self._party,
-                "iteration": finished,
-                "seconds": seconds,
-                "invited": invited,
-                "contributors": contributors,
-                "course": role.facts(),
-                **tally.to_lists(),
-            }
-        )
+        self._report(Finished(self._party, finished, seconds, *turnout(role), role.facts(), tally.to_lists()))
 
     def ended(self, party: Party, memory: int | None) -> None:
         self._ended = True
         view, tally = party.view, self._meter.take(ALL) if self._meter else Tally()
-        self._report(
-            {
-                "event": "end",
-                "party": party.name,
-                "view": [view.records, view.head] if view else None,
-                "result": None if party.result is None else result_digest(party.result).hex(),
-                "rejected": dict(self.rejected),
-                "uss": memory,
-                "course": party.role.facts() if self._ahead is not None else {},
-                "figures": party.role.figures() if self._ahead is not None else {},
-                **tally.to_lists(),
-            }
-        )
+        course, figures = ({}, {}) if self._ahead is None else (party.role.facts(), party.role.figures())
+        result = None if party.result is None else result_digest(party.result).hex()
+        end = [view.records, view.head] if view else None
+        rejected = dict(self.rejected)
+        self._report(Ended(party.name, end, result, rejected, memory, course, figures, tally.to_lists()))
 
     def closed(
         self, handshakes: Mapping[str, int], kernel: list[list[Any]] | None, note: str | None, peak: int | None = None
@@ -232,24 +213,23 @@ class Figures:
 
         `handshakes` gives their number by party, in this life of the server; `peak` is the process's peak memory.
         """
-        meter = self._meter or Meter(self._party, self._n_users)
-        if self._meter and not self._left_out:
-            meter.close_handshakes(handshakes)
-        tally = meter.take(ALL)
+        meter = self._meter
+        assert meter is not None
+        meter.close_handshakes(handshakes)
+        tally = meter.take(ALL).to_lists()  # before the sums, of which it is a part
         self._report(
-            {
-                "event": "closed",
-                "party": self._party,
-                "strangers": dict(self.refused),
-                "parties": meter.parties(),
-                "by_party": meter.by_party,
-                "apart": meter.apart(),
-                "again": self._again,
-                "kernel": meter.kernel(kernel),
-                "kernel_note": note,
-                "peak": peak,
-                **tally.to_lists(),
-            }
+            Closed(
+                self._party,
+                dict(self.refused),
+                meter.parties(),
+                meter.by_party,
+                meter.apart(),
+                self._again,
+                meter.kernel(kernel),
+                note,
+                peak,
+                tally,
+            )
         )
 
 

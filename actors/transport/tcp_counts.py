@@ -29,13 +29,11 @@ _COUNTS_AT = 120
 _CLOSED, _CLOSE_WAIT = 7, 8
 
 
-def why_not(server: str, endpoint: str, clients: int, metering: str, again: bool) -> str | None:
+def why_not(server: str, endpoint: str, clients: int, again: bool) -> str | None:
     """Say in a sentence why `server` cannot read the kernel's counts of all its connections; None if it can.
 
     `again` says that the server was restarted, `clients` is how many connections it may have.
     """
-    if metering != "on":
-        return "Metering was not on all the time."
     if not endpoint.startswith("tcp:"):
         return "The kernel counts the bytes of tcp connections alone, and these were of another kind."
     if again:

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from actors.launch.reports import Ended, Finished, Listens, Replaying, Resumed
 from sim.cli.flags import Force, NamedScheme, Out, TrustScheme
 from sim.cli.run_command import interrupt
 from sim.plan.config import RunConfig
@@ -46,16 +47,16 @@ def actor(
     manual_start.act(party, read, keys, out or roster.parent, deadline, patience, _tell)
 
 
-def _tell(event: dict[str, Any]) -> None:
+def _tell(report: tuple[Any, ...]) -> None:
     """Print the progress of a server that was started by hand."""
-    if event["event"] == "ready":
-        print(f"{event['party']} listens at {event['endpoint']}", file=sys.stderr)
-    elif event["event"] == "replaying":
-        print(f"{event['party']} is reading back its view, at iteration {event['iteration']}", file=sys.stderr)
-    elif event["event"] == "resumed":
-        print(f"{event['party']} goes on from its view, at iteration {event['iteration']}", file=sys.stderr)
-    elif event["event"] == "iteration" and event["seconds"] is not None:
-        print(f"{event['party']} finished iteration {event['iteration']} in {event['seconds']:.3f} s", file=sys.stderr)
-    elif event["event"] == "end":
-        digest = f", item factors {event['result']}" if event.get("result") else ""
-        print(f"{event['party']} is done{digest}")
+    match report:
+        case Listens(party, endpoint):
+            print(f"{party} listens at {endpoint}", file=sys.stderr)
+        case Replaying(party, iteration):
+            print(f"{party} is reading back its view, at iteration {iteration}", file=sys.stderr)
+        case Resumed(party, iteration):
+            print(f"{party} goes on from its view, at iteration {iteration}", file=sys.stderr)
+        case Finished(party, iteration, float(seconds)) if iteration >= 0:
+            print(f"{party} finished iteration {iteration} in {seconds:.3f} s", file=sys.stderr)
+        case Ended(party, _, result):
+            print(f"{party} is done" + (f", item factors {result}" if result else ""))

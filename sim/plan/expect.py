@@ -17,8 +17,8 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from actors.everyone_online import takes_presence
 from protocol.attendance import Attempt, Course, Numbers, Turn
+from protocol.everyone_online import takes_presence
 from protocol.params import Params
 from protocol.schemes import Scheme, Shape
 

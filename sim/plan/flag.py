@@ -44,7 +44,7 @@ class Flag:
 
     @property
     def summary(self) -> str:
-        """The help with the default in parentheses."""
+        """Write the help with the default in parentheses."""
         if self.shown is not None:
             return f"{self.help} ({self.shown})"
         value = self.default if self.otherwise is None else self.otherwise

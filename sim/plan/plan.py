@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from actors.everyone_online import takes_presence
 from actors.metering.observer import HeldOut
 from protocol.arithmetic.tape import derive
 from protocol.card import Card, Seat, all_parties, make_run_id, tape_seed
 from protocol.errors import BadInput
+from protocol.everyone_online import takes_presence
 from protocol.party.role import UserInput, role_of, user_index, user_name
 from protocol.party.signing import make_signer
 from protocol.schemes import Scheme, Shape

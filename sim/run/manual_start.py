@@ -7,18 +7,17 @@ import json
 import math
 import os
 import re
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from actors import capacity
-from actors.everyone_online import everyone_stays, takes_presence
-from actors.host import Host
+from actors.by_hand import HostByHand
 from actors.journal import make_view_folders, view_path, write_private
 from actors.keys import Roster
+from actors.metering.recorder import Report
 from actors.own_scheme import load_scheme
 from actors.seats import Place
 from protocol.errors import BadInput
+from protocol.everyone_online import everyone_stays, takes_presence
 from protocol.params import require
 from protocol.party.role import nearest_party, user_name
 from protocol.schemes import UntrustedScheme, find_scheme
@@ -100,7 +99,7 @@ def act(
     out: Path,
     deadline: float,
     patience: float,
-    report: Callable[[dict[str, Any]], None],
+    report: Report,
 ) -> None:
     """Run the parties `names` in this process until they are done, or nothing has moved for `patience` seconds."""
     require(patience > deadline, f"--patience must be longer than the deadline of {deadline:g} s, not {patience:g} s.")
@@ -115,8 +114,8 @@ def act(
     rule = everyone_stays(roster.card.params.n_users) if takes_presence(roster.card.scheme) else None
     with locked(Path(folder), shared=True):
         silence = min(deadline / 2, SILENCE)
-        place = Place(folder, frozenset(parties), deadline, resume=before, silence=silence, patience=patience)
-        Host(roster, secrets, place, report, events_for=rule).run()
+        place = Place(folder, frozenset(parties), deadline, resume=before, silence=silence)
+        HostByHand(roster, secrets, place, report, patience, rule).run()
 
 
 def _last(roster: Roster) -> int:

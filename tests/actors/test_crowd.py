@@ -13,8 +13,8 @@ from support.basics import small_run
 from support.runs import check_view, end_of, staged
 
 from actors import capacity
-from actors.calling import Doorbell
 from actors.crowd.away_states import Vault
+from actors.crowd.calling import Doorbell
 from actors.crowd.secret_rows import Ranks, pack_ranks
 from actors.keys import Roster, Secret
 from actors.launch.launcher import Launch, Staff
@@ -121,15 +121,15 @@ def exchange(run, laid_down: bool, folder: Path, viewed: bool) -> list[bytes]:
     sent: list[bytes] = []
 
     class Resting(InProcess):
-        def _settle(self, party, step):
-            if party.name == "user:1":
+        def _settle(self, name, step):
+            if name == "user:1":
                 sent.extend(out.frame for out in step.sends)
-                state = put_down(party) if laid_down else None
+                state = put_down(self.parties[name]) if laid_down else None
                 if state is not None:
-                    fresh, _ = seat_party(self._card, self._seats[party.name], viewed)
+                    fresh, _ = seat_party(self.card, self._seats[name], viewed)
                     take_up(fresh, state)
-                    self.parties[party.name] = fresh
-            super()._settle(party, step)
+                    self._cast[name].party = fresh
+            super()._settle(name, step)
 
     settings = run.settings(folder) | {"with_view": run.everyone if viewed else frozenset()}
     assert Resting(run.card, run.seats, **settings).run().abort is None

@@ -13,15 +13,15 @@ from pathlib import Path
 import msgpack
 import psutil
 import pytest
-from support.runs import end_of
+from support.runs import Directed, end_of
 
 from actors.faults import Crash, Faults
 from actors.launch.forkserver import Nursery
 from actors.launch.launcher import Launch, Staff
+from actors.launch.reports import Started, read
 from actors.pipes import Orders, receive_order
 from protocol.errors import BadInput
 from protocol.party.view import EVENT, RECEIVED, SENT, read_records
-from sim.drivers.inprocess import InProcess
 from sim.plan.config import RunConfig
 from sim.plan.plan import Plan, make_plan
 from sim.run.run import make_roster
@@ -81,7 +81,7 @@ def run_with_deaths(plan: Plan, folder: Path, on_death: str, killer: Killer, dea
 
 def in_process(plan: Plan, **options):
     churn = plan.churn()
-    return InProcess(plan.card, plan.seats(), events_for=churn.events if churn else None, **options).run()
+    return Directed(plan.card, plan.seats(), events_for=churn.events if churn else None, **options).run()
 
 
 @pytest.mark.parametrize("scheme", ["masked", "dynamic"])
@@ -206,13 +206,13 @@ def test_the_order_of_a_process_that_took_it_and_ended_is_given_again(tmp_path):
 
     def take() -> int:
         data, line, _ = receive_order(taker)
-        taken.append(msgpack.unpackb(data)["parties"])
+        taken.append(read(msgpack.unpackb(data)).parties)
         return line
 
     for user in (1, 2, 3):
         launch._start([f"user:{user}"], False)
     line = take()
-    launch._on_started({"pid": 7, "parties": ["user:1"]})
+    launch._hear(Started(7, ["user:1"]))
     os.close(take())  # the process that took the order of user:2 is killed
     launch._exited(8, -9)
     assert forked == [1]

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
+from actors.launch.reports import Closed
 from actors.metering import meter
 from actors.metering.meter import Meter
 from actors.metering.recorder import Figures
@@ -219,7 +220,7 @@ def test_a_crowds_books_are_still_held_against_each_other(tmp_path, monkeypatch)
 
 def test_the_kernels_counts_of_a_crowd_are_compared_as_sums(monkeypatch):
     monkeypatch.setattr(meter, "MOST_PARTIES", 1)
-    reports: list[dict[str, Any]] = []
+    reports: list[Any] = []
     figures = Figures("recommender", (), -2, reports.append, None, None, n_users=2)
     counted = figures._meter
     assert isinstance(counted, Meter)
@@ -233,9 +234,9 @@ def test_the_kernels_counts_of_a_crowd_are_compared_as_sums(monkeypatch):
     counts[1][2:] = [joins[0] // 2, answers[0] // 2]
     counts[2][2:] = [joins[0] - joins[0] // 2, answers[0] - answers[0] // 2]
     figures.closed({"user:0": 1, "user:1": 1}, counts, None)
-    (report,) = [report for report in reports if report["event"] == "closed"]
-    assert report["by_party"] is False and [row[0] for row in report["kernel"]] == ["", "user"]
-    document = {**report, "kernel": [["recommender", *row] for row in report["kernel"]]}
+    (report,) = [report for report in reports if isinstance(report, Closed)]
+    assert report.by_party is False and [row[0] for row in report.kernel or ()] == ["", "user"]
+    document = report._asdict() | {"kernel": [["recommender", *row] for row in report.kernel or ()]}
     assert kernel_check.compare(document) == (joins[0] + answers[0], [])
     document["kernel"][1][3] += 1
     assert len(kernel_check.compare(document)[1]) == 1

@@ -320,12 +320,11 @@ def test_frames_of_a_revoked_party_are_its_own(context, server, keys):
 
 def test_why_there_are_none_is_said_in_words(monkeypatch):
     tcp = "tcp://127.0.0.1:*"
-    assert why_not("recommender", tcp, 10, "on", False) is None
-    assert "Metering" in why_not("recommender", tcp, 10, "pairs", False)
-    assert "tcp connections alone" in why_not("recommender", "ipc:///tmp/x", 10, "on", False)
-    assert "recommender was started again" in why_not("recommender", tcp, 10, "on", True)
+    assert why_not("recommender", tcp, 10, False) is None
+    assert "tcp connections alone" in why_not("recommender", "ipc:///tmp/x", 10, False)
+    assert "recommender was started again" in why_not("recommender", tcp, 10, True)
     monkeypatch.setattr(tcp_counts, "AVAILABLE", False)
-    assert "Linux" in why_not("recommender", tcp, 10, "on", False)
+    assert "Linux" in why_not("recommender", tcp, 10, False)
 
 
 def test_two_descriptors_per_connection_are_made_room_for_or_done_without(monkeypatch):

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from actors.metering.meter import ALL, BARE, METERED, Meter, Tally
+from actors.launch.reports import Closed, Finished
+from actors.metering.meter import ALL, Meter, Tally
 from actors.metering.outcome import Books, Outcome
 from actors.metering.recorder import Figures
 from protocol.arithmetic.ring import Ring
@@ -110,7 +111,7 @@ def test_further_handshakes_stand_apart_and_those_of_the_silent_come_at_the_end(
 def test_tallies_of_two_servers_are_one_with_each_row_and_user_once():
     one = Tally([Traffic(0, "user", "third_party", "Answer", 2, 20, 90)], {"user:0": [5, 0]})
     one.add(Tally([Traffic(0, "user", "third_party", "Answer", 1, 10, 45)], {"user:0": [1, 7], "user:1": [0, 9]}))
-    one.add(Tally.from_lists({"rows": [[-1, "user", "third_party", "Hello", 1, 1, 36]], "users": {}}))
+    one.add(Tally.from_lists([[[-1, "user", "third_party", "Hello", 1, 1, 36]], {}]))
     assert one.rows == [
         Traffic(-1, "user", "third_party", "Hello", 1, 1, 36),
         Traffic(0, "user", "third_party", "Answer", 3, 30, 135),
@@ -124,12 +125,12 @@ def test_tallies_of_two_servers_are_one_with_each_row_and_user_once():
 class Server:
     """The figures of a recommender that is a client of the third party, and the report that they give at the end."""
 
-    def __init__(self, metering: str = "on") -> None:
-        self.reports: list[dict[str, Any]] = []
+    def __init__(self) -> None:
+        self.reports: list[Any] = []
         ahead = ("third_party",)
-        self.figures = Figures("recommender", ahead, -2, self.reports.append, None, None, metering)
+        self.figures = Figures("recommender", ahead, -2, self.reports.append, None, None)
 
-    def closed(self, **handshakes: int) -> dict[str, Any]:
+    def closed(self, **handshakes: int) -> Closed:
         self.figures.closed({name.replace("_", ":"): n for name, n in handshakes.items()}, None, "none here")
         return self.reports[-1]
 
@@ -144,7 +145,7 @@ def test_each_message_is_counted_once_where_a_server_sends_it_or_takes_it_from_a
     server.figures.received("third_party", Step(kind="Total", iteration=0), 500)  # the third party counts it
     server.figures.sent(out("user:0", "Factors", 100))
     server.figures.sent(out("third_party", "OpenSum", 60))
-    assert server.closed()["parties"] == [
+    assert server.closed().parties == [
         [-1, "recommender", "user:0", "handshake", 1, 0, 301],
         [-1, "user:0", "recommender", "Join", 1, 40, 75],
         [-1, "user:0", "recommender", "handshake", 1, 0, 567],
@@ -164,7 +165,7 @@ def test_what_is_no_part_of_the_course_stands_apart():
     server.figures.undelivered("user:0", 100)
     server.figures.revoked("user:0", 20)
     report = server.closed()
-    assert report["apart"] == [
+    assert report.apart == [
         ["again", "recommender", "user:0", 1, 37, 72],
         ["again", "user:0", "recommender", 1, 36, 71],
         ["rejected:MALFORMED", "user:0", "recommender", 1, 50, 85],
@@ -173,7 +174,7 @@ def test_what_is_no_part_of_the_course_stands_apart():
         ["resend", "recommender", "user:0", 1, 100, 135],
         ["undelivered", "recommender", "user:0", 1, 100, 135],
     ]
-    assert {row[3] for row in report["parties"]} == {"handshake"}
+    assert {row[3] for row in report.parties} == {"handshake"}
     assert server.figures.rejected == {"REPLAYED": 2, "MALFORMED": 1}
 
 
@@ -189,7 +190,7 @@ def test_frames_that_suffer_on_purpose_add_up_to_what_left():
         frame = out("user:0", "Factors", 100)
         server.figures.sent(frame)
         server.figures.suffered(frame, [bytes(size) for size in leaving])
-        apart = {what: payload for what, _, _, _, payload, _ in server.closed()["apart"]}
+        apart = {what: payload for what, _, _, _, payload, _ in server.closed().apart}
         assert apart == expected
         assert 100 + apart.get("resend", 0) - apart.get("undelivered", 0) == sum(leaving)
 
@@ -212,41 +213,26 @@ def test_a_view_that_is_done_again_gives_what_was_counted_the_first_time():
     for number, (kind, fields) in enumerate(records):
         late.figures.recount(Record(number, kind, fields, b""), CODEC)
     first, second = live.closed(user_0=1, user_1=1), late.closed()
-    assert {key: first[key] for key in ("rows", "parties", "apart")} == {
-        key: second[key] for key in ("rows", "parties", "apart")
-    }
+    assert (first.tally, first.parties, first.apart) == (second.tally, second.parties, second.apart)
     assert live.figures.rejected == late.figures.rejected == {"REPLAYED": 1}
 
 
 def test_iterations_that_were_reported_before_a_restart_are_not_reported_again():
-    reports: list[dict[str, Any]] = []
+    reports: list[Any] = []
     figures = Figures("recommender", (), 1, reports.append, None, None)
     for iteration in range(5):
         figures.recount(Record(0, SENT, ["user:0", "Factors", iteration, 100, bytes(32)], b""), CODEC)
         figures.turned(SimpleNamespace(iteration=iteration, facts=dict))
-    assert [(report["iteration"], report["rows"][0][0]) for report in reports] == [(2, 2), (3, 3)]
-    assert all(report["seconds"] is None for report in reports), "nobody knows how long they took"
-
-
-@pytest.mark.parametrize(("metering", "counted"), [("on", [-1, 0, 1, 2, 3, 4]), ("pairs", [0, 1, 4]), ("off", [])])
-def test_metering_can_be_off_or_on_in_every_other_two_iterations(metering, counted):
-    assert METERED % 4 in (0, 1) and METERED - 1 in (0, 1), "as the one before it"
-    assert {BARE, BARE - 1} == {2, 3}
-    server = Server(metering)
-    for iteration in range(-1, 5):
-        server.figures.sent(out("user:0", "Factors", 100, iteration))
-        server.figures.received("user:0", Step(kind="Answer", iteration=iteration), 100)
-    rows = [row for row in server.closed()["rows"] if row[3] != "handshake"]
-    assert sorted({row[0] for row in rows}) == counted and len(rows) == 2 * len(counted)
+    assert [(report.iteration, report.tally[0][0][0]) for report in reports] == [(2, 2), (3, 3)]
+    assert all(report.seconds is None for report in reports), "nobody knows how long they took"
 
 
 # --- the books -------------------------------------------------------------------------------------------------------
 
 
-def iteration_report(party: str, iteration: int, **more: Any) -> dict[str, Any]:
-    tally = {"rows": [[iteration, party, "user", "Factors", 1, 1, 36]], "users": {"user:0": [36, 0]}}
-    turnout = {"invited": 3, "contributors": 2, "course": {party: iteration}}
-    return {"party": party, "iteration": iteration, "seconds": 1.0, **turnout, **tally, **more}
+def iteration_report(party: str, iteration: int, invited: int = 3, contributors: int = 2) -> Finished:
+    tally = [[[iteration, party, "user", "Factors", 1, 1, 36]], {"user:0": [36, 0]}]
+    return Finished(party, iteration, 1.0, invited, contributors, {party: iteration}, tally)
 
 
 def test_an_iteration_is_told_once_when_every_server_has_reported_it_and_the_set_up_when_the_recommender_has():
@@ -267,17 +253,12 @@ def test_an_iteration_is_told_once_when_every_server_has_reported_it_and_the_set
 
 
 def test_the_kernels_counts_are_those_of_every_server_or_none():
-    def closed(party: str, note: str | None) -> dict[str, Any]:
+    def closed(party: str, note: str | None) -> Closed:
         kernel = None if note else [["user:0", 1, 600, 400]]
-        return {"party": party, "strangers": {}, "parties": [], "apart": [], "rows": [], "users": {}} | {
-            "again": False,
-            "by_party": True,
-            "kernel": kernel,
-            "kernel_note": note,
-            "peak": 1000 if party == "recommender" else None,
-        }
+        peak = 1000 if party == "recommender" else None
+        return Closed(party, {}, [], True, [], False, kernel, note, peak, [[], {}])
 
-    def concluded(*reports: dict[str, Any]) -> Outcome:
+    def concluded(*reports: Closed) -> Outcome:
         outcome = Outcome()
         books = Books(("recommender", "third_party"), outcome, None)
         for report in reports:

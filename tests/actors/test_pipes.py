@@ -22,6 +22,7 @@ import pytest
 import zmq
 
 from actors import pipes as channels
+from actors.launch.reports import Exited, Happens, read, write
 from actors.pipes import Channel, Mailbox, Orders, receive_order
 from actors.transport.zeromq import HIGH_WATER, ClientEnd, Gate, ServerEnd, make_key_pair
 from protocol.errors import Aborted
@@ -57,17 +58,18 @@ def from_launcher_to_host() -> bool:
         launcher, host = Channel(near), Channel(far)
         found: list[object] = []
 
-        def write() -> None:
+        def send() -> None:
             for number in range(ITEMS):
-                launcher.send(["user:3", "Churn", number, True])
+                launcher.send(write(Happens("user:3", "Churn", [number, True])))
 
-        def read() -> None:
+        def take() -> None:
             while len(found) < ITEMS:
                 launcher.flush()
                 found.append(host.receive_one())
 
-        both(write, read)
-        return found == [["user:3", "Churn", number, True] for number in range(ITEMS)] and not launcher.pending
+        both(send, take)
+        happened = [Happens("user:3", "Churn", [number, True]) for number in range(ITEMS)]
+        return [read(values) for values in found] == happened and not launcher.pending
 
 
 def from_zygote_to_launcher() -> bool:
@@ -76,17 +78,17 @@ def from_zygote_to_launcher() -> bool:
         zygote, launcher = Channel(near), Channel(far)
         found: list[object] = []
 
-        def write() -> None:
+        def send() -> None:
             for number in range(ITEMS):
-                zygote.send({"event": "exited", "pid": number, "code": -9})
+                zygote.send(write(Exited(number, -9)))
 
-        def read() -> None:
+        def take() -> None:
             while len(found) < ITEMS:
                 zygote.flush()
                 found.extend(launcher.receive() or ())
 
-        both(write, read)
-        return [event["pid"] for event in found] == list(range(ITEMS))
+        both(send, take)
+        return [read(values) for values in found] == [Exited(number, -9) for number in range(ITEMS)]
 
 
 class Companion:
@@ -107,11 +109,11 @@ def from_launcher_to_new_processes() -> bool:
         orders, companion = Orders(near), Companion(line)
         found: list[int] = []
 
-        def write() -> None:
+        def send() -> None:
             for number in range(ITEMS):
                 orders.send(msgpack.packb(number), companion)
 
-        def read() -> None:
+        def take() -> None:
             while len(found) < ITEMS:
                 orders.flush()
                 taken = receive_order(far)
@@ -119,7 +121,7 @@ def from_launcher_to_new_processes() -> bool:
                 found.append(msgpack.unpackb(taken[0]))
                 os.close(taken[1])
 
-        both(write, read)
+        both(send, take)
         return found == list(range(ITEMS)) and companion.closed == ITEMS and not orders.pending
 
 
@@ -130,17 +132,17 @@ def from_hosts_to_launcher() -> bool:
         wanted = [[number, bytes(70_000 if number % 1000 == 0 else 40)] for number in range(ITEMS)]
         found: list[object] = []
 
-        def write() -> None:
+        def send() -> None:
             for report in wanted:
                 host.send(report)
 
-        def read() -> None:
+        def take() -> None:
             while len(found) < ITEMS:
                 host.flush()
                 while (report := launcher.receive()) is not None:
                     found.append(report)
 
-        both(write, read)
+        both(send, take)
         return found == wanted and not host.pending
 
 
@@ -180,21 +182,21 @@ def from_server_to_user() -> bool:
         assert server.socket.poll(PATIENCE * 1000) and server.receive() == ("user:0", bytes(8))
         taken: list[int] = []
 
-        def write() -> None:
+        def send() -> None:
             taken.extend(at for at in range(ITEMS) if server.send("user:0", frame(at)))
 
-        return both(write, lambda: drain(client)) == taken and HIGH_WATER <= len(taken) < ITEMS
+        return both(send, lambda: drain(client)) == taken and HIGH_WATER <= len(taken) < ITEMS
 
 
 def from_user_to_server() -> bool:
     """Send frames; the user dials again when the server does not read, which may lose frames but doubles none."""
     with connected() as (server, client):
 
-        def write() -> None:
+        def send() -> None:
             for number in range(ITEMS):
                 client.send("recommender", frame(number))
 
-        found = both(write, lambda: drain(server))
+        found = both(send, lambda: drain(server))
         return isinstance(found, list) and len(set(found)) == len(found) >= HIGH_WATER
 
 
@@ -248,13 +250,13 @@ def test_reports_that_nobody_reads_hold_their_host_up_before_they_fill_its_memor
         host, launcher = Mailbox(near), Mailbox(far)
         most: list[int] = []
 
-        def write() -> None:
+        def send() -> None:
             for number in range(ITEMS):
                 host.send([number, bytes(100)])
                 most.append(host.pending)
             host.flush(wait=True)
 
-        writer = threading.Thread(target=write)
+        writer = threading.Thread(target=send)
         writer.start()
         found: list[int] = []
         while len(found) < ITEMS:
@@ -298,9 +300,7 @@ def run_with_a_late_process(folder: Path, config: dict, who: str) -> dict:
 def late_runs(tmp_path_factory) -> tuple[Path, dict, dict[str, concurrent.futures.Future[dict]]]:
     folder, config = tmp_path_factory.mktemp("late"), settings("dynamic", 1000)
     expected = undisturbed(folder / "whole", config)
-    runs = {
-        who: begin(run_with_a_late_process, folder / who.replace(":", "-"), config, who) for who in LATE_PROCESSES
-    }
+    runs = {who: begin(run_with_a_late_process, folder / who.replace(":", "-"), config, who) for who in LATE_PROCESSES}
     return folder, expected, runs
 
 

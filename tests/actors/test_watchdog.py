@@ -16,6 +16,7 @@ from support.basics import small_run
 from actors import timers as module
 from actors.launch import launcher as launching
 from actors.launch.launcher import Launch, Staff
+from actors.launch.reports import Alive, Finished, Happens, Replaying, Resumed, Waits
 from actors.launch.standstill import Standstill
 from protocol.errors import Bug, Reason
 from protocol.party.role import RECOMMENDER, THIRD_PARTY, user_name
@@ -38,15 +39,15 @@ class WithoutOne(InProcess):
         super().__init__(*arguments, **options)
         self._heard = heard
 
-    def _put(self, edge, frame) -> None:
+    def put(self, edge, frame) -> None:
         if edge[0] == "user:1":
             self._heard -= 1
             if self._heard < 0:
                 return
-        super()._put(edge, frame)
+        super().put(edge, frame)
 
     def _expire(self) -> None:
-        self._timers.clear()  # no deadline closes an iteration without it
+        self.timers.clear()  # no deadline closes an iteration without it
 
 
 def blamed(run: InProcess, party: str = RECOMMENDER) -> set[str]:
@@ -172,7 +173,7 @@ def test_who_computes_is_told_by_the_time_that_its_process_takes():
         until = time.monotonic() + 60
         while not standstill.is_computing({}) and time.monotonic() < until:
             time.sleep(0.05)
-        status = {"party": RECOMMENDER, "iteration": 3, "done": False, "awaited": ["user:1"], "more": 0}
+        status = Waits(RECOMMENDER, 3, False, ["user:1"], 0)
         assert standstill.is_computing({}) and not standstill.is_computing({RECOMMENDER: status})
         said = standstill.describe({})
         idle.kill()
@@ -184,7 +185,7 @@ class Listening:
     """A nursery that records the orders that it should pass on."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[str, list]] = []
+        self.told: list[tuple[str, Happens]] = []
 
     def tell(self, party, order) -> None:
         self.told.append((party, order))
@@ -197,22 +198,21 @@ def test_nobody_is_told_of_what_is_only_replayed(tmp_path):
     launch = Launch(roster, secrets, Staff(tmp_path, plan.views, 1.0, resume=True), events_for=plan.churn().events)
     launch._nursery = nursery = Listening()
     launch._replaying[RECOMMENDER] = -1
-    report = {"event": "iteration", "party": RECOMMENDER, "seconds": None, "invited": 0, "contributors": 0}
-    empty = {"course": {}, "rows": [], "users": {}}
+    reports = [Finished(RECOMMENDER, iteration, None, 0, 0, {}, [[], {}]) for iteration in range(21)]
     for iteration in range(20):
-        launch._on_iteration(report | empty | {"iteration": iteration})
-        launch._on_replaying({"party": RECOMMENDER, "iteration": iteration})
+        launch._hear(reports[iteration])
+        launch._hear(Replaying(RECOMMENDER, iteration))
     assert nursery.told == []
-    launch._on_resumed({"party": RECOMMENDER, "iteration": 20, "sent": {}, "received": {}})
-    assert {order[1] for _, order in nursery.told} == {20}, "what happens before the iteration that it is in"
-    assert [party for party, order in nursery.told if order[0] == "Due"] == [RECOMMENDER]
+    launch._hear(Resumed(RECOMMENDER, 20, {}, {}))
+    assert {order.fields[0] for _, order in nursery.told} == {20}, "what happens before the iteration that it is in"
+    assert [party for party, order in nursery.told if order.kind == "Due"] == [RECOMMENDER]
     changes, expected = plan.churn(), {}
     for iteration in range(21):
         expected |= dict(changes.events(iteration))
     assert launch._latest == expected
     told = len(nursery.told)
-    launch._on_iteration(report | empty | {"iteration": 20})
-    assert {order[1] for _, order in nursery.told[told:]} == {21}, "from here on it is told as it happens"
+    launch._hear(reports[20])
+    assert {order.fields[0] for _, order in nursery.told[told:]} == {21}, "from here on it is told as it happens"
 
 
 class Chattering:
@@ -222,7 +222,7 @@ class Chattering:
         self._heard = heard
 
     def listen(self, timeout):
-        return [{"event": "alive", "host": "user:0", "heard": next(self._heard)}], []
+        return [Alive("user:0", next(self._heard))], []
 
     def tell(self, party, order) -> None:
         pass

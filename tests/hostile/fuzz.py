@@ -16,6 +16,7 @@ import dataclasses
 import hashlib
 import multiprocessing
 import sys
+import tempfile
 import time
 import traceback
 import warnings
@@ -30,13 +31,13 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # the folder that contains `
 from support.attackers.acceptable import Moment, Reader, Said, hello_of
 from support.attackers.mutate import Mutator, TrueFrame, true_frame
 from support.basics import small_ratings, small_run
+from support.runs import Directed
 from support.snapshot import snapshot
 from support.wire import KINDS, framed
 
 from protocol.card import Card, Seat, seat_party
 from protocol.party.party import KEPT_FRAMES, Party, Step
 from protocol.schemes import SCHEMES
-from sim.drivers.inprocess import InProcess
 from sim.plan.churn import ChurnPlan
 
 # the schemes for which `acceptable` states what is right at each moment; the others: test_fuzz_siblings
@@ -79,10 +80,11 @@ class Rehearsal:
         self.met: dict[str, list[Input]] = {name: [] for name in self.seats}
         self.first: dict[str, list[tuple[str, bytes]]] = {}
         events = {"events_for": ChurnPlan(USERS, 0.5, 0.3, bytes(range(32))).events, "gone": LOSES} if changing else {}
-        run = InProcess(self.card, seats, with_view=frozenset(self.seats), order=order, **events)
-        for name, party in run.parties.items():
-            self._listen(name, party)
-        outcome = run.run()
+        with tempfile.TemporaryDirectory() as folder:
+            run = Directed(self.card, seats, run_folder=folder, with_view=frozenset(self.seats), order=order, **events)
+            for name, party in run.parties.items():
+                self._listen(name, party)
+            outcome = run.run()
         assert outcome.abort is None and not outcome.rejected
         params = self.card.params
         self.reader = Reader(scheme, params, self.card.scheme.max_frame(params))

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from support.basics import received, small_run
 
-from actors.everyone_online import everyone_stays
+from protocol.everyone_online import everyone_stays
 from protocol.party.role import role_of
 from protocol.schemes import SCHEMES
 from protocol.wire.messages import Churn, Due, Hello
@@ -127,7 +127,7 @@ def runs_data(tree: ast.AST) -> set[str]:
 
 
 def patched(tree: ast.Module) -> set[str]:
-    """What would learn of a role in another way than through its arithmetic: a module or an object is changed."""
+    """Find the statements that change a module or an object, and so could learn of a role past its arithmetic."""
     modules = {
         alias.asname or alias.name.partition(".")[0]
         for node in ast.walk(tree)
@@ -151,7 +151,7 @@ def _on_self(call: ast.Call) -> bool:
 
 
 def _changed(node: ast.AST) -> Iterator[ast.Attribute | ast.Subscript]:
-    """The attributes and entries that a statement sets or deletes."""
+    """Yield the attributes and entries that a statement sets or deletes."""
     aimed = node.targets if isinstance(node, ast.Assign | ast.Delete) else [getattr(node, "target", None)]
     for target in aimed if isinstance(node, ast.stmt) else []:
         parts = target.elts if isinstance(target, ast.Tuple | ast.List) else [target]

@@ -24,7 +24,7 @@ ORDER = (
     ("actors.source_root",),
     ("actors.capacity", "actors.journal", "actors.own_scheme", "actors.blame"),
     ("actors.transport",),
-    ("actors.metering",),
+    ("actors.metering", "actors.launch.reports"),
     ("actors",),  # the process of a party
     ("actors.crowd",),
     ("actors.launch",),

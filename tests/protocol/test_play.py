@@ -7,7 +7,7 @@ import pytest
 from support.basics import small_run
 from support.runs import factors_of
 
-from actors.everyone_online import everyone_stays, takes_presence
+from protocol.everyone_online import everyone_stays, takes_presence
 from protocol.party.role import RECOMMENDER, Done, Role, Send
 from protocol.play import make_roles, play
 from protocol.schemes import SCHEMES
@@ -20,7 +20,7 @@ def acts_of(card, seats):
 
 
 def result_of(acts, party=RECOMMENDER):
-    """What the party ended with, which it does once."""
+    """Return the result of the party; it ends once."""
     [done] = [effect for name, _, _, effects in acts if name == party for effect in effects if isinstance(effect, Done)]
     return done.result
 

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 
 import msgpack
 
-from actors.everyone_online import takes_presence
 from protocol.card import Card, Seat, seat_party
+from protocol.everyone_online import takes_presence
 from protocol.party.party import Outgoing, Party, Step
 from protocol.party.role import RECOMMENDER
 from protocol.party.signing import make_signer

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from support.meter import added_up, traffic_of
-from support.runs import End, Staged, Witnessed, check_view, end_of, long, staged
+from support.runs import Directed, End, Staged, Witness, Witnessed, check_view, end_of, long, staged
 
 from actors.faults import PHASES, Crash, DiskFull, Faults
 from actors.journal import view_path
@@ -42,11 +42,14 @@ def steps_of(run: Staged, folder: Path) -> Steps:
     """List every step that is taken when nothing goes wrong."""
     steps: Steps = []
 
+    class Listener(Witness):
+        def write(self, step: Any) -> None:
+            nth = sum(taken[:2] == (self.party.name, step.kind) for taken in steps)
+            steps.append((self.party.name, step.kind, nth))
+            super().write(step)
+
     class Listening(Witnessed):
-        def _write(self, name: str, step: Any) -> None:
-            nth = sum(taken[:2] == (name, step.kind) for taken in steps)
-            steps.append((name, step.kind, nth))
-            super()._write(name, step)
+        kind = Listener
 
     assert Listening(run, Faults(), folder).run().abort is None
     return steps
@@ -227,7 +230,7 @@ def test_users_who_had_gone_stay_gone(records, tmp_path):
     whole = run.undisturbed(tmp_path / "undisturbed")
     faults = Faults(full=(DiskFull("third_party", records),))
     assert Witnessed(run, faults, tmp_path / "run").run().abort is not None
-    driver = InProcess(run.card, run.seats, resume=True, **run.settings(tmp_path / "run"))
+    driver = Directed(run.card, run.seats, resume=True, **run.settings(tmp_path / "run"))
     outcome = driver.run()
     assert outcome.abort is None and end_of(outcome) == whole
     assert driver.parties["recommender"].role.gone == {1, 3}

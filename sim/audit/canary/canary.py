@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from actors.everyone_online import everyone_stays, takes_presence
 from protocol.arithmetic.ring import Ids, Ring, RingArray
 from protocol.arithmetic.tape import Name, Tape, derive
 from protocol.card import all_parties
 from protocol.errors import BadInput
+from protocol.everyone_online import everyone_stays, takes_presence
 from protocol.params import Params
 from protocol.party.role import RECOMMENDER, Done, Role, UserInput, user_name
 from protocol.play import play
@@ -144,7 +144,7 @@ def _rated(rating: float) -> UserInput:
 
 
 @dataclass(frozen=True)
-class Played:
+class PlayedCanary:
     """What one repetition showed."""
 
     factors: list[npt.NDArray[np.float64]]  # v(0), v(1), …
@@ -152,12 +152,12 @@ class Played:
     dealt: list[Message]  # everything that the witness received
 
 
-def play_canary(stage: Stage, roles: Mapping[str, Role]) -> Played:
+def play_canary(stage: Stage, roles: Mapping[str, Role]) -> PlayedCanary:
     """Play one repetition, from the first message until the recommender is done."""
     name, recommender = stage.scheme.name, roles[RECOMMENDER]
     if not hasattr(recommender, "item_factors"):
         raise CannotBeMeasured(f"{name} cannot be measured: its recommender shows no item factors.")
-    played = Played([recommender.item_factors], [], [])
+    played = PlayedCanary([recommender.item_factors], [], [])
     for party, sender, given, effects in play(roles, stage.events):
         if sender == CANARY and getattr(given, "iteration", -1) >= 0 and hasattr(given, "values"):
             played.uploads.append(given.values)

@@ -16,7 +16,6 @@ from sim.experiments.bench.command_start import bench_cli
 from sim.experiments.bench.crowd_bench import bench_crowd
 from sim.experiments.bench.growth import bench_growth
 from sim.experiments.bench.inprocess_bench import bench_inprocess
-from sim.experiments.bench.metering_cost import bench_metering
 from sim.experiments.bench.processes import bench_iteration, bench_packed, bench_startup, bench_views
 from sim.experiments.bench.secagg import bench_secagg
 from sim.experiments.bench.siblings_bench import bench_covariance, bench_randomized_response
@@ -34,7 +33,6 @@ BENCHES: dict[str, Callable[..., dict[str, Any]]] = {
     "covariance": bench_covariance,
     "randomized-response": bench_randomized_response,
     "algebra": bench_algebra,
-    "metering": bench_metering,
     "growth": bench_growth,
     "crowd": bench_crowd,
     "audit": bench_audit,

@@ -98,7 +98,7 @@ class Real:
 
     @property
     def turns(self) -> list[dict[str, Any]]:
-        """The lines without that of the set-up."""
+        """Leave out the line of the set-up."""
         return [line for line in self.lines if line["iteration"] >= 0]
 
     @property

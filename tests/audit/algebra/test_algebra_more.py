@@ -12,6 +12,7 @@ import pytest
 from scipy.sparse import csr_array
 from support.audit import audited
 from support.brute import Brute, kernel
+from support.runs import Directed, Leaving
 
 import sim.run.run
 from actors.own_scheme import load_scheme
@@ -25,33 +26,38 @@ from sim.audit.algebra.knowledge import Library
 from sim.audit.algebra.omega import LONGEST, OMEGA, in_reals
 from sim.audit.algebra.solve import findings, solve
 from sim.audit.algebra.symbolic_run import SymbolicRerun
-from sim.drivers.inprocess import InProcess
 from sim.plan.config import RunConfig
 from sim.views.evidence import Case, open_case
 from tests.audit.algebra.test_algebra import RATINGS
 
 
-class Eventful(InProcess):
+class Laggard(Leaving):
+    driver: Eventful
+
+    def send(self, step):
+        driver, name = self.driver, self.party.name
+        if user_index(name) in driver.late_committers:
+            first = self.party.role.attempt == 0
+            for out in [out for out in step.sends if out.kind == "BlindedShare" and first]:
+                driver.late.append(((name, out.to), out.frame))
+                step.sends.remove(out)
+        super().send(step)
+        if driver.steps is not None:
+            driver.steps -= 1
+            if driver.steps < 0:
+                raise KeyboardInterrupt
+
+
+class Eventful(Directed):
     """A run with answers and commitments that come too late, users that leave, and an end after `steps` steps."""
 
+    kind = Laggard
     course: ClassVar[dict] = {}
 
     def __init__(self, *given, **settings):
         course = dict(self.course)
         self.late_committers, self.steps = course.pop("late_committers", ()), course.pop("steps", None)
         super().__init__(*given, **{**settings, **course})
-
-    def _send(self, name, step):
-        if user_index(name) in self.late_committers:
-            first = self.parties[name].role.attempt == 0
-            for out in [out for out in step.sends if out.kind == "BlindedShare" and first]:
-                self._late.append((name, out.to, out.frame))
-                step.sends.remove(out)
-        super()._send(name, step)
-        if self.steps is not None:
-            self.steps -= 1
-            if self.steps < 0:
-                raise KeyboardInterrupt
 
 
 @pytest.fixture
@@ -199,9 +205,7 @@ def test_a_user_who_has_a_sum_twice_has_it_once(tmp_path):
 
 def test_noise_that_happens_to_be_rounded_to_zero_is_noise_all_the_same(tmp_path):
     """Coarse numbers, one item, dim 1: now and then a share is zero, but no party knows that."""
-    case = audited(
-        tmp_path, [{0: 5}, {0: 4}, {0: 3}], dim=1, iterations=20, epsilon=80.0, ring_bits=16, seed=1
-    )
+    case = audited(tmp_path, [{0: 5}, {0: 4}, {0: 3}], dim=1, iterations=20, epsilon=80.0, ring_bits=16, seed=1)
     library = library_of(case)
     assert any(block.zeros for block in library.hearing.arena.blocks)
     assert not library.forms.nought.any()

@@ -13,6 +13,7 @@ import msgpack
 import numpy as np
 import pytest
 from support.basics import small_run
+from support.runs import Directed
 from support.stage import Stage
 from support.wire import NO_HEAD, WIRE_VERSION, framed
 
@@ -287,7 +288,7 @@ def test_a_party_replays_from_its_view_byte_for_byte(run, order, tmp_path):
     scheme, wire = RUNS[run]
     card, seats = small_run(scheme, wire=wire)
     everyone = frozenset(seat.party for seat in seats)
-    outcome = InProcess(card, seats, run_folder=str(tmp_path), with_view=everyone, order=order).run()
+    outcome = Directed(card, seats, run_folder=str(tmp_path), with_view=everyone, order=order).run()
     assert outcome.item_factors is not None and not outcome.rejected
     for party in everyone:
         view = Path(view_path(str(tmp_path), party)).read_bytes()

@@ -12,7 +12,7 @@ import pytest
 from scipy import stats
 from support.basics import FALSE_ALARM, shape_of, small_ratings, small_run, uniform_p
 from support.meter import predicted_if_all_stay
-from support.runs import factors_of
+from support.runs import Directed, factors_of
 from support.snapshot import snapshot
 from support.stage import Stage
 
@@ -402,12 +402,12 @@ def test_without_noise_and_with_everyone_online_it_is_masked_bit_for_bit(wire):
 def test_an_iteration_in_which_nobody_answers_passes(wire):
     """Nothing is released, so nothing moves, and the run goes on."""
     card, seats = small_run("dynamic", n_users=5, wire=wire)
-    outcome = InProcess(card, seats, silent={1: frozenset(range(5))}).run()
+    outcome = Directed(card, seats, silent={1: frozenset(range(5))}).run()
     assert outcome.abort is None and outcome.item_factors is not None
     assert outcome.rejected == {"WRONG_ITERATION": 5}  # their answers came too late
 
 
 def test_a_user_who_was_late_once_is_heard_again():
     card, seats = small_run("dynamic", n_users=5, iterations=6)
-    outcome = InProcess(card, seats, silent={1: frozenset({2})}).run()
+    outcome = Directed(card, seats, silent={1: frozenset({2})}).run()
     assert outcome.abort is None and outcome.rejected == {"WRONG_ITERATION": 1}

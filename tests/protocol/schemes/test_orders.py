@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from support.runs import Staged, end_of, long, staged
+from support.runs import Directed, Staged, end_of, long, staged
 
 from protocol.schemes import find_scheme
-from sim.drivers.inprocess import InProcess
 
 SCHEMES = ("masked", "dynamic", "direct", "trusted", "plain")
 RUNS = [(name, wire) for name in SCHEMES for wire in ("compact", "paper") if "wire" in find_scheme(name).flags]
@@ -24,7 +23,7 @@ def arrive(run: Staged, orders: int, record: Callable[[str, object], None]) -> N
     """Play `orders` orders of arrival: the heads of the servers' views show that all differ, the result is the same."""
     found, heard = set(), set()
     for order in (None, *range(orders)):
-        outcome = InProcess(run.card, run.seats, order=order, **run.settings()).run()
+        outcome = Directed(run.card, run.seats, order=order, **run.settings()).run()
         assert outcome.abort is None and not outcome.rejected, order
         factors, predictions = end_of(outcome)
         found.add((factors, *sorted(predictions.items())))

@@ -8,6 +8,7 @@ from typing import Any
 import msgpack
 import pytest
 from support.meter import added_up
+from support.runs import Directed
 
 from actors.metering.meter import row_key
 from actors.metering.outcome import IterationDone
@@ -15,7 +16,7 @@ from protocol.party.party import Outgoing
 from protocol.schemes import SCHEMES
 from protocol.wire.messages import Gone
 from sim.bandwidth.bandwidth import course_of
-from sim.drivers.inprocess import InProcess
+from sim.drivers.inprocess import InProcess, Played
 from sim.folder.byte_records import Ledger
 from sim.folder.traffic import Forecast
 from sim.plan.config import RunConfig
@@ -25,21 +26,26 @@ WIRES = ("compact", "paper")
 Rows = dict[tuple[int, str, str, str], list[float]]
 
 
+class Loser(Played):
+    driver: Losing
+
+    def leave(self, out: Outgoing) -> None:
+        if out.kind == "BlindedShare" and self.party.name in self.driver.losers:
+            self.driver.losers -= {self.party.name}
+            self.figures.sent(out)
+            return
+        super().leave(out)
+
+
 class Losing(InProcess):
     """A driver that loses the first commitment of each of the `losers` on its way."""
 
+    kind = Loser
     losers: frozenset[str] = frozenset()
 
-    def _post(self, name: str, out: Outgoing) -> None:
-        if out.kind == "BlindedShare" and name in self.losers:
-            self.losers -= {name}
-            self._figures[name].sent(out)
-            return
-        super()._post(name, out)
 
-
-def both(driver: type[InProcess] = InProcess, disturbed: Mapping[str, Any] | None = None, **flags: Any) -> Any:
-    """Make a run and return (its metered rows, the rows of the formula for its reported course, its outcome)."""
+def both(driver: type[InProcess] = Directed, disturbed: Mapping[str, Any] | None = None, **flags: Any) -> Any:
+    """(what was metered, what the formula gives for the course that was told, the run)."""
     plan = make_plan(RunConfig(**{"data": "demo-small", "seed": 3, "dim": 2, **flags}))
     told: list[IterationDone] = []
     churn = plan.churn()
@@ -92,15 +98,15 @@ def test_users_who_are_gone_are_not_written_to_any_more(scheme, wire):
 
 @pytest.mark.parametrize("wire", WIRES)
 def test_a_user_that_never_came(wire):
-    class Missing(InProcess):
+    class Missing(Directed):
         def _begin(self, names: Iterable[str]) -> None:
             super()._begin([name for name in names if name != "user:3"])
-            self._left.add(3)
+            self.left.add(3)
             for server in ("recommender", "third_party"):
                 self._tell(server, Gone(3))
 
         def _close(self) -> None:
-            del self.parties["user:3"]  # it made no handshake
+            del self._cast["user:3"]  # it made no handshake
             super()._close()
 
     measured, formula, _ = both(Missing, scheme="dynamic", wire=wire, iterations=5, join=0.0, leave=0.0)

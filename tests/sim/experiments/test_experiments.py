@@ -18,7 +18,7 @@ from protocol.party.role import user_name
 from protocol.schemes.factorization.masked import Masked
 from sim.cli.app import app
 from sim.drivers.inprocess import InProcess
-from sim.experiments.bench import algebra_bench, benchmark, growth, inprocess_bench, measuring, metering_cost
+from sim.experiments.bench import algebra_bench, benchmark, growth, inprocess_bench, measuring
 from sim.experiments.cells import read_lines
 from sim.experiments.grid import noise_cost
 from sim.experiments.grid.evaluate import evaluate, grid, means, write_parquet
@@ -104,24 +104,6 @@ def test_bench_on_the_command_line(monkeypatch):
     assert "ratio" in CliRunner().invoke(app, ["bench", "inprocess"]).stdout
     refused = CliRunner().invoke(app, ["bench", "sailing"])
     assert refused.exit_code == 2 and "use iteration" in refused.stderr
-
-
-def test_the_metering_benchmark_compares_neighbours_in_one_run():
-    result = metering_cost.bench_metering(users=3, iterations=60)
-    assert len(result["samples"]) == 11 and min(result["samples"]) > 0
-    low, high = result["config"]["interval"]
-    assert low <= result["ratio"] <= high
-
-
-def test_the_interval_of_a_ratio_covers_it_and_shrinks_with_more_pairs():
-    random = np.random.default_rng(5)
-    widths = []
-    for pairs in (40, 4000):
-        bare = random.uniform(0.9, 1.1, pairs)
-        low, high = metering_cost.interval(1.02 * bare * random.uniform(0.95, 1.05, pairs), bare)
-        assert low < 1.02 < high
-        widths.append(high - low)
-    assert widths[1] < widths[0] / 4
 
 
 def test_growth_is_measured_and_fitted(monkeypatch):

@@ -10,18 +10,16 @@ from typing import Any
 import pytest
 from support.meter import read_bandwidth, rows_in, sum_rows
 
-from actors.launch.launcher import Launch, Staff
 from actors.metering.meter import Tally
 from actors.metering.outcome import IterationDone, Outcome
 from actors.own_scheme import load_scheme
 from actors.pipes import Mailbox
 from protocol.schemes.factorization.dynamic import DynamicThirdParty
 from protocol.schemes.factorization.dynamic_recommender import DynamicRecommender
-from protocol.wire.framing import HANDSHAKE, Traffic
+from protocol.wire.framing import Traffic
 from sim.folder.folder import write_bandwidth
 from sim.plan.config import RunConfig
-from sim.plan.plan import make_plan
-from sim.run.run import make_roster, resume, run
+from sim.run.run import resume, run
 from sim.run.summary import IterationLog, _bytes, bandwidth_document
 
 SMALL = {"data": "synthetic:12x9:.5", "dim": 3, "iterations": 4, "seed": 7}
@@ -224,18 +222,6 @@ def test_what_was_said_before_a_break_is_said_again(tmp_path, monkeypatch):
     assert resume(tmp_path / "run")["completed"]
     courses = [[line["course"] for line in lines_of(tmp_path / name)] for name in ("run", "whole")]
     assert courses[0] == courses[1] and courses[1][1] == {"DynamicRecommender": 1, "DynamicThirdParty": 1}
-
-
-@pytest.mark.parametrize(("metering", "metered"), [("off", []), ("pairs", [0, 1])])
-def test_metering_that_is_off_counts_nothing_and_reads_nothing_of_the_kernel(tmp_path, metering, metered):
-    plan = make_plan(RunConfig(scheme="masked", **SMALL))
-    secrets, roster = make_roster(plan)
-    told: list[IterationDone] = []
-    outcome = Launch(roster, secrets, Staff(tmp_path, plan.views, 60.0, metering=metering), told.append).run()
-    assert outcome.abort is None and [done.iteration for done in told] == [-1, 0, 1, 2, 3]
-    assert sorted({row.iteration for done in told for row in done.tally.rows if row.kind != HANDSHAKE}) == metered
-    assert all(done.seconds > 0 for done in told)
-    assert outcome.kernel is None and "Metering was not on" in outcome.kernel_note
 
 
 # --- the file --------------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sim.console import progress as module
-from sim.console.progress import FIRST_SECONDS, PERCENT, SECONDS, Progress
+from sim.console.progress import PERCENT, SECONDS, Progress
 
 
 class Clock:
@@ -37,7 +37,7 @@ def test_without_a_terminal_there_is_a_line_every_few_seconds(capsys):
         pass
     assert lines_of(capsys) == ["keyhole: joining: 512 of 943 users", "keyhole: joining: 943 of 943 users",
                                 "keyhole: drawing"]  # fmt: skip
-    assert clock.waits == [FIRST_SECONDS, SECONDS, SECONDS, SECONDS]
+    assert clock.waits == [module.FIRST_SECONDS, SECONDS, SECONDS, SECONDS]
 
 
 def test_what_is_done_at_once_says_nothing(capsys):
