@@ -29,7 +29,7 @@ import numpy.typing as npt
 from protocol.arithmetic.ring import Ids, Ring, RingArray
 from protocol.party.role import RECOMMENDER, FactorizingRecommender, FactorizingUser, Role, user_index, user_name
 from protocol.schemes.factorization.masked_sum import MaskDealer
-from protocol.wire.codec import field_kinds
+from protocol.wire.fields import field_kinds
 from protocol.wire.messages import Contributors, Join, MaskedTotal
 from sim.audit.findings import Finding
 from sim.audit.role_rerun import rerun

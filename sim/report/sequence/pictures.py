@@ -13,6 +13,7 @@ from protocol.arithmetic.ring import Ids, Ring
 from protocol.party.role import RECOMMENDER, UserInput
 from protocol.schemes.collection.collecting import CollectingParams
 from protocol.schemes.factorization.masked import Masked
+from protocol.wire.fields import RingField
 from protocol.wire.messages import Message
 from sim.audit.attacks.recomputed import RecommenderStory
 from sim.report.charts import chart
@@ -103,7 +104,7 @@ def _extent(arrow: Arrow, chosen: list[Seen], seen: list[Seen], known: bool) -> 
 
 def _is_ring(message: Message) -> bool:
     found = value_field(type(message))
-    return found is not None and found[1] == "ring"
+    return found is not None and found[1] is RingField
 
 
 def _received(material: Material, message: Message) -> Floats:

@@ -12,7 +12,7 @@ from protocol.schemes.factorization.direct import Direct, DirectUser
 from protocol.schemes.factorization.masked import Masked, MaskedRecommender, MaskedUser
 from protocol.schemes.factorization.masked_sum import MaskDealer, mask_rows
 from protocol.wire import messages
-from protocol.wire.messages import RingRows
+from protocol.wire.fields import RingRows
 from sim.api import run
 from sim.audit.attacks import attack
 from sim.views.evidence import open_case
