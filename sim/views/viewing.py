@@ -43,10 +43,9 @@ _NAMED_UNITS = {
     "run_id": "32-byte digest",
     "envelopes": "float32 envelopes, Exp(1)",
     "user_factors": "float32 factors",
-    "online": "true: comes",
-    "user": "user id",
-    "ratings": "on the scale of the data",
 }
+_EVENT_UNITS = _NAMED_UNITS | {"online": "true: comes", "user": "user id"}
+_INPUT_UNITS = {"items": ItemsField.unit, "ratings": "on the scale of the data"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +218,7 @@ def _input(fields: list[Any], reader: Reader) -> dict[str, Any]:
     if "items" in inputs:
         inputs["items"] = reader.render(np.frombuffer(inputs["items"], "<u4"))
         inputs["ratings"] = reader.render(np.frombuffer(inputs["ratings"], "<f8"))
-    units = {"items": ItemsField.unit, "ratings": _NAMED_UNITS["ratings"]} if "items" in inputs else {}
+    units = _INPUT_UNITS if "items" in inputs else {}
     return {"receiver": reader.party, "fields": inputs, "units": units}
 
 
@@ -260,7 +259,7 @@ def _event(fields: list[Any], reader: Reader) -> dict[str, Any]:
     kind, *values = fields
     names = [field.name for field in dataclasses.fields(EVENTS[kind])] if kind in EVENTS else _NOTES.get(kind, ())
     named = dict(zip(names, values, strict=False))
-    units = {name: _NAMED_UNITS[name] for name in named if name in _NAMED_UNITS}
+    units = {name: _EVENT_UNITS[name] for name in named if name in _EVENT_UNITS}
     entry = {"receiver": reader.party, "kind": kind, "fields": named, "units": units, "sender": named.get("sender")}
     return entry | ({"iteration": values[0]} if "iteration" in names else {})
 
