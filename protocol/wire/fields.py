@@ -13,7 +13,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import typing
-from abc import ABC, abstractmethod
 from collections.abc import Collection
 from typing import Annotated, Any, ClassVar
 
@@ -24,16 +23,8 @@ from protocol.arithmetic.ring import Ids, Ring, RingArray, everywhere
 from protocol.arithmetic.tape import KEY_BYTES
 from protocol.errors import Bug, Reason, Rejected
 from protocol.params import Params
+from protocol.wire import packing
 from protocol.wire.level_vectors import digits_bytes, pack_digits, unpack_digits
-from protocol.wire.packing import (
-    check_increasing,
-    pack_counts,
-    pack_ids,
-    packed_counts_bytes,
-    packed_ids_bytes,
-    unpack_counts,
-    unpack_ids,
-)
 
 Amount = Any  # a number, or an array with one for each group of users
 
@@ -62,24 +53,26 @@ def bind(classes: Collection[type], params: Params) -> dict[type, dict[str, Fiel
     return {cls: {name: kinds[kind] for name, kind in field_kinds(cls)} for cls in classes}
 
 
-class FieldKind(ABC):
-    """A kind of field, in the form that the parameters of a run select."""
+class FieldKind:
+    """A kind of field in the form that the parameters of a run select: an array, unless it says otherwise."""
 
     unit: ClassVar[str]  # of an entry; names in braces are those of `Params`, and `fraction`
     is_number: ClassVar[bool] = False  # entries are ratings, or were computed from them
     recurs = False  # equal values often come again, so that remembering their bytes saves time
-    width = 1  # bytes of an entry, where all have the same
+    sent: Any = np.dtype("<u4")  # type of an entry on the wire
+    held: Any = np.uint32  # and in memory
+    width = 4  # bytes of an entry on the wire, where all have the same
 
     def __init__(self, params: Params) -> None:
         self.most = params.n_items  # entries, unless the scheme says otherwise (`Scheme.longer_fields`)
 
-    @abstractmethod
-    def put(self, value: Any) -> int | bytes:
-        """Turn `value` into what msgpack packs."""
+    def put(self, value: Any) -> Any:
+        """Turn `value` into what msgpack packs: an int or bytes."""
+        return np.ascontiguousarray(value, self.sent).tobytes()
 
-    @abstractmethod
     def get(self, value: Any) -> Any:
         """Turn back what msgpack unpacked; raise `Rejected` for anything that `put` would not make."""
+        return np.frombuffer(_binary(value, self.width), self.sent).astype(self.held, copy=False)
 
     def size(self, n: Amount) -> Amount:
         """Count the bytes of a field with `n` entries."""
@@ -147,18 +140,18 @@ class ItemsField(FieldKind):
         self.most = self.end = params.n_items
         self.packed = self.recurs = params.wire == "compact"
 
-    def put(self, value: Any) -> bytes:
-        return pack_ids(value, self.end) if self.packed else _words(value)
+    def put(self, value: Any) -> Any:
+        return packing.pack_ids(value, self.end) if self.packed else super().put(value)
 
     def get(self, value: Any) -> Any:
         if self.packed:
-            return unpack_ids(_binary(value, 1), self.end, self.beyond)
-        ids = _from_words(value)
-        check_increasing(ids)
+            return packing.unpack_ids(_binary(value, 1), self.end, self.beyond)
+        ids = super().get(value)
+        packing.check_increasing(ids)
         return ids
 
     def size(self, n: Amount) -> Amount:
-        return bin_size(packed_ids_bytes(n, self.end) if self.packed else 4 * n)
+        return bin_size(packing.packed_ids_bytes(n, self.end)) if self.packed else super().size(n)
 
 
 class UsersField(ItemsField):
@@ -179,14 +172,14 @@ class PlacesField(FieldKind):
         self.most = self.largest = params.n_items
         self.packed = params.wire == "compact"
 
-    def put(self, value: Any) -> bytes:
-        return pack_counts(value, self.largest) if self.packed else _words(value)
+    def put(self, value: Any) -> Any:
+        return packing.pack_counts(value, self.largest) if self.packed else super().put(value)
 
     def get(self, value: Any) -> Any:
-        return unpack_counts(_binary(value, 1), self.largest) if self.packed else _from_words(value)
+        return packing.unpack_counts(_binary(value, 1), self.largest) if self.packed else super().get(value)
 
     def size(self, n: Amount) -> Amount:
-        return bin_size(packed_counts_bytes(n, self.largest) if self.packed else 4 * n)
+        return bin_size(packing.packed_counts_bytes(n, self.largest)) if self.packed else super().size(n)
 
 
 class CountsField(PlacesField):
@@ -198,7 +191,7 @@ class CountsField(PlacesField):
         super().__init__(params)
         self.largest = params.n_users
         self.recurs = self.packed
-        self._most_bytes = packed_counts_bytes(params.n_items, params.n_users)
+        self._most_bytes = packing.packed_counts_bytes(params.n_items, params.n_users)
 
     def get(self, value: Any) -> Any:
         if self.packed and len(_binary(value, 1)) > self._most_bytes:  # unpacking would take many times its memory
@@ -209,12 +202,7 @@ class CountsField(PlacesField):
 class GradesField(FieldKind):
     unit = "grades: steps above the least rating"
     is_number = True
-
-    def put(self, value: Any) -> bytes:
-        return np.ascontiguousarray(value, np.uint8).tobytes()
-
-    def get(self, value: Any) -> Any:
-        return np.frombuffer(_binary(value, 1), np.uint8)
+    sent, held, width = np.dtype("u1"), np.uint8, 1
 
 
 class DigitsField(FieldKind):
@@ -227,7 +215,7 @@ class DigitsField(FieldKind):
         super().__init__(params)
         self.base = params.digit_base
 
-    def put(self, value: Any) -> bytes:
+    def put(self, value: Any) -> Any:
         return pack_digits(value[:, 0].astype(np.uint8), self.base)
 
     def get(self, value: Any) -> Any:
@@ -240,13 +228,10 @@ class DigitsField(FieldKind):
 class RealsField(FieldKind):
     unit = "float64"
     is_number = True
-    width = 8
-
-    def put(self, value: Any) -> bytes:
-        return np.ascontiguousarray(value, "<f8").tobytes()
+    sent, held, width = np.dtype("<f8"), np.float64, 8
 
     def get(self, value: Any) -> Any:
-        return _finite(np.frombuffer(_binary(value, 8), "<f8").astype(np.float64))
+        return _finite(super().get(value))
 
 
 class FloatsField(FieldKind):
@@ -258,15 +243,12 @@ class FloatsField(FieldKind):
     def __init__(self, params: Params, bits: int = 32) -> None:
         super().__init__(params)
         self.dim = params.dim
-        self.number = f"<f{bits // 8}"
+        self.sent = np.dtype(f"<f{bits // 8}")
         self.width = params.dim * bits // 8
 
-    def put(self, value: Any) -> bytes:
-        return np.ascontiguousarray(value, self.number).tobytes()
-
     def get(self, value: Any) -> Any:
-        rows = np.frombuffer(_binary(value, self.width), self.number)
-        return _finite(rows.astype(np.float32, copy=False).reshape(-1, self.dim))
+        rows = np.frombuffer(_binary(value, self.width), self.sent).reshape(-1, self.dim)
+        return _finite(rows.astype(np.float32, copy=False))
 
 
 class FactorsField(FloatsField):
@@ -276,13 +258,12 @@ class FactorsField(FloatsField):
 
     def __init__(self, params: Params) -> None:
         super().__init__(params, params.factor_bits)
-        self._is_exact = params.factor_bits == 32
+        self._narrow = params.factor_bits == 16
 
-    def put(self, value: Any) -> bytes:
-        sent = np.ascontiguousarray(value, self.number)
-        if not (self._is_exact or everywhere(sent == value)):
+    def put(self, value: Any) -> Any:
+        if self._narrow and not everywhere(np.asarray(value, self.sent) == value):
             raise Bug("a factor to send is not the 16-bit number that the receiver would see")
-        return sent.tobytes()
+        return super().put(value)
 
 
 class RingField(FieldKind):
@@ -297,7 +278,7 @@ class RingField(FieldKind):
         self.dim = params.dim
         self.width = params.dim * self.ring.width
 
-    def put(self, value: Any) -> bytes:
+    def put(self, value: Any) -> Any:
         return self.ring.to_bytes(value)
 
     def get(self, value: Any) -> Any:
@@ -311,14 +292,6 @@ def _binary(value: Any, unit: int) -> bytes:
     if len(value) % unit:
         raise Rejected(Reason.WRONG_LENGTH)
     return value
-
-
-def _words(value: Any) -> bytes:
-    return np.ascontiguousarray(value, "<u4").tobytes()
-
-
-def _from_words(value: Any) -> npt.NDArray[np.uint32]:
-    return np.frombuffer(_binary(value, 4), "<u4").astype(np.uint32)
 
 
 def _finite(numbers: npt.NDArray[Any]) -> npt.NDArray[Any]:

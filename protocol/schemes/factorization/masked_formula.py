@@ -18,31 +18,10 @@ import numpy as np
 from protocol.attendance import Attempt, Course, Numbers, Turn
 from protocol.params import Params
 from protocol.schemes.factorization.static_users import published_rows
+from protocol.wire import messages
 from protocol.wire.fields import Amount
 from protocol.wire.framing import Flow, Frames
-from protocol.wire.messages import (
-    SETUP,
-    Absent,
-    Agreed,
-    BlindedShare,
-    Commit,
-    CommitInFull,
-    Contributors,
-    Finish,
-    ItemFactors,
-    ItemFactorsInFull,
-    ItemFactorsWithPieces,
-    Join,
-    MaskedGradient,
-    MaskedTotal,
-    OpenCommitment,
-    OpenSum,
-    Present,
-    Publication,
-    SealedTotal,
-    Welcome,
-    WelcomeInFull,
-)
+from protocol.wire.messages import SETUP
 
 UP, DOWN, ACROSS = ("user", "recommender"), ("recommender", "user"), ("user", "third_party")
 TOWARDS, BACK = ("recommender", "third_party"), ("third_party", "recommender")
@@ -51,14 +30,14 @@ TOWARDS, BACK = ("recommender", "third_party"), ("third_party", "recommender")
 class MaskedFormula:
     """One walk through a course, which counts the frames of each way as it goes."""
 
-    offer_in_full: type = ItemFactorsInFull
+    offer_in_full: type = messages.ItemFactorsInFull
 
     def __init__(self, params: Params, course: Course) -> None:
         self.params = params
         self.course = course
         self.frames = Frames(params)
         self.compact = params.wire == "compact"
-        self.offer = ItemFactors if self.compact else self.offer_in_full
+        self.offer = messages.ItemFactors if self.compact else self.offer_in_full
         self.told = np.ones(len(course.users))  # the number of the next frame, by way and group; Hello is number 0
         self.said = np.full(len(course.users), 2.0)
         self.wrote = np.ones(len(course.users))
@@ -86,16 +65,16 @@ class MaskedFormula:
     def joining(self) -> Iterator[Flow]:
         frames, joined = self.frames, self.course.joined
         yield frames.hello(UP, joined)
-        yield frames.flow(SETUP, UP, Join, joined, 1, items=self.course.supports)
+        yield frames.flow(SETUP, UP, messages.Join, joined, 1, items=self.course.supports)
         yield frames.hello(TOWARDS, 1)
         yield frames.hello(BACK, 1)
 
     def dealing(self) -> Iterator[Flow]:
         welcomed, n = self.course.welcomed, self.course.supports
         if self.compact:
-            yield self._tell(SETUP, Welcome, welcomed, floors=n, mask_key=1, item_keys=n)
+            yield self._tell(SETUP, messages.Welcome, welcomed, floors=n, mask_key=1, item_keys=n)
         else:
-            yield self._tell(SETUP, WelcomeInFull, welcomed, floors=n, envelopes=n)
+            yield self._tell(SETUP, messages.WelcomeInFull, welcomed, floors=n, envelopes=n)
 
     def presence(self, t: int, turn: Turn) -> Iterator[Flow]:
         return iter(())
@@ -104,13 +83,13 @@ class MaskedFormula:
         flow, n, opened, released = self.frames.flow, self.course.supports, turn.opened, turn.released
         first, second = self.between, self.between + 1
         invited, contributors = turn.invited.sum(), turn.contributors.sum()
-        yield flow(t, TOWARDS, OpenSum, 1, first, iteration=t, users=invited, items=opened, floors=opened)
+        yield flow(t, TOWARDS, messages.OpenSum, 1, first, iteration=t, users=invited, items=opened, floors=opened)
         yield self._tell(t, self.offer, turn.invited, iteration=t, **self.offered())
-        yield flow(t, ACROSS, MaskedGradient, turn.contributors, self.wrote, iteration=t, items=n, values=n)
+        yield flow(t, ACROSS, messages.MaskedGradient, turn.contributors, self.wrote, iteration=t, items=n, values=n)
         self.wrote = self.wrote + self._each(turn.invited)
-        yield flow(t, BACK, Contributors, 1, first, iteration=t, users=contributors, counts=opened, digest=1)
-        yield flow(t, TOWARDS, Agreed, 1, second, iteration=t, digest=1)
-        yield flow(t, BACK, MaskedTotal, 1, second, iteration=t, items=released, values=released)
+        yield flow(t, BACK, messages.Contributors, 1, first, iteration=t, users=contributors, counts=opened, digest=1)
+        yield flow(t, TOWARDS, messages.Agreed, 1, second, iteration=t, digest=1)
+        yield flow(t, BACK, messages.MaskedTotal, 1, second, iteration=t, items=released, values=released)
         self.between += 2
 
     def offered(self) -> dict[str, Amount]:
@@ -120,40 +99,40 @@ class MaskedFormula:
     def ending(self) -> Iterator[Flow]:
         last, finished = self.params.iterations, self.course.finished
         rows = published_rows(self.params, self.course.supports)
-        yield self._tell(last, Publication, finished, iteration=last, factors=rows)
-        yield self._tell(last, Finish, finished, iteration=last)
-        yield self.frames.flow(last, TOWARDS, Finish, 1, self.between, iteration=last)
+        yield self._tell(last, messages.Publication, finished, iteration=last, factors=rows)
+        yield self._tell(last, messages.Finish, finished, iteration=last)
+        yield self.frames.flow(last, TOWARDS, messages.Finish, 1, self.between, iteration=last)
         yield self.frames.hello(DOWN, self.ever_told)
         yield self.frames.hello(ACROSS, self.course.greeted)
 
 
 class DynamicFormula(MaskedFormula):
-    offer_in_full = ItemFactorsWithPieces
+    offer_in_full = messages.ItemFactorsWithPieces
 
     def dealing(self) -> Iterator[Flow]:
         if self.compact:
             n = self.course.supports
-            yield self._tell(SETUP, Welcome, self.course.welcomed, floors=0, mask_key=1, item_keys=n)
+            yield self._tell(SETUP, messages.Welcome, self.course.welcomed, floors=0, mask_key=1, item_keys=n)
         for number, attempt in enumerate(self.course.attempts):
             yield from self.commitment(number, attempt)
 
     def commitment(self, number: int, attempt: Attempt) -> Iterator[Flow]:
         flow, shares, opened, sealed = self.frames.flow, attempt.shares, attempt.opened, attempt.sealed
         opening = {"attempt": number, "users": attempt.asked.sum(), "items": opened, "counts": opened}
-        yield flow(SETUP, TOWARDS, OpenCommitment, 1, self.between, **opening)
+        yield flow(SETUP, TOWARDS, messages.OpenCommitment, 1, self.between, **opening)
         dealt = {"attempt": number, "items": shares, "counts": shares}
         if self.compact:
-            yield self._tell(SETUP, Commit, attempt.asked, **dealt, item_keys=shares)
+            yield self._tell(SETUP, messages.Commit, attempt.asked, **dealt, item_keys=shares)
         else:
-            yield self._tell(SETUP, CommitInFull, attempt.asked, **dealt, blinds=shares, envelopes=shares)
+            yield self._tell(SETUP, messages.CommitInFull, attempt.asked, **dealt, blinds=shares, envelopes=shares)
         answer = {"attempt": number, "items": shares, "values": shares}
-        yield flow(SETUP, ACROSS, BlindedShare, attempt.answered, self.wrote, **answer)
+        yield flow(SETUP, ACROSS, messages.BlindedShare, attempt.answered, self.wrote, **answer)
         self.wrote = self.wrote + self._each(attempt.asked)
-        yield flow(SETUP, BACK, SealedTotal, 1, self.between, attempt=number, items=sealed, values=sealed)
+        yield flow(SETUP, BACK, messages.SealedTotal, 1, self.between, attempt=number, items=sealed, values=sealed)
         self.between += 1
 
     def presence(self, t: int, turn: Turn) -> Iterator[Flow]:
-        for message, users in ((Present, turn.present), (Absent, turn.absent)):
+        for message, users in ((messages.Present, turn.present), (messages.Absent, turn.absent)):
             yield self.frames.flow(t, UP, message, users, self.said, iteration=t)
         self.said = self.said + self._each(turn.present + turn.absent)
 
