@@ -35,11 +35,11 @@ if TYPE_CHECKING:
     from protocol.schemes.factorization.masked import Masked
     from protocol.schemes.factorization.plain import Plain
     from protocol.schemes.factorization.trusted import Trusted
-    from protocol.wire.framing import HELLO_FRAME, Flow, Sizes, frame_size
-    from protocol.wire.messages import SETUP, Hello, ItemIds, RingRows
+    from protocol.wire.fields import ItemIds, RingRows
+    from protocol.wire.framing import Flow, Frames
+    from protocol.wire.messages import SETUP, Hello
 
 __all__ = [
-    "HELLO_FRAME",
     "RECOMMENDER",
     "SETUP",
     "THIRD_PARTY",
@@ -49,6 +49,7 @@ __all__ = [
     "Dynamic",
     "FixedPoint",
     "Flow",
+    "Frames",
     "Hello",
     "ItemIds",
     "Label",
@@ -63,12 +64,10 @@ __all__ = [
     "Send",
     "Setting",
     "Shape",
-    "Sizes",
     "Tape",
     "Trusted",
     "UserInput",
     "expect",
-    "frame_size",
     "require",
     "role_of",
     "user_index",
@@ -100,8 +99,9 @@ _WHERE = {
     "schemes.factorization.masked": ("Masked",),
     "schemes.factorization.plain": ("Plain",),
     "schemes.factorization.trusted": ("Trusted",),
-    "wire.framing": ("HELLO_FRAME", "Flow", "Sizes", "frame_size"),
-    "wire.messages": ("SETUP", "Hello", "ItemIds", "RingRows"),
+    "wire.fields": ("ItemIds", "RingRows"),
+    "wire.framing": ("Flow", "Frames"),
+    "wire.messages": ("SETUP", "Hello"),
 }
 _MODULES = {name: module for module, names in _WHERE.items() for name in names}
 

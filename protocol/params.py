@@ -65,6 +65,11 @@ class Params:
     def noise_scale(self) -> float:
         return noise_scale(self.epsilon, self.rating_span, self.dim)
 
+    @property
+    def digit_base(self) -> int:
+        """Return the base of message fields of digits; a scheme that has none needs none."""
+        return 0
+
     def digest(self) -> bytes:
         return hashlib.sha256(msgpack.packb(dataclasses.asdict(self))).digest()
 

@@ -16,13 +16,12 @@ from typing import ClassVar
 import numpy as np
 
 from protocol import (
-    HELLO_FRAME,
     RECOMMENDER,
     SETUP,
     THIRD_PARTY,
     Done,
     FixedPoint,
-    Flow,
+    Frames,
     Hello,
     ItemIds,
     Label,
@@ -32,9 +31,7 @@ from protocol import (
     Role,
     Scheme,
     Send,
-    Sizes,
     expect,
-    frame_size,
     require,
     user_index,
 )
@@ -124,13 +121,10 @@ class Shares(Scheme):
         roles = {RECOMMENDER: Opener, THIRD_PARTY: Adder}
         return roles[party](setting) if party in roles else Sharer(setting, tape, inputs)
 
-    def max_frame(self, params):
-        return 128 + 12 * params.n_items
-
     def formula(self, params, course):
-        sizes, n = Sizes(params), course.supports
+        frames, users, n = Frames(params), course.users, course.supports
         for server in self.servers:
-            yield Flow(SETUP, "user", server, "Hello", course.users, HELLO_FRAME)
-            yield Flow(SETUP, "user", server, "Share", course.users, frame_size(1, sizes.items(n), sizes.ring(n)))
-        yield Flow(SETUP, THIRD_PARTY, RECOMMENDER, "Hello", 1, HELLO_FRAME)
-        yield Flow(SETUP, THIRD_PARTY, RECOMMENDER, "Total", 1, frame_size(1, sizes.ring(params.n_items)))
+            yield frames.hello(("user", server), users)
+            yield frames.flow(SETUP, ("user", server), Share, users, 1, items=n, values=n)
+        yield frames.hello((THIRD_PARTY, RECOMMENDER), 1)
+        yield frames.flow(SETUP, (THIRD_PARTY, RECOMMENDER), Total, 1, 1, values=params.n_items)

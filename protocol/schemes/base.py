@@ -1,7 +1,7 @@
 """The interface of a scheme: its roles, its messages, its claims, and what each party is allowed to learn.
 
 Subclass `Scheme` for a protocol of your own and run it with `--scheme your.module:YourScheme`. The subclass needs its
-texts, its messages in a fixed order, its leakage policy, `make_role`, `max_frame` and `formula`.
+texts, its messages in a fixed order, its leakage policy, `make_role` and `formula`.
 """
 
 from __future__ import annotations
@@ -23,9 +23,8 @@ from protocol.attendance import Course
 from protocol.params import Params, make_params, require
 from protocol.party.role import RECOMMENDER, THIRD_PARTY, Role, UserInput
 from protocol.wire.codec import Codec
-from protocol.wire.framing import ANSWERING_BYTES, DIALLING_BYTES, HANDSHAKE, Flow
+from protocol.wire.framing import ANSWERING_BYTES, DIALLING_BYTES, HANDSHAKE, Flow, Frames
 from protocol.wire.messages import SETUP
-from protocol.wire.packing import Packing
 
 Counts = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -119,9 +118,13 @@ class Scheme(ABC):
     @abstractmethod
     def make_role(self, party: str, setting: Setting, tape: Tape, inputs: UserInput | None) -> Role: ...
 
-    @abstractmethod
+    def longer_fields(self, params: Params) -> dict[str, int]:
+        """Map each message field that may have more entries than there are items to the most that it has."""
+        return {}
+
     def max_frame(self, params: Params) -> int:
         """Bound the bytes of any message of a run with `params`."""
+        return Frames(params).largest(self.messages, self.longer_fields(params))
 
     @abstractmethod
     def formula(self, params: Params, course: Course) -> Iterator[Flow]:
@@ -157,9 +160,7 @@ class Scheme(ABC):
         return {"epsilon": None, "delta": DELTA, "method": "nothing is claimed, so nothing is accounted"}
 
     def make_codec(self, params: Params) -> Codec:
-        packing = Packing(params.n_users, params.n_items) if params.wire == "compact" else None
-        ring, limit = Ring(params.ring_bits), self.max_frame(params)
-        return Codec(self.messages, ring, params.dim, limit, packing, params.factor_bits)
+        return Codec(self.messages, params, self.max_frame(params))
 
     def parties(self) -> tuple[str, ...]:
         return ("user", *self.servers)

@@ -1,96 +1,32 @@
 """The bytes of a message: as a frame (msgpack, then the head of a view), and on the wire (with ZMTP and CURVE).
 
-Every formula takes numbers or arrays of them, so that one expression gives the frames of all users.
+Every formula takes numbers or arrays of them, so that one expression gives the frames of all users. It names message
+classes and all of their fields, so that a field that is added to a class makes the formula fail.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from protocol.params import Params
-from protocol.wire.level_vectors import digits_bytes
-from protocol.wire.packing import packed_counts_bytes, packed_ids_bytes
-
-Amount = Any  # a number, or an array with one for each group of users
+from protocol.wire.fields import MOST_COUNT, Amount, FieldKind, bind, uint_size
+from protocol.wire.messages import SETUP, Hello
 
 CURVE_OVERHEAD = 33  # nonce, flags and authenticator of one encrypted message
 HEAD_BYTES = 32  # at the end of every frame: the head of its sender's view (`codec.py`)
 HANDSHAKE = "handshake"  # a kind without messages: the bytes that open a connection
 DIALLING_BYTES, ANSWERING_BYTES = 567, 301  # greeting, CURVE and READY, from the client and from the server
 
+Way = tuple[str, str]  # (sender, receiver)
+
 
 def wire_size(frame: Amount) -> Amount:
     """Compute the wire bytes of a `frame` of L bytes: F(L + 33) with F(L) = L + 2 if L ≤ 255 else L + 9."""
     sealed = frame + CURVE_OVERHEAD
     return sealed + 2 + 7 * (sealed > 255)
-
-
-def uint_size(value: Amount) -> Amount:
-    """Count the bytes of an unsigned integer `value` in canonical msgpack: 1, 2, 3, 5 or 9."""
-    return 1 + (value >= 1 << 7) + (value >= 1 << 8) + 2 * (value >= 1 << 16) + 4 * (value >= 1 << 32)
-
-
-def bin_size(length: Amount) -> Amount:
-    return length + 2 + (length >= 1 << 8) + 2 * (length >= 1 << 16)
-
-
-def frame_size(sequence: Amount, *fields: Amount) -> Amount:
-    """Add up array header, kind, `sequence` number, `fields` (each given by its size) and head."""
-    return 2 + uint_size(sequence) + sum(fields) + HEAD_BYTES
-
-
-HELLO_FRAME: int = frame_size(0, uint_size(1), bin_size(32), bin_size(32))
-
-
-class Sizes:
-    """The bytes of a field with n entries in the encoding that the parameters select (`codec.py`)."""
-
-    def __init__(self, params: Params) -> None:
-        self._params = params
-        self._compact = params.wire == "compact"
-        self.digest: int = bin_size(32)
-
-    def items(self, n: Amount) -> Amount:
-        return bin_size(packed_ids_bytes(n, self._params.n_items) if self._compact else 4 * n)
-
-    def users(self, n: Amount) -> Amount:
-        return bin_size(packed_ids_bytes(n, self._params.n_users) if self._compact else 4 * n)
-
-    def counts(self, n: Amount) -> Amount:
-        return bin_size(packed_counts_bytes(n, self._params.n_users) if self._compact else 4 * n)
-
-    def keys(self, n: Amount) -> Amount:
-        return bin_size(32 * n)
-
-    def grades(self, n: Amount) -> Amount:
-        return bin_size(n)
-
-    def places(self, n: Amount) -> Amount:
-        return bin_size(packed_counts_bytes(n, self._params.n_items) if self._compact else 4 * n)
-
-    def digits(self, base: int) -> int:
-        """Count the bytes of one digit in `base` for every item."""
-        return int(bin_size(digits_bytes(self._params.n_items, base)))
-
-    def reals(self, n: Amount) -> Amount:
-        return bin_size(8 * n)
-
-    def floats(self, rows: Amount) -> Amount:
-        return bin_size(4 * self._params.dim * rows)
-
-    def factors(self, rows: Amount) -> Amount:
-        return bin_size(self._params.factor_bits // 8 * self._params.dim * rows)
-
-    def published(self, rated: Amount) -> Amount:
-        """Count the bytes of the factors that are published to users with `rated` items each."""
-        everything = self._params.publish == "all"
-        return self.factors(np.full_like(rated, self._params.n_items) if everything else rated)
-
-    def ring(self, rows: Amount) -> Amount:
-        return bin_size(self._params.ring_bits // 8 * self._params.dim * rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,3 +58,44 @@ class Flow:
         messages, frame = np.broadcast_arrays(self.messages, self.frame)
         payload, wire = (0, frame) if self.kind == HANDSHAKE else (frame, wire_size(frame))
         return float(np.sum(messages)), float(np.sum(messages * payload)), float(np.sum(messages * wire))
+
+
+class Frames:
+    """The bytes of frames and flows by formula, in the encoding that the parameters select.
+
+    A formula gives, by name, the number of entries of every field of a message; for a `Count`, its value.
+    """
+
+    def __init__(self, params: Params) -> None:
+        self._params = params
+        self._fields: dict[type, dict[str, FieldKind]] = {}
+
+    def size(self, message: type, number: Amount, /, **entries: Amount) -> Amount:
+        """Add up array header, kind, sequence `number`, the fields of `message` with these `entries`, and head."""
+        fields = self._fields_of(message)
+        if fields.keys() != entries.keys():
+            differ = ", ".join(sorted(fields.keys() ^ entries.keys()))
+            raise TypeError(f"The byte formula of {message.__name__} does not count the fields that it has: {differ}.")
+        return 2 + uint_size(number) + sum(fields[name].size(n) for name, n in entries.items()) + HEAD_BYTES
+
+    def flow(
+        self, iteration: int, way: Way, message: type, messages: Amount, number: Amount, /, **entries: Amount
+    ) -> Flow:
+        """Make the flow of `messages` frames of one kind, whose sequence number is `number`."""
+        return Flow(iteration, *way, message.__name__, messages, self.size(message, number, **entries))
+
+    def hello(self, way: Way, messages: Amount) -> Flow:
+        return self.flow(SETUP, way, Hello, messages, 0, wire_version=1, run_id=1, params_digest=1)
+
+    def largest(self, classes: Iterable[type], longer: Mapping[str, int]) -> int:
+        """Bound the bytes of any message, without its head; `longer` has fields with more entries than items."""
+        return max(self._largest(message, longer) for message in classes) - HEAD_BYTES
+
+    def _largest(self, message: type, longer: Mapping[str, int]) -> int:
+        most = {name: longer.get(name, field.most) for name, field in self._fields_of(message).items()}
+        return int(self.size(message, MOST_COUNT, **most))
+
+    def _fields_of(self, message: type) -> dict[str, FieldKind]:
+        if message not in self._fields:
+            self._fields |= bind((message,), self._params)
+        return self._fields[message]

@@ -1,32 +1,29 @@
 """Every message, in protocol order. The comment on each is sender -> receiver; its fields are what the receiver sees.
 
 A new field is a visible change of the leakage statement: the schemes declare each one.
-The annotation of a field says how it travels (`codec.py`).
+The annotation of a field says how it travels (`fields.py`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
-from protocol.arithmetic.ring import Ids, RingArray
-
-Count = Annotated[int, "count"]
-Digest = Annotated[bytes, "bytes32"]
-KeyRow = Annotated[tuple[bytes, ...], "keys"]  # 32 bytes each
-ItemIds = Annotated[Ids, "items"]  # increasing
-UserIds = Annotated[Ids, "users"]  # increasing
-Counts = Annotated[npt.NDArray[np.uint32], "counts"]  # numbers of users, for at most all items
-Grades = Annotated[npt.NDArray[np.uint8], "grades"]  # a byte each: how many steps a rating is above the least one
-Places = Annotated[npt.NDArray[np.uint32], "places"]  # indices into a list of items: all are below the number of items
-Digits = Annotated[npt.NDArray[np.float32], "digits"]  # one row for every item: 0 or a level
-Reals = Annotated[npt.NDArray[np.float64], "reals"]  # any number of them
-FloatRows = Annotated[npt.NDArray[np.float32], "floats"]  # rows of `dim` numbers
-FactorRows = Annotated[npt.NDArray[np.float32], "factors"]  # the same, in the precision in which v_j is sent
-RingRows = Annotated[RingArray, "ring"]  # rows of `dim` elements of Z_P
+from protocol.wire.fields import (
+    Count,
+    Counts,
+    Digest,
+    Digits,
+    FactorRows,
+    FloatRows,
+    Grades,
+    ItemIds,
+    KeyRow,
+    Places,
+    Reals,
+    RingRows,
+    UserIds,
+)
 
 Message = Any  # any of the classes below, or a class of a custom scheme
 

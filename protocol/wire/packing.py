@@ -10,7 +10,7 @@ length determines the form. Bytes that `pack_ids` or `pack_counts` would not mak
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,13 +20,6 @@ from protocol.errors import Bug, Reason, Rejected
 
 Amount = Any  # a number, or an array of them
 Words = npt.NDArray[np.uint32]
-
-
-class Packing(NamedTuple):
-    """The numbers that determine the widths."""
-
-    n_users: int
-    n_items: int
 
 
 def id_bits(n: int) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 from protocol.party.role import role_of, user_index
 from protocol.schemes import Scheme
 from protocol.schemes.base import LEVELS
-from protocol.wire.codec import field_kinds
+from protocol.wire.fields import field_kinds
 from sim.audit.algebra.solve import Solved, detail
 from sim.audit.families.registry import family_of
 from sim.audit.findings import SUPPORT, Finding
@@ -19,7 +19,6 @@ from sim.views.exhibits import Exhibits
 FEW = 10  # with fewer ratings than this, no figure is shown
 MOST_MEASURED = 2  # figures in one row; the findings have all of them
 
-_NUMBERS = ("ring", "floats", "factors", "reals", "grades", "digits")  # codec kinds of fields that carry values
 _TOLD_SUPPORT = "which items each user rated"  # wording of the schemes' leakage policies
 _WEIGHT = {"break": 0, "weak": 1, "info": 2}
 # the most telling findings about a coalition come first
@@ -72,7 +71,7 @@ def saw(
     kinds = None
     if len(members) == 1 and user_index(members[0]) >= 0:  # the inventory merges all users
         kinds = {type(seen.message).__name__ for seen in Exhibits(case, tuple(members)).received(members[0])}
-    telling = {(kind.__name__, name) for kind in scheme.messages for name, how in field_kinds(kind) if how in _NUMBERS}
+    telling = {(kind.__name__, name) for kind in scheme.messages for name, form in field_kinds(kind) if form.is_number}
     words = []
     for row in inventory:
         theirs = row["plane"] == "message" and row["count"] and role_of(row["party"]) in roles

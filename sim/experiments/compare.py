@@ -23,7 +23,7 @@ from protocol.params import check_sizes, require
 from protocol.party.role import RECOMMENDER, THIRD_PARTY, role_of
 from protocol.schemes import SCHEMES, Scheme, find_scheme
 from protocol.schemes.base import LEVELS
-from protocol.wire.codec import field_kinds
+from protocol.wire.fields import DigestField, field_kinds
 from sim.data.device_guesses import errors, floors
 from sim.data.ratings import Dealt, Ratings, load, split
 from sim.folder.byte_records import UNDELIVERED, read_ledger
@@ -236,14 +236,14 @@ def sees(scheme: Scheme, receiver: str = RECOMMENDER) -> list[str]:
 
     The list leaves out the number of the iteration, digests, and values that are uniform to this receiver alone.
     """
-    kinds = {(kind.__name__, name): how for kind in scheme.messages for name, how in field_kinds(kind)}
+    kinds = {(cls.__name__, name): kind for cls in scheme.messages for name, kind in field_kinds(cls)}
     words = [
         leak.words
         for leak in scheme.leakage
         if leak.receiver == receiver
         and leak.words != _PACE
         and not leak.uniform
-        and kinds.get((leak.kind, leak.field)) != "bytes32"
+        and kinds.get((leak.kind, leak.field)) is not DigestField
     ]
     return list(dict.fromkeys(words))
 

@@ -56,9 +56,6 @@ class Unloaded(Scheme):
     def make_role(self, party: str, setting: Setting, tape: Tape, inputs: UserInput | None) -> Role:
         self._refuse()
 
-    def max_frame(self, params: Params) -> int:
-        self._refuse()
-
     def formula(self, params: Params, course: Course) -> Iterator[Flow]:
         self._refuse()
 

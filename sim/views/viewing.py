@@ -15,7 +15,8 @@ from protocol.errors import Rejected
 from protocol.params import Params, require
 from protocol.party import view
 from protocol.party.party import iteration_of
-from protocol.wire.codec import NO_HEAD, Codec, field_kinds, head_in
+from protocol.wire.codec import NO_HEAD, Codec, head_in
+from protocol.wire.fields import ItemsField, field_kinds
 from protocol.wire.messages import EVENTS, SETUP
 from sim.folder.folder import open_view, read_run
 from sim.folder.unloaded import is_loaded, kind_of_frame
@@ -28,23 +29,7 @@ Render = Callable[[Any], Any]
 _SECRET = "secret of this party, not shown"
 _NOTES = {"Again": ("sender", "received"), "Refused": ("reason", "count")}  # events that concern no role
 
-# the unit of a message field, by its form on the wire (`messages.py`)
-_UNITS = {
-    "count": "number",
-    "bytes32": "32 bytes",
-    "keys": "32-byte keys",
-    "items": "item ids",
-    "users": "user ids",
-    "counts": "users, one count per item",
-    "grades": "grades: steps above the least rating",
-    "places": "places in a list of items",
-    "digits": "levels, one per item; 0: not rated",
-    "reals": "float64",
-    "floats": "float32",
-    "factors": "float{factor_bits} factors, one row per item",
-    "ring": "ring elements mod 2^{ring_bits}, unit 2^-{fraction}",
-}
-# the unit of fields whose name says more than their form
+# the unit of fields whose name says more than their kind (`fields.py`)
 _NAMED_UNITS = {
     "iteration": "number",
     "attempt": "number",
@@ -58,10 +43,9 @@ _NAMED_UNITS = {
     "run_id": "32-byte digest",
     "envelopes": "float32 envelopes, Exp(1)",
     "user_factors": "float32 factors",
-    "online": "true: comes",
-    "user": "user id",
-    "ratings": "on the scale of the data",
 }
+_EVENT_UNITS = _NAMED_UNITS | {"online": "true: comes", "user": "user id"}
+_INPUT_UNITS = {"items": ItemsField.unit, "ratings": "on the scale of the data"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +63,7 @@ class Reader:
         figures["fraction"] = str(self.params.fraction_bits)
         if (first := figures.get("first_fraction_bits")) is not None:
             figures["fraction"] = f"{first} in round 0, 2^-{self.params.fraction_bits} in round 1"
-        return {name: _NAMED_UNITS.get(name, _UNITS[how].format(**figures)) for name, how in field_kinds(cls)}
+        return {name: _NAMED_UNITS.get(name, kind.unit.format(**figures)) for name, kind in field_kinds(cls)}
 
 
 def read_view(folder: Path, party: str, full: bool = False) -> Iterator[dict[str, Any]]:
@@ -234,7 +218,7 @@ def _input(fields: list[Any], reader: Reader) -> dict[str, Any]:
     if "items" in inputs:
         inputs["items"] = reader.render(np.frombuffer(inputs["items"], "<u4"))
         inputs["ratings"] = reader.render(np.frombuffer(inputs["ratings"], "<f8"))
-    units = {"items": _UNITS["items"], "ratings": _NAMED_UNITS["ratings"]} if "items" in inputs else {}
+    units = _INPUT_UNITS if "items" in inputs else {}
     return {"receiver": reader.party, "fields": inputs, "units": units}
 
 
@@ -275,7 +259,7 @@ def _event(fields: list[Any], reader: Reader) -> dict[str, Any]:
     kind, *values = fields
     names = [field.name for field in dataclasses.fields(EVENTS[kind])] if kind in EVENTS else _NOTES.get(kind, ())
     named = dict(zip(names, values, strict=False))
-    units = {name: _NAMED_UNITS[name] for name in named if name in _NAMED_UNITS}
+    units = {name: _EVENT_UNITS[name] for name in named if name in _EVENT_UNITS}
     entry = {"receiver": reader.party, "kind": kind, "fields": named, "units": units, "sender": named.get("sender")}
     return entry | ({"iteration": values[0]} if "iteration" in names else {})
 

@@ -6,20 +6,20 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from support.basics import codec_with
+from support.wire import Form
 
 from actors.launch.reports import Closed, Finished
 from actors.metering.meter import ALL, Meter, Tally
 from actors.metering.outcome import Books, Outcome
 from actors.metering.recorder import Figures
-from protocol.arithmetic.ring import Ring
 from protocol.errors import Reason
 from protocol.party.party import Outgoing, Step
 from protocol.party.view import EVENT, RECEIVED, REJECTED, SENT, Record
-from protocol.wire.codec import Codec
 from protocol.wire.framing import Traffic
 from protocol.wire.messages import Again, Hello, Join
 
-CODEC = Codec((Hello, Join), Ring(32), 2, 1000)
+CODEC = codec_with((Hello, Join), Form(32), max_frame=1000)
 
 # on the wire a frame of L bytes is L + 35 up to 222 bytes, and L + 42 beyond
 

@@ -15,7 +15,8 @@ from protocol.party.view import EVENT, RECEIVED, REJECTED, Broken
 from protocol.schemes import SCHEMES
 from protocol.schemes.factorization.masked import Masked
 from protocol.wire.codec import WIRE_VERSION
-from protocol.wire.messages import Count, Finish, Hello
+from protocol.wire.fields import Count
+from protocol.wire.messages import Finish, Hello
 from sim.audit.inventory import take
 from sim.views.evidence import open_case
 from sim.views.exhibits import Exhibits

@@ -1,7 +1,8 @@
-"""Small runs for tests: a card and seats from a few numbers."""
+"""Small runs for tests: a card and seats from a few numbers; parameters and codecs of any form on the wire."""
 
 from __future__ import annotations
 
+import dataclasses
 import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,10 +16,13 @@ from scipy import stats
 from actors.journal import view_path
 from actors.own_scheme import load_scheme
 from protocol.card import Card, Seat, all_parties, make_run_id, tape_seed
+from protocol.params import Params, make_params
 from protocol.party.role import UserInput, user_name
 from protocol.party.view import RECEIVED, read_records
 from protocol.schemes import Shape, find_scheme
+from protocol.wire.codec import Codec
 from protocol.wire.messages import Message
+from support.wire import Form
 
 STARS = (1.0, 5.0)
 FALSE_ALARM = 1e-6  # a test of a true hypothesis fails for one seed in a million; seeds are fixed
@@ -98,3 +102,35 @@ def received(card: Card, folder: Path, party: str) -> list[tuple[str, Message]]:
 def uniform_p(values: np.ndarray, cells: int) -> float:
     """Compute the p-value of a chi-square test that 0 … cells-1 are equally likely."""
     return float(stats.chisquare(np.bincount(values.ravel(), minlength=cells)).pvalue)
+
+
+# --- any form on the wire; what no field asks for is arbitrary -------------------------------------------------------
+
+_SMALL = {"n_users": 1, "n_items": 1, "dim": 1, "iterations": 1, "rating_range": (1.0, 5.0), "max_raters": 1}
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class FormParams(Params):
+    base: int
+
+    @property
+    def digit_base(self) -> int:
+        return self.base
+
+
+def params_of(form: Form, dim: int) -> FormParams:
+    n_users, n_items = form.packed or (2**32 - 1, 2**32 - 1)
+    made, _ = make_params(scheme="masked", **_SMALL)
+    changed = {
+        "n_users": n_users,
+        "n_items": n_items,
+        "dim": dim,
+        "wire": "compact" if form.packed else "paper",
+        "ring_bits": form.ring_bits,
+        "factor_bits": form.factor_bits,
+    }
+    return FormParams(**dataclasses.asdict(made) | changed, base=form.base)
+
+
+def codec_with(messages: Sequence[type], form: Form, dim: int = 2, max_frame: int = 4096) -> Codec:
+    return Codec(messages, params_of(form, dim), max_frame)

@@ -65,6 +65,10 @@ class CollectingParams(Params):
         return Grid(self.rating_min, self.rating_max, self.step or self.rating_max - self.rating_min)
 
     @property
+    def digit_base(self) -> int:
+        return self.grid.levels + 1
+
+    @property
     def cells(self) -> int:
         return self.n_users * self.n_items
 

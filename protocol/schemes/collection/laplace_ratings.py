@@ -22,7 +22,7 @@ from protocol.schemes.collection.grid import Floats
 from protocol.schemes.collection.means import laplace_means
 from protocol.schemes.collection.mechanisms import ModifiedLaplace
 from protocol.schemes.collection.radius import laplace_bound, laplace_radius, laplace_ratings
-from protocol.wire.framing import HELLO_FRAME, Flow, Sizes, frame_size
+from protocol.wire.framing import Flow, Frames
 from protocol.wire.messages import SETUP, Hello, Message, PerturbedRatings, Recommendations
 
 
@@ -49,20 +49,15 @@ class LaplaceRatings(Collecting):
         assert inputs is not None
         return LaplaceUser(setting, tape, inputs)
 
-    def max_frame(self, params: Params) -> int:
-        return 128 + params.n_items * 5  # a bit and a number for each item
-
     def formula(self, params: Params, course: Course) -> Iterator[Flow]:
-        up, down, sizes, mechanism = ("user", "recommender"), ("recommender", "user"), Sizes(params), law(params)
+        up, down, frames, mechanism = ("user", "recommender"), ("recommender", "user"), Frames(params), law(params)
         cells = course.cells
         if cells is None:  # not drawn yet: the expected number
             cells = course.supports * mechanism.keep + (params.n_items - course.supports) * mechanism.flip
-        yield Flow(SETUP, *up, "Hello", course.users, HELLO_FRAME)
-        yield Flow(
-            SETUP, *up, "PerturbedRatings", course.users, frame_size(1, sizes.items(cells), sizes.floats(cells))
-        )
-        yield Flow(SETUP, *down, "Hello", course.users, HELLO_FRAME)
-        yield Flow(SETUP, *down, "Recommendations", course.users, frame_size(1, sizes.floats(params.n_items)))
+        yield frames.hello(up, course.users)
+        yield frames.flow(SETUP, up, PerturbedRatings, course.users, 1, items=cells, values=cells)
+        yield frames.hello(down, course.users)
+        yield frames.flow(SETUP, down, Recommendations, course.users, 1, values=params.n_items)
 
 
 def law(params: Params) -> ModifiedLaplace:

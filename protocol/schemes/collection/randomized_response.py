@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from protocol.arithmetic.ring import Ids, Label, Ring, everywhere
+from protocol.arithmetic.ring import Ids, Label, everywhere
 from protocol.arithmetic.tape import Tape
 from protocol.attendance import Course
 from protocol.errors import Reason
@@ -29,10 +29,8 @@ from protocol.schemes.collection.grid import Floats
 from protocol.schemes.collection.means import response_means
 from protocol.schemes.collection.mechanisms import RandomizedResponse
 from protocol.schemes.collection.radius import response_bound, response_radius, response_ratings
-from protocol.wire.codec import Codec
-from protocol.wire.framing import HELLO_FRAME, Flow, Sizes, frame_size
+from protocol.wire.framing import Flow, Frames
 from protocol.wire.messages import SETUP, Hello, Message, RandomizedLevels, Recommendations
-from protocol.wire.packing import Packing
 
 
 class RandomizedResponseRatings(Collecting):
@@ -64,21 +62,12 @@ class RandomizedResponseRatings(Collecting):
         assert inputs is not None
         return RespondingUser(setting, tape, inputs)
 
-    def make_codec(self, params: Params) -> Codec:
-        packing, base = Packing(params.n_users, params.n_items), law(params).levels + 1
-        ring, limit = Ring(params.ring_bits), self.max_frame(params)
-        return Codec(self.messages, ring, params.dim, limit, packing, params.factor_bits, base)
-
-    def max_frame(self, params: Params) -> int:
-        return 128 + params.n_items * 4
-
     def formula(self, params: Params, course: Course) -> Iterator[Flow]:
-        up, down, sizes = ("user", "recommender"), ("recommender", "user"), Sizes(params)
-        yield Flow(SETUP, *up, "Hello", course.users, HELLO_FRAME)
-        vector = frame_size(1, sizes.digits(law(params).levels + 1))
-        yield Flow(SETUP, *up, "RandomizedLevels", course.users, vector)
-        yield Flow(SETUP, *down, "Hello", course.users, HELLO_FRAME)
-        yield Flow(SETUP, *down, "Recommendations", course.users, frame_size(1, sizes.floats(params.n_items)))
+        up, down, frames = ("user", "recommender"), ("recommender", "user"), Frames(params)
+        yield frames.hello(up, course.users)
+        yield frames.flow(SETUP, up, RandomizedLevels, course.users, 1, levels=params.n_items)
+        yield frames.hello(down, course.users)
+        yield frames.flow(SETUP, down, Recommendations, course.users, 1, values=params.n_items)
 
 
 def law(params: Params) -> RandomizedResponse:

@@ -57,7 +57,8 @@ from protocol.schemes.covariance.sensitivity import (
 )
 from protocol.schemes.covariance.totals import Book, centre_all
 from protocol.schemes.covariance.triangle import packed_length
-from protocol.wire.framing import HELLO_FRAME, Flow, Sizes, frame_size
+from protocol.wire.fields import Amount
+from protocol.wire.framing import Flow, Frames
 from protocol.wire.messages import (
     SETUP,
     FactorModel,
@@ -136,32 +137,32 @@ class Covariance(Scheme):
         assert inputs is not None
         return HandingUser(setting, inputs)
 
-    def max_frame(self, params: Params) -> int:
+    def longer_fields(self, params: Params) -> dict[str, int]:
         assert isinstance(params, CovarianceParams)
-        d, m = params.n_items, params.items
-        factors, neighbours = 4 * m * params.rank, 4 * packed_length(d) + 8 * m * min(params.neighbours, d)
-        return 256 + 12 * d + (factors if params.predictor == "svd" else neighbours)
+        if params.predictor == "svd":
+            return {"factors": params.items * params.rank}
+        near = params.items * min(params.neighbours, params.n_items)
+        return {"among": packed_length(params.n_items), "neighbours": near, "covariances": near}
 
     def formula(self, params: Params, course: Course) -> Iterator[Flow]:
         assert isinstance(params, CovarianceParams)
-        up, down, sizes, n = ("user", "recommender"), ("recommender", "user"), Sizes(params), course.supports
-        yield Flow(SETUP, *up, "Hello", course.users, HELLO_FRAME)
-        yield Flow(SETUP, *up, *self.upload(params, sizes, course))
-        yield Flow(SETUP, *down, "Hello", course.users, HELLO_FRAME)
-        opening = sizes.floats(params.n_items) + sizes.items(params.items)
+        up, down, frames, n = ("user", "recommender"), ("recommender", "user"), Frames(params), course.supports
+        upload, ratings = self.upload(params)
+        yield frames.hello(up, course.users)
+        yield frames.flow(SETUP, up, upload, course.users, 1, items=n, **{ratings: n})
+        yield frames.hello(down, course.users)
+        model: dict[str, Amount] = {"averages": params.n_items, "covered": params.items}
         if params.predictor == "svd":
-            size = frame_size(1, opening, sizes.floats(params.items * params.rank))
-            yield Flow(SETUP, *down, "FactorModel", course.users, size)
+            rows = params.items * params.rank
+            yield frames.flow(SETUP, down, FactorModel, course.users, 1, **model, factors=rows)
             return
         near = params.items * np.minimum(params.neighbours, n)
-        fields = (sizes.reals(1), sizes.floats(packed_length(n)), sizes.places(near), sizes.floats(near))
-        yield Flow(SETUP, *down, "NeighbourModel", course.users, frame_size(1, opening, *fields))
+        model |= {"shrink": 1, "among": packed_length(n), "neighbours": near, "covariances": near}
+        yield frames.flow(SETUP, down, NeighbourModel, course.users, 1, **model)
 
-    def upload(self, params: CovarianceParams, sizes: Sizes, course: Course) -> tuple[str, Any, Any]:
-        """Return (kind, number of messages, bytes of each) of the users' uploads."""
-        n, graded = course.supports, bool(params.rating_step)
-        values = sizes.grades(n) if graded else sizes.reals(n)
-        return "GradedRatings" if graded else "RatingsHandover", course.users, frame_size(1, sizes.items(n), values)
+    def upload(self, params: CovarianceParams) -> tuple[type, str]:
+        """Return (the message with a user's ratings, its field with these)."""
+        return (GradedRatings, "grades") if params.rating_step else (RatingsHandover, "values")
 
     def account(self, params: Params, recommender_tape: Tape, shape: Shape) -> dict[str, Any]:
         assert isinstance(params, CovarianceParams)

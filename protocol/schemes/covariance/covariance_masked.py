@@ -51,7 +51,7 @@ from protocol.schemes.covariance.options import (
 from protocol.schemes.covariance.parts import largest_entries
 from protocol.schemes.covariance.round_noise import reach_of, round_length
 from protocol.schemes.covariance.sensitivity import covariance_sensitivity, gaussian_mu, rounded
-from protocol.wire.framing import HELLO_FRAME, Amount, Flow, Sizes, frame_size, uint_size
+from protocol.wire.framing import Flow, Frames
 from protocol.wire.messages import (
     SETUP,
     CovarianceFactors,
@@ -151,10 +151,11 @@ class CovarianceMasked(Scheme):
         assert inputs is not None
         return roles.MaskedCovarianceUser(setting, tape, inputs)
 
-    def max_frame(self, params: Params) -> int:
+    def longer_fields(self, params: Params) -> dict[str, int]:
         assert isinstance(params, MaskedCovarianceParams)
-        rounds = max(round_length(params, 1), round_length(params, 2))
-        return 256 + 16 * params.n_items + 8 * rounds + 4 * params.items * params.rank
+        rounds, pairs = max(round_length(params, 1), round_length(params, 2)), packing.packed_length(params.items)
+        published = {"counts": pairs, "covariances": pairs, "weights": pairs, "factors": params.items * params.rank}
+        return {"values": rounds, **published}
 
     def unprotected(self, params: Params) -> tuple[Scheme, Params]:
         """Return `covariance` with these options and without noise, at a trusted recommender."""
@@ -169,35 +170,31 @@ class CovarianceMasked(Scheme):
 
     def formula(self, params: Params, course: Course) -> Iterator[Flow]:
         assert isinstance(params, MaskedCovarianceParams)
-        up, down = ("user", RECOMMENDER), (RECOMMENDER, "user")
-        across, back = ("user", THIRD_PARTY), (THIRD_PARTY, RECOMMENDER)
-        sizes, users, sparse = Sizes(params), course.users, params.form == SPARSE
+        up, down, across = ("user", RECOMMENDER), (RECOMMENDER, "user"), ("user", THIRD_PARTY)
+        back, towards = (THIRD_PARTY, RECOMMENDER), (RECOMMENDER, THIRD_PARTY)
+        frames, users, sparse = Frames(params), course.users, params.form == SPARSE
         n = course.supports if sparse else 0 * course.supports
         cells = course.cells if course.cells is not None else np.minimum(course.supports, params.items)
         for way in (up, down, across):
-            yield Flow(SETUP, *way, "Hello", users, HELLO_FRAME)
-        yield Flow(SETUP, *back, "Hello", 1, HELLO_FRAME)
-        yield Flow(SETUP, *up, "Join", users, frame_size(1, sizes.items(n)))
-        yield Flow(SETUP, *down, "MaskWelcome", users, frame_size(1, sizes.digest, sizes.counts(n)))
+            yield frames.hello(way, users)
+        yield frames.hello(back, 1)
+        yield frames.flow(SETUP, up, Join, users, 1, items=n)
+        yield frames.flow(SETUP, down, MaskWelcome, users, 1, mask_key=1, counts=n)
         pairs = cells * (cells + 1) / 2 if sparse else 0 * course.supports
         for t in (0, 1):
             whole = round_length(params, t + 1)
             rows = (2 + 2 * n if t == 0 else 2 * pairs) if sparse else whole
-            part = frame_size(t + 1, uint_size(t), sizes.items(n), sizes.ring(rows))
-            yield Flow(t, *across, "MaskedPart", users, part)
-            yield Flow(t, *back, "PartTotal", 1, frame_size(t + 1, uint_size(t), sizes.ring(whole)))
-        averages = (sizes.floats(params.n_items), sizes.items(params.items), sizes.floats(pairs))
-        yield Flow(SETUP, *back[::-1], "Hello", 1, HELLO_FRAME)
-        opened = frame_size(1, uint_size(1), sizes.items(params.items))
-        yield Flow(1, *back[::-1], "OpenPairs", 1, opened)
-        yield Flow(1, *down, "PublishedAverages", users, frame_size(2, uint_size(1), *averages))
-        yield Flow(SETUP, *down, *self._published(params, sizes, users))
-
-    def _published(self, params: MaskedCovarianceParams, sizes: Sizes, users: Amount) -> tuple[str, Amount, Amount]:
+            yield frames.flow(t, across, MaskedPart, users, t + 1, iteration=t, items=n, values=rows)
+            yield frames.flow(t, back, PartTotal, 1, t + 1, iteration=t, values=whole)
+        yield frames.hello(towards, 1)
+        yield frames.flow(1, towards, OpenPairs, 1, 1, iteration=1, covered=params.items)
+        published = {"iteration": 1, "averages": params.n_items, "covered": params.items, "counts": pairs}
+        yield frames.flow(1, down, PublishedAverages, users, 2, **published)
         if params.predictor == "svd":
-            return "CovarianceFactors", users, frame_size(3, sizes.floats(params.items * params.rank))
-        triangle = sizes.floats(packing.packed_length(params.items))
-        return "CovariancePairs", users, frame_size(3, triangle, triangle)
+            yield frames.flow(SETUP, down, CovarianceFactors, users, 3, factors=params.items * params.rank)
+        else:
+            whole = packing.packed_length(params.items)
+            yield frames.flow(SETUP, down, CovariancePairs, users, 3, covariances=whole, weights=whole)
 
     def account(self, params: Params, recommender_tape: Tape, shape: Shape) -> dict[str, Any]:
         """Account for what is published and, in the dense form with Gaussian noise, for half of the users colluding."""

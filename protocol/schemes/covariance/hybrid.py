@@ -19,14 +19,12 @@ import numpy.typing as npt
 
 from protocol.arithmetic.ring import Label
 from protocol.arithmetic.tape import Tape, _unit_interval, keystream
-from protocol.attendance import Course
 from protocol.errors import Reason
 from protocol.params import Params
 from protocol.party.role import RECOMMENDER, Effects, Role, Send, UserInput, expect, require, role_of
 from protocol.schemes.base import Leak, Scheme, Setting, Shape
 from protocol.schemes.covariance.covariance import TOLD, Covariance, CovarianceRecommender, HandingUser
 from protocol.schemes.covariance.options import HYBRID_OPTIONS, CovarianceParams, HybridParams, hybrid_params
-from protocol.wire.framing import Sizes, frame_size
 from protocol.wire.messages import Hello, Message, NeighbourModel, PerturbedRatings
 
 Floats = npt.NDArray[np.float64]
@@ -64,9 +62,8 @@ class Hybrid(Covariance):
         assert inputs is not None
         return PerturbingUser(setting, tape, inputs)
 
-    def upload(self, params: CovarianceParams, sizes: Sizes, course: Course) -> tuple[str, Any, Any]:
-        n = course.supports
-        return "PerturbedRatings", course.users, frame_size(1, sizes.items(n), sizes.floats(n))
+    def upload(self, params: CovarianceParams) -> tuple[type, str]:
+        return PerturbedRatings, "values"
 
     def unprotected(self, params: Params) -> tuple[Scheme, Params]:
         assert isinstance(params, HybridParams)

@@ -105,12 +105,8 @@ class Direct(Scheme):
         assert inputs is not None
         return DirectUser(setting, tape, inputs)
 
-    def max_frame(self, params: Params) -> int:
-        # per item a key and a count, or a vector
-        return 128 + params.n_items * (36 + 4 * params.dim)
-
     def formula(self, params: Params, course: Course) -> Iterator[Flow]:
-        return two_party_formula(params, course, "NoisyGradient", welcome="NoiseKeys")
+        return two_party_formula(params, course, NoisyGradient, NoiseKeys)
 
     def account(self, params: Params, recommender_tape: Tape, shape: Shape) -> dict[str, Any]:
         """Compute what T uploads tell the recommender about one rating, for a u_i that did not react to it."""

@@ -164,9 +164,6 @@ class Dynamic(Masked):
     def items_of(self, params: Params, raters: Counts, invited: Counts, contributing: Counts) -> tuple[Mask, Mask]:
         return super().items_of(params, invited, invited, contributing)
 
-    def max_frame(self, params: Params) -> int:
-        return Masked.max_frame(self, params) + params.n_items * params.dim * params.ring_bits // 8
-
 
 class DynamicUser(MaskedUser):
     def __init__(self, setting: Setting, tape: Tape, inputs: UserInput) -> None:

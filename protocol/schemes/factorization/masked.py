@@ -24,7 +24,7 @@ import numpy.typing as npt
 from protocol.arithmetic.factors import Matrix
 from protocol.arithmetic.fixedpoint import FixedPoint
 from protocol.arithmetic.noise import floor_of, noise_share
-from protocol.arithmetic.ring import Ids, Ring, RingArray, everywhere
+from protocol.arithmetic.ring import Ids, RingArray, everywhere
 from protocol.arithmetic.tape import Tape, exponential
 from protocol.attendance import Course, spans
 from protocol.errors import Aborted, Reason
@@ -165,11 +165,6 @@ class Masked(Scheme):
             return ThirdParty(setting)
         assert inputs is not None
         return MaskedUser(setting, tape, inputs)
-
-    def max_frame(self, params: Params) -> int:
-        # per item at most a key, counts, and the three vectors of ItemFactorsInFull
-        row = 40 + params.dim * (8 + Ring(params.ring_bits).width)
-        return 128 + 4 * params.n_users + params.n_items * row
 
     def formula(self, params: Params, course: Course) -> Iterator[Flow]:
         return MaskedFormula(params, course).flows()

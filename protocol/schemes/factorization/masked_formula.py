@@ -17,7 +17,10 @@ import numpy as np
 
 from protocol.attendance import Attempt, Course, Numbers, Turn
 from protocol.params import Params
-from protocol.wire.framing import HELLO_FRAME, Amount, Flow, Sizes, frame_size, uint_size
+from protocol.schemes.factorization.static_users import published_rows
+from protocol.wire import messages
+from protocol.wire.fields import Amount
+from protocol.wire.framing import Flow, Frames
 from protocol.wire.messages import SETUP
 
 UP, DOWN, ACROSS = ("user", "recommender"), ("recommender", "user"), ("user", "third_party")
@@ -27,14 +30,14 @@ TOWARDS, BACK = ("recommender", "third_party"), ("third_party", "recommender")
 class MaskedFormula:
     """One walk through a course, which counts the frames of each way as it goes."""
 
-    offer_in_full = "ItemFactorsInFull"
+    offer_in_full: type = messages.ItemFactorsInFull
 
     def __init__(self, params: Params, course: Course) -> None:
         self.params = params
         self.course = course
-        self.sizes = Sizes(params)
+        self.frames = Frames(params)
         self.compact = params.wire == "compact"
-        self.offer = "ItemFactors" if self.compact else self.offer_in_full
+        self.offer = messages.ItemFactors if self.compact else self.offer_in_full
         self.told = np.ones(len(course.users))  # the number of the next frame, by way and group; Hello is number 0
         self.said = np.full(len(course.users), 2.0)
         self.wrote = np.ones(len(course.users))
@@ -49,8 +52,8 @@ class MaskedFormula:
             yield from self.iteration(t, turn)
         yield from self.ending()
 
-    def _tell(self, kind: str, iteration: int, users: Numbers, *fields: Amount) -> Flow:
-        flow = Flow(iteration, *DOWN, kind, users, frame_size(self.told, *fields))
+    def _tell(self, iteration: int, message: type, users: Numbers, /, **entries: Amount) -> Flow:
+        flow = self.frames.flow(iteration, DOWN, message, users, self.told, **entries)
         self.told = self.told + self._each(users)
         self.ever_told = np.maximum(self.ever_told, users)
         return flow
@@ -60,82 +63,79 @@ class MaskedFormula:
         return users / np.maximum(self.course.users, 1e-300)
 
     def joining(self) -> Iterator[Flow]:
-        joined = self.course.joined
-        yield Flow(SETUP, *UP, "Hello", joined, HELLO_FRAME)
-        yield Flow(SETUP, *UP, "Join", joined, frame_size(1, self.sizes.items(self.course.supports)))
-        yield Flow(SETUP, *TOWARDS, "Hello", 1, HELLO_FRAME)
-        yield Flow(SETUP, *BACK, "Hello", 1, HELLO_FRAME)
+        frames, joined = self.frames, self.course.joined
+        yield frames.hello(UP, joined)
+        yield frames.flow(SETUP, UP, messages.Join, joined, 1, items=self.course.supports)
+        yield frames.hello(TOWARDS, 1)
+        yield frames.hello(BACK, 1)
 
     def dealing(self) -> Iterator[Flow]:
-        sizes, n = self.sizes, self.course.supports
-        kind = "Welcome" if self.compact else "WelcomeInFull"
-        keys = (sizes.digest, sizes.keys(n)) if self.compact else (sizes.floats(n),)
-        yield self._tell(kind, SETUP, self.course.welcomed, sizes.counts(n), *keys)
+        welcomed, n = self.course.welcomed, self.course.supports
+        if self.compact:
+            yield self._tell(SETUP, messages.Welcome, welcomed, floors=n, mask_key=1, item_keys=n)
+        else:
+            yield self._tell(SETUP, messages.WelcomeInFull, welcomed, floors=n, envelopes=n)
 
     def presence(self, t: int, turn: Turn) -> Iterator[Flow]:
         return iter(())
 
     def iteration(self, t: int, turn: Turn) -> Iterator[Flow]:
-        sizes, n, number = self.sizes, self.course.supports, uint_size(t)
+        flow, n, opened, released = self.frames.flow, self.course.supports, turn.opened, turn.released
         first, second = self.between, self.between + 1
-        users, counts = sizes.users(turn.invited.sum()), sizes.counts(turn.opened)
-        yield Flow(t, *TOWARDS, "OpenSum", 1, frame_size(first, number, users, sizes.items(turn.opened), counts))
-        yield self._tell(self.offer, t, turn.invited, number, *self.offered())
-        answer = frame_size(self.wrote, number, sizes.items(n), sizes.ring(n))
-        yield Flow(t, *ACROSS, "MaskedGradient", turn.contributors, answer)
+        invited, contributors = turn.invited.sum(), turn.contributors.sum()
+        yield flow(t, TOWARDS, messages.OpenSum, 1, first, iteration=t, users=invited, items=opened, floors=opened)
+        yield self._tell(t, self.offer, turn.invited, iteration=t, **self.offered())
+        yield flow(t, ACROSS, messages.MaskedGradient, turn.contributors, self.wrote, iteration=t, items=n, values=n)
         self.wrote = self.wrote + self._each(turn.invited)
-        users = sizes.users(turn.contributors.sum())
-        yield Flow(t, *BACK, "Contributors", 1, frame_size(first, number, users, counts, sizes.digest))
-        yield Flow(t, *TOWARDS, "Agreed", 1, frame_size(second, number, sizes.digest))
-        total = frame_size(second, number, sizes.items(turn.released), sizes.ring(turn.released))
-        yield Flow(t, *BACK, "MaskedTotal", 1, total)
+        yield flow(t, BACK, messages.Contributors, 1, first, iteration=t, users=contributors, counts=opened, digest=1)
+        yield flow(t, TOWARDS, messages.Agreed, 1, second, iteration=t, digest=1)
+        yield flow(t, BACK, messages.MaskedTotal, 1, second, iteration=t, items=released, values=released)
         self.between += 2
 
-    def offered(self) -> list[Amount]:
-        sizes, n = self.sizes, self.course.supports
-        vectors = [sizes.counts(n), sizes.factors(n)]
-        return vectors if self.compact else [*vectors, sizes.ring(n), sizes.floats(n)]
+    def offered(self) -> dict[str, Amount]:
+        names = ("floors", "factors") if self.compact else ("floors", "factors", "masks", "envelopes")
+        return dict.fromkeys(names, self.course.supports)
 
     def ending(self) -> Iterator[Flow]:
-        last, published = self.params.iterations, self.sizes.published(self.course.supports)
-        yield self._tell("Publication", last, self.course.finished, uint_size(last), published)
-        yield self._tell("Finish", last, self.course.finished, uint_size(last))
-        yield Flow(last, *TOWARDS, "Finish", 1, frame_size(self.between, uint_size(last)))
-        yield Flow(SETUP, *DOWN, "Hello", self.ever_told, HELLO_FRAME)
-        yield Flow(SETUP, *ACROSS, "Hello", self.course.greeted, HELLO_FRAME)
+        last, finished = self.params.iterations, self.course.finished
+        rows = published_rows(self.params, self.course.supports)
+        yield self._tell(last, messages.Publication, finished, iteration=last, factors=rows)
+        yield self._tell(last, messages.Finish, finished, iteration=last)
+        yield self.frames.flow(last, TOWARDS, messages.Finish, 1, self.between, iteration=last)
+        yield self.frames.hello(DOWN, self.ever_told)
+        yield self.frames.hello(ACROSS, self.course.greeted)
 
 
 class DynamicFormula(MaskedFormula):
-    offer_in_full = "ItemFactorsWithPieces"
+    offer_in_full = messages.ItemFactorsWithPieces
 
     def dealing(self) -> Iterator[Flow]:
-        sizes, n = self.sizes, self.course.supports
         if self.compact:
-            yield self._tell("Welcome", SETUP, self.course.welcomed, sizes.counts(0), sizes.digest, sizes.keys(n))
+            n = self.course.supports
+            yield self._tell(SETUP, messages.Welcome, self.course.welcomed, floors=0, mask_key=1, item_keys=n)
         for number, attempt in enumerate(self.course.attempts):
-            yield from self.commitment(uint_size(number), attempt)
+            yield from self.commitment(number, attempt)
 
     def commitment(self, number: int, attempt: Attempt) -> Iterator[Flow]:
-        sizes, shares = self.sizes, attempt.shares
-        items, counts = sizes.items(attempt.opened), sizes.counts(attempt.opened)
-        opening = frame_size(self.between, number, sizes.users(attempt.asked.sum()), items, counts)
-        yield Flow(SETUP, *TOWARDS, "OpenCommitment", 1, opening)
-        kind = "Commit" if self.compact else "CommitInFull"
-        dealt = (sizes.keys(shares),) if self.compact else (sizes.ring(shares), sizes.floats(shares))
-        yield self._tell(kind, SETUP, attempt.asked, number, sizes.items(shares), sizes.counts(shares), *dealt)
-        answer = frame_size(self.wrote, number, sizes.items(shares), sizes.ring(shares))
-        yield Flow(SETUP, *ACROSS, "BlindedShare", attempt.answered, answer)
+        flow, shares, opened, sealed = self.frames.flow, attempt.shares, attempt.opened, attempt.sealed
+        opening = {"attempt": number, "users": attempt.asked.sum(), "items": opened, "counts": opened}
+        yield flow(SETUP, TOWARDS, messages.OpenCommitment, 1, self.between, **opening)
+        dealt = {"attempt": number, "items": shares, "counts": shares}
+        if self.compact:
+            yield self._tell(SETUP, messages.Commit, attempt.asked, **dealt, item_keys=shares)
+        else:
+            yield self._tell(SETUP, messages.CommitInFull, attempt.asked, **dealt, blinds=shares, envelopes=shares)
+        answer = {"attempt": number, "items": shares, "values": shares}
+        yield flow(SETUP, ACROSS, messages.BlindedShare, attempt.answered, self.wrote, **answer)
         self.wrote = self.wrote + self._each(attempt.asked)
-        total = frame_size(self.between, number, sizes.items(attempt.sealed), sizes.ring(attempt.sealed))
-        yield Flow(SETUP, *BACK, "SealedTotal", 1, total)
+        yield flow(SETUP, BACK, messages.SealedTotal, 1, self.between, attempt=number, items=sealed, values=sealed)
         self.between += 1
 
     def presence(self, t: int, turn: Turn) -> Iterator[Flow]:
-        frame = frame_size(self.said, uint_size(t))
-        yield Flow(t, *UP, "Present", turn.present, frame)
-        yield Flow(t, *UP, "Absent", turn.absent, frame)
+        for message, users in ((messages.Present, turn.present), (messages.Absent, turn.absent)):
+            yield self.frames.flow(t, UP, message, users, self.said, iteration=t)
         self.said = self.said + self._each(turn.present + turn.absent)
 
-    def offered(self) -> list[Amount]:
-        pieces = [] if self.compact else [self.sizes.ring(self.course.supports)]
-        return [*super().offered(), *pieces]
+    def offered(self) -> dict[str, Amount]:
+        pieces = {} if self.compact else {"pieces": self.course.supports}
+        return super().offered() | pieces

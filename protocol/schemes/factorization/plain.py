@@ -26,8 +26,8 @@ from protocol.party.role import (
     users_without,
 )
 from protocol.schemes.base import Leak, Scheme, Setting
-from protocol.schemes.factorization.static_users import JoiningRecommender, JoiningUser
-from protocol.wire.framing import HELLO_FRAME, Flow, Sizes, bin_size, frame_size, uint_size
+from protocol.schemes.factorization.static_users import JoiningRecommender, JoiningUser, published_rows
+from protocol.wire.framing import Flow, Frames
 from protocol.wire.messages import SETUP, Finish, Gradient, Hello, ItemFactors, Join, Message, Publication
 
 
@@ -67,30 +67,25 @@ class Plain(Scheme):
         assert inputs is not None
         return PlainUser(setting, tape, inputs)
 
-    def max_frame(self, params: Params) -> int:
-        return 128 + params.n_items * (4 + 4 * params.dim)
-
     def formula(self, params: Params, course: Course) -> Iterator[Flow]:
-        return two_party_formula(params, course, "Gradient")
+        return two_party_formula(params, course, Gradient)
 
 
-def two_party_formula(params: Params, course: Course, answer: str, welcome: str = "") -> Iterator[Flow]:
+def two_party_formula(params: Params, course: Course, answer: type, welcome: type | None = None) -> Iterator[Flow]:
     """Yield the messages of a run without a third party: `welcome` once, if given; factors down and `answer` up."""
-    up, down, sizes, n = ("user", "recommender"), ("recommender", "user"), Sizes(params), course.supports
-    yield Flow(SETUP, *up, "Hello", course.users, HELLO_FRAME)
-    yield Flow(SETUP, *up, "Join", course.users, frame_size(1, sizes.items(n)))
-    yield Flow(SETUP, *down, "Hello", course.users, HELLO_FRAME)
+    up, down, frames, n = ("user", "recommender"), ("recommender", "user"), Frames(params), course.supports
+    yield frames.hello(up, course.users)
+    yield frames.flow(SETUP, up, Join, course.users, 1, items=n)
+    yield frames.hello(down, course.users)
     if welcome:
-        yield Flow(SETUP, *down, welcome, course.users, frame_size(1, sizes.counts(n), sizes.keys(n)))
+        yield frames.flow(SETUP, down, welcome, course.users, 1, floors=n, item_keys=n)
     first = 2 if welcome else 1
     for t, turn in enumerate(course.turns):
-        number = uint_size(t)
-        yield Flow(t, *down, "ItemFactors", turn.invited, frame_size(first + t, number, bin_size(0), sizes.factors(n)))
-        yield Flow(t, *up, answer, turn.contributors, frame_size(2 + t, number, sizes.floats(n)))
-    last = params.iterations
-    published = frame_size(first + last, uint_size(last), sizes.published(n))
-    yield Flow(last, *down, "Publication", course.finished, published)
-    yield Flow(last, *down, "Finish", course.finished, frame_size(first + last + 1, uint_size(last)))
+        yield frames.flow(t, down, ItemFactors, turn.invited, first + t, iteration=t, floors=0, factors=n)
+        yield frames.flow(t, up, answer, turn.contributors, 2 + t, iteration=t, values=n)
+    last, rows = params.iterations, published_rows(params, n)
+    yield frames.flow(last, down, Publication, course.finished, first + last, iteration=last, factors=rows)
+    yield frames.flow(last, down, Finish, course.finished, first + last + 1, iteration=last)
 
 
 class PlainUser(JoiningUser):

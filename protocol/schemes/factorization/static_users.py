@@ -48,6 +48,11 @@ def publication(params: Params, factors: npt.NDArray[np.float32], supports: Mapp
     ]
 
 
+def published_rows(params: Params, supports: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Count the rows of factors that are published to users who rated `supports` items each."""
+    return np.full_like(supports, params.n_items) if params.publish == "all" else supports
+
+
 class JoiningUser(FactorizingUser):
     """A user that joins with its support, then answers every iteration with a message made from its gradients."""
 

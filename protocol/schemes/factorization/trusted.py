@@ -44,8 +44,8 @@ from protocol.party.role import (
     users_without,
 )
 from protocol.schemes.base import DELTA, Leak, Scheme, Setting, Shape
-from protocol.schemes.factorization.static_users import publication
-from protocol.wire.framing import HELLO_FRAME, Flow, Sizes, frame_size, uint_size
+from protocol.schemes.factorization.static_users import publication, published_rows
+from protocol.wire.framing import Flow, Frames
 from protocol.wire.messages import SETUP, Hello, Message, Publication, RatingsHandover
 
 
@@ -86,16 +86,13 @@ class Trusted(Scheme):
         assert inputs is not None
         return TrustingUser(setting, inputs)
 
-    def max_frame(self, params: Params) -> int:
-        return 128 + 4 * params.dim + params.n_items * (12 + 4 * params.dim)
-
     def formula(self, params: Params, course: Course) -> Iterator[Flow]:
-        up, down, sizes, n = ("user", "recommender"), ("recommender", "user"), Sizes(params), course.supports
-        yield Flow(SETUP, *up, "Hello", course.users, HELLO_FRAME)
-        yield Flow(SETUP, *up, "RatingsHandover", course.users, frame_size(1, sizes.items(n), sizes.reals(n)))
-        yield Flow(SETUP, *down, "Hello", course.users, HELLO_FRAME)
-        last = params.iterations
-        yield Flow(last, *down, "Publication", course.users, frame_size(1, uint_size(last), sizes.published(n)))
+        up, down, frames, n = ("user", "recommender"), ("recommender", "user"), Frames(params), course.supports
+        yield frames.hello(up, course.users)
+        yield frames.flow(SETUP, up, RatingsHandover, course.users, 1, items=n, values=n)
+        yield frames.hello(down, course.users)
+        last, rows = params.iterations, published_rows(params, n)
+        yield frames.flow(last, down, Publication, course.users, 1, iteration=last, factors=rows)
 
     def account(self, params: Params, recommender_tape: Tape, shape: Shape) -> dict[str, Any]:
         words = "not bounded: one release has the claimed ε for fixed user factors; these were trained on the ratings"

@@ -26,7 +26,7 @@ from protocol.arithmetic.tape import Name, Tape
 from protocol.errors import Aborted
 from protocol.params import Params
 from protocol.party.role import RECOMMENDER, Send, user_index
-from protocol.wire.codec import field_kinds
+from protocol.wire.fields import field_kinds
 from protocol.wire.messages import Event, GradedRatings, Message, RatingsHandover
 from sim.audit.families.registry import family_of
 from sim.audit.findings import Audited, Finding
@@ -35,7 +35,6 @@ from sim.views.evidence import Case
 from sim.views.exhibits import Brought, Exhibits, Seen
 
 HANDED = (RatingsHandover, GradedRatings)  # unmodified ratings
-NUMBERS = ("reals", "floats", "factors")  # codec kinds of rows of numbers
 STRENGTHS = (1.0, 1e2, 1e4)  # factors for fresh normal draws
 
 Floats = npt.NDArray[np.float64]
@@ -179,8 +178,8 @@ def _compared(runs: Sequence[Sent], flip: Flip) -> dict[tuple[str, str], FieldTa
             continue
         for messages in zip(*(run.get(user, []) for run in runs), strict=False):
             kind: Any = type(messages[0])
-            for name, how in field_kinds(kind):
-                if how not in NUMBERS or any(type(message) is not kind for message in messages):
+            for name, form in field_kinds(kind):
+                if not form.is_number or any(type(message) is not kind for message in messages):
                     continue
                 rows = [getattr(message, name) for message in messages]
                 key = tuple(map(id, rows))

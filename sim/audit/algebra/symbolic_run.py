@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,7 +20,7 @@ from protocol.party.party import iteration_of, read_event
 from protocol.party.role import Effects, Role, Send
 from protocol.party.view import EVENT, INPUT, RECEIVED, REJECTED, Broken, CutOff, Record
 from protocol.schemes.base import Setting
-from protocol.wire.codec import field_kinds
+from protocol.wire.fields import DigestField, DigitsField, FactorsField, ItemsField, KeysField, field_kinds
 from protocol.wire.messages import EVENTS, Hello, Message
 from sim.audit.algebra.linear_forms import Arena, Forms, Nodes
 from sim.audit.algebra.symbolic import FormRows, SymbolicReals, SymbolicRing
@@ -115,7 +115,7 @@ class SymbolicRerun:
         self._actors = {party: Actor(case, party, self._arena) for party in there}
         self._ready: deque[str] = deque()
         self._releases: list[Released] = []
-        self._fields = {kind: list(field_kinds(kind)) for kind in case.card.scheme.messages}
+        self._fields = {cls: field_kinds(cls) for cls in case.card.scheme.messages}
 
     def run(self) -> Hearing:
         for party, actor in self._actors.items():
@@ -203,9 +203,9 @@ class SymbolicRerun:
     def _keys(self, actor: Actor, message: Message) -> None:
         for name, kind in self._fields[type(message)]:
             value = getattr(message, name)
-            if kind == "bytes32":
+            if kind is DigestField:
                 actor.heard.keys.add(value)
-            elif kind == "keys":
+            elif kind is KeysField:
                 actor.heard.keys.update(value)
 
     def _note(self, actor: Actor, sender: str, message: Message) -> None:
@@ -215,26 +215,26 @@ class SymbolicRerun:
             value = getattr(message, name)
             if isinstance(value, FormRows):
                 heard.nodes.append(value.nodes)
-            elif kind == "factors" and (told := self._told(actor, sender, message, len(value))) is not None:
+            elif kind is FactorsField and (told := self._told(actor, sender, message, len(value))) is not None:
                 heard.sightings.append((iteration_of(message), told))
-            elif kind in ("ring", "floats", "reals", "factors", "grades", "digits") and len(value):
+            elif kind.is_number and len(value):
                 if sender in self._case.card.scheme.servers:
                     heard.published = True
-                    heard.model |= kind == "floats" and not self._case.card.scheme.factorizes
+                    heard.model |= not self._case.card.scheme.factorizes
                 else:
                     heard.clear.add(sender)
 
     def _told(self, actor: Actor, sender: str, message: Message, rows: int) -> Nodes | None:
         """Find the items whose factors a message has: those it names, all, the receiver's, or the sender's."""
         every = np.arange(self._case.card.params.n_items)
-        named = [getattr(message, name) for name, kind in self._fields[type(message)] if kind == "items"]
+        named = [getattr(message, name) for name, kind in self._fields[type(message)] if kind is ItemsField]
         candidates = [*named, every, actor.items, self._actors[sender].items]
         return next((items.astype(np.int64) for items in candidates if len(items) == rows), None)
 
 
 def _has_atom(case: Case) -> bool:
     """Tell whether randomization may leave a value unchanged, so that zeros do not prove missing noise."""
-    digits = any(kind == "digits" for message in case.card.scheme.messages for _, kind in field_kinds(message))
+    digits = any(kind is DigitsField for message in case.card.scheme.messages for _, kind in field_kinds(message))
     return digits and not math.isinf(case.card.params.epsilon)
 
 
@@ -246,7 +246,7 @@ def _whole(records: Iterator[Record]) -> Iterator[Record]:
         return
 
 
-def _same(recorded: Message, derived: Message, fields: list[tuple[str, str]]) -> bool:
+def _same(recorded: Message, derived: Message, fields: Iterable[tuple[str, Any]]) -> bool:
     for name, _ in fields:
         ours, theirs = getattr(derived, name), getattr(recorded, name)
         ours = ours.values if isinstance(ours, FormRows) else ours

@@ -28,7 +28,7 @@ import numpy.typing as npt
 
 from protocol.arithmetic.ring import Ids, RingArray
 from protocol.party.role import RECOMMENDER, FactorizingUser, user_index, user_name
-from protocol.wire.codec import field_kinds
+from protocol.wire.fields import field_kinds
 from sim.audit.families.registry import family_of
 from sim.audit.findings import Finding
 from sim.audit.role_rerun import rerun

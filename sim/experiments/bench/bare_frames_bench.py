@@ -17,8 +17,9 @@ from actors.bare_frames import KINDS, BareSizes
 from actors.launch.forkserver import python_running
 from actors.transport.zeromq import make_key_pair
 from protocol.errors import Aborted, Bug, Reason
-from protocol.wire.framing import HELLO_FRAME
+from protocol.wire.framing import HEAD_BYTES
 
+HELLO_FRAME = len(msgpack.packb([0, 0, 1, bytes(32), bytes(32)])) + HEAD_BYTES
 Frames = list[list[int]]  # for every iteration the bytes of a frame of each of `KINDS`
 Received = dict[str, list[int]]  # by kind, frames and bytes
 _SECONDS = 300.0

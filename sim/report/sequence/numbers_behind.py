@@ -16,15 +16,13 @@ from protocol.errors import Rejected
 from protocol.party.party import iteration_of
 from protocol.party.role import Send, UserInput, role_of
 from protocol.party.view import CutOff
-from protocol.wire.codec import field_kinds
+from protocol.wire.fields import FactorsField, FieldKind, field_kinds
 from protocol.wire.messages import Message
 from sim.audit.role_rerun import Marked, rerun
 from sim.views.evidence import Case
 from sim.views.exhibits import Exhibits, Seen
 
 Floats = npt.NDArray[np.float64]
-
-VALUE_KINDS = ("ring", "floats", "reals", "digits", "grades")  # of fields that are numbers about ratings
 
 
 class UploadBehind(NamedTuple):
@@ -64,9 +62,10 @@ def ratings_of(case: Case, user: str) -> UserInput:
     return brought
 
 
-def value_field(cls: type) -> tuple[str, str] | None:
-    """Find (name, form on the wire) of the numbers in the message `cls`; None if it has no numbers."""
-    return next(((name, how) for name, how in field_kinds(cls) if how in VALUE_KINDS), None)
+def value_field(cls: type) -> tuple[str, type[FieldKind]] | None:
+    """Find (name, kind) of the numbers in the message `cls`, item factors apart; None if it has no numbers."""
+    numbers = ((name, kind) for name, kind in field_kinds(cls) if kind.is_number and kind is not FactorsField)
+    return next(numbers, None)
 
 
 def values_of(message: Message) -> npt.NDArray[Any]:

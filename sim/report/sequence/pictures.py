@@ -11,6 +11,7 @@ from markupsafe import Markup
 
 from protocol.arithmetic.ring import Ids, Ring
 from protocol.party.role import RECOMMENDER, UserInput
+from protocol.wire.fields import RingField
 from protocol.wire.messages import Message
 from sim.audit.attacks.recomputed import RecommenderStory
 from sim.audit.families.registry import family_of
@@ -104,7 +105,7 @@ def _extent(arrow: Arrow, chosen: list[Seen], seen: list[Seen], known: bool) -> 
 
 def _is_ring(message: Message) -> bool:
     found = value_field(type(message))
-    return found is not None and found[1] == "ring"
+    return found is not None and found[1] is RingField
 
 
 def _received(material: Material, message: Message) -> Floats:

@@ -11,7 +11,7 @@ from protocol.party.role import Send
 from protocol.schemes.factorization.masked import Masked, MaskedRecommender, MaskedUser
 from protocol.schemes.factorization.masked_sum import MaskDealer, mask_rows
 from protocol.wire import messages
-from protocol.wire.messages import RingRows
+from protocol.wire.fields import RingRows
 from sim.api import run
 from sim.audit.attacks import attack
 from sim.views.evidence import open_case

@@ -9,18 +9,17 @@ from typing import Any
 import msgpack
 import numpy as np
 import pytest
+from support.basics import codec_with
 from support.replay import played
-from support.wire import NO_HEAD, WIRE_VERSION, code_of, framed
+from support.wire import NO_HEAD, WIRE_VERSION, Form, code_of, framed
 
 from actors.journal import derive_again
-from protocol.arithmetic.ring import Ring
 from protocol.errors import Reason
 from protocol.party import party as party_module
 from protocol.party.party import Outgoing, Party, Step
 from protocol.party.role import Done, Effects, Role, Send
 from protocol.party.view import EVENT, REJECTED, ViewWriter
 from protocol.schemes import SCHEMES
-from protocol.wire.codec import Codec
 from protocol.wire.messages import Finish, Join
 
 RUN_ID, PARAMS = b"\x11" * 32, b"\x22" * 32
@@ -37,7 +36,7 @@ class Speaker(Role):
 
 
 def speaker(with_view: bool = True) -> Party:
-    codec = Codec(SCHEMES["plain"].messages, Ring(32), 2, 1 << 20)
+    codec = codec_with(SCHEMES["plain"].messages, Form(32), max_frame=1 << 20)
     return Party("recommender", Speaker(), codec, RUN_ID, PARAMS, ViewWriter() if with_view else None)
 
 

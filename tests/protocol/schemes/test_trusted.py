@@ -11,15 +11,14 @@ import numpy as np
 import pytest
 from scipy import stats
 from support import reference as reference
-from support.basics import FALSE_ALARM, Rated, received, shape_of, small_ratings, small_run
+from support.basics import FALSE_ALARM, Rated, codec_with, received, shape_of, small_ratings, small_run
 from support.meter import predicted_if_all_stay
 from support.runs import factors_of, play, unit
 from support.snapshot import snapshot
 from support.stage import Stage
-from support.wire import framed
+from support.wire import Form, framed
 
 from protocol.arithmetic.noise import laplace
-from protocol.arithmetic.ring import Ring
 from protocol.arithmetic.tape import Tape
 from protocol.card import Card, Seat
 from protocol.errors import BadInput, Reason, Rejected
@@ -374,7 +373,7 @@ def test_ratings_that_are_no_numbers_do_not_pass_the_codec():
 
 
 def codec(dim: int = 2) -> Codec:
-    return Codec(Trusted.messages, Ring(64), dim, 4096)
+    return codec_with(Trusted.messages, Form(64), dim)
 
 
 def test_ratings_travel_as_little_endian_doubles():

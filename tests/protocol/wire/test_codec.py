@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.basics import shape_of
+from support.basics import codec_with, shape_of
 from support.wire import (
     FIELDS,
     KINDS,
@@ -27,14 +27,12 @@ from support.wire import (
     pack_uint,
 )
 
-from protocol.arithmetic.ring import Ring
 from protocol.errors import Reason, Rejected
 from protocol.params import MOST_ITERATIONS
 from protocol.schemes import SCHEMES, find_scheme
 from protocol.wire import codec as codec_module
 from protocol.wire.codec import Codec, head_in
 from protocol.wire.messages import Again
-from protocol.wire.packing import Packing
 
 DIM = 2
 MAX_FRAME = 4096
@@ -51,9 +49,7 @@ def codec_of(
     scheme: str = "masked", ring_bits: int = 8, dim: int = DIM, max_frame: int = MAX_FRAME, form: Form | None = None
 ) -> Codec:
     """Make the codec of `scheme`, with 32-bit words unless `form` says otherwise."""
-    form = form or Form(ring_bits)
-    packing = form.packed and Packing(*form.packed)
-    return Codec(SCHEMES[scheme].messages, Ring(form.ring_bits), dim, max_frame, packing, form.factor_bits)
+    return codec_with(SCHEMES[scheme].messages, form or Form(ring_bits), dim, max_frame)
 
 
 def class_of(scheme: str, kind: str) -> type:
@@ -148,7 +144,7 @@ def test_digits_are_one_number_in_their_base(data):
     base = data.draw(st.integers(2, 12))
     digits = data.draw(st.lists(st.integers(0, base - 1), min_size=1, max_size=90))
     form = Form(64, 32, (4, len(digits)), base)
-    codec = Codec(SCHEMES[DIGITS[0]].messages, Ring(64), 1, 1 << 12, Packing(4, len(digits)), 32, base)
+    codec = codec_with(SCHEMES[DIGITS[0]].messages, form, dim=1)
     contents = [[[float(digit)] for digit in digits]]
     message = message_of(class_of(*DIGITS), contents, 64, 1)
     frame = frame_of(*DIGITS, 1, contents, form)

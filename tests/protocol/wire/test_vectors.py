@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.basics import codec_with
 from support.snapshot import snapshot
-from support.wire import FIELDS, KINDS, NO_HEAD, assert_holds, code_of, framed, message_of
+from support.wire import FIELDS, KINDS, NO_HEAD, Form, assert_holds, code_of, framed, message_of
 
 from protocol.arithmetic.ring import Ring
 from protocol.errors import Reason
@@ -26,7 +27,6 @@ from protocol.schemes import SCHEMES, Setting
 from protocol.schemes.factorization.masked import ThirdParty
 from protocol.wire.codec import Codec, head_in
 from protocol.wire.messages import Again
-from protocol.wire.packing import Packing
 
 RUN_ID = b"\x11" * 32
 PARAMS_DIGEST = b"\x22" * 32
@@ -75,8 +75,8 @@ def contents(vector: dict[str, Any]) -> list[Any]:
 
 
 def codec_of(scheme: str, ring_bits: int, wire: str = "compact", factor_bits: int = 32) -> Codec:
-    packing = Packing(USERS, ITEMS) if wire == "compact" else None
-    return Codec(SCHEMES[scheme].messages, Ring(ring_bits), 2, MAX_FRAME, packing, factor_bits)
+    packed = (USERS, ITEMS) if wire == "compact" else None
+    return codec_with(SCHEMES[scheme].messages, Form(ring_bits, factor_bits, packed), 2, MAX_FRAME)
 
 
 def third_party(view: ViewWriter | None) -> Party:

@@ -14,7 +14,8 @@ from support.runs import play
 
 from actors.metering.outcome import IterationDone
 from protocol.card import Card, Seat
-from protocol.wire.framing import HANDSHAKE, Traffic, bin_size, uint_size, wire_size
+from protocol.wire.fields import bin_size, uint_size
+from protocol.wire.framing import HANDSHAKE, Traffic, wire_size
 
 
 def test_sizes_of_numbers_and_arrays_are_those_of_msgpack():

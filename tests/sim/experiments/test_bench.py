@@ -13,11 +13,10 @@ from typer.testing import CliRunner
 from actors.bare_frames import KINDS
 from protocol.attendance import Course, Turn
 from protocol.errors import BadInput, Bug
-from protocol.wire.framing import HELLO_FRAME
 from sim.cli.app import app
 from sim.experiments.bench import array_loops, benchmark, measuring, processes, secagg
 from sim.experiments.bench import bare_frames_bench as floors
-from sim.experiments.bench.bare_frames_bench import compare, frames_of, moved_by, run_floor
+from sim.experiments.bench.bare_frames_bench import HELLO_FRAME, compare, frames_of, moved_by, run_floor
 from sim.experiments.bench.benchmark import run_bench
 from sim.experiments.bench.measuring import Real, interleaved, run_real
 from sim.experiments.bench.processes import Load, warm

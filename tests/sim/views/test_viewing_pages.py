@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from protocol.party.view import Header, ViewWriter
 from protocol.schemes import SCHEMES
-from protocol.wire.codec import field_kinds
+from protocol.wire.fields import field_kinds
 from protocol.wire.messages import Again, MaskedGradient
 from sim.api import run, view
 from sim.cli.app import app

@@ -14,20 +14,9 @@ from protocol.schemes.factorization.direct import Direct, DirectUser
 from protocol.schemes.factorization.masked import Masked, MaskedRecommender, MaskedUser, ThirdParty
 from protocol.schemes.factorization.masked_sum import MaskDealer
 from protocol.schemes.factorization.trusted import Trusted, TrustedRecommender, TrustingUser
-from protocol.wire.framing import Flow, Sizes, frame_size
-from protocol.wire.messages import (
-    SETUP,
-    Count,
-    FactorRows,
-    FloatRows,
-    Hello,
-    ItemIds,
-    MaskedGradient,
-    Publication,
-    RatingsHandover,
-    RingRows,
-    UserIds,
-)
+from protocol.wire.fields import Count, FactorRows, FloatRows, ItemIds, RingRows, UserIds
+from protocol.wire.framing import Frames
+from protocol.wire.messages import SETUP, Hello, MaskedGradient, Publication, RatingsHandover
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -213,9 +202,8 @@ class TellsProfiles(Trusted):
 
     def formula(self, params, course):
         yield from (flow for flow in super().formula(params, course) if flow.kind != Publication.__name__)
-        sizes, n = Sizes(params), course.supports
-        size = frame_size(1, sizes.floats(1), sizes.factors(n))
-        yield Flow(SETUP, "recommender", "user", "WithProfile", course.users, size)
+        frames, way, n = Frames(params), ("recommender", "user"), course.supports
+        yield frames.flow(SETUP, way, WithProfile, course.users, 1, user_factors=1, factors=n)
 
 
 class _ForgetfulUser(DirectUser):

@@ -13,16 +13,8 @@ from protocol.schemes.factorization.commitment import SealHolder
 from protocol.schemes.factorization.dynamic import Dynamic, DynamicThirdParty
 from protocol.schemes.factorization.masked import Masked, MaskedRecommender, MaskedUser, ThirdParty
 from protocol.schemes.factorization.masked_sum import MaskDealer, mask_rows
-from protocol.wire.messages import (
-    Count,
-    Digest,
-    FactorRows,
-    ItemIds,
-    MaskedGradient,
-    MaskedTotal,
-    RingRows,
-    UserIds,
-)
+from protocol.wire.fields import Count, Digest, FactorRows, ItemIds, RingRows, UserIds
+from protocol.wire.messages import MaskedGradient, MaskedTotal
 from support.schemes.broken import Broken
 
 
