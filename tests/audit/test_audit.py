@@ -177,7 +177,7 @@ def test_the_verdict_is_a_break_or_a_weakness_that_is_not_declared():
     assert verdict([harmless, weak], ["support"]) == "within-claims"
     assert verdict([weak], []) == verdict([broken], ["support"]) == "beyond-claims"
     assert beyond([harmless, weak, broken], ["support"]) == [broken]
-    with pytest.raises(ValueError, match="no finding"):
+    with pytest.raises(ValueError, match="is not a finding"):
         Finding("hunch", "x", (), "info")
 
 

@@ -261,7 +261,7 @@ def test_a_model_that_is_not_that_of_the_run_is_named(blind, tmp_path):
     np.save(folder / "model/item_factors.npy", 1 + np.load(folder / "model/item_factors.npy"))
     refused(keyhole("recommend", folder), 4, "does not have the digest")
     with_model(folder, [[1.0]])
-    refused(keyhole("recommend", folder), 4, "no array of item factors")
+    refused(keyhole("recommend", folder), 4, "is not an array of item factors")
     with_model(folder, [[1e300, 1.0]] * len(ITEMS))
     refused(keyhole("recommend", folder), 4, "would refuse what was published (OUT_OF_RANGE)")
 
