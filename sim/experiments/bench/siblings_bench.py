@@ -20,17 +20,9 @@ ROUNDS, SEED, DENSITY = 3, 1, 0.0447  # the density of MovieLens-1M
 STAND_IN = "synthetic:943x1682:.05"
 
 
-def bench_covariance(users: int | None = None, items: int | None = None, rounds: int = ROUNDS) -> dict[str, Any]:
-    return _bench("covariance", users, items, rounds)
-
-
-def bench_randomized_response(
-    users: int | None = None, items: int | None = None, rounds: int = ROUNDS
+def bench_sibling(
+    scheme: str, users: int | None = None, items: int | None = None, rounds: int = ROUNDS
 ) -> dict[str, Any]:
-    return _bench("randomized-response", users, items, rounds)
-
-
-def _bench(scheme: str, users: int | None, items: int | None, rounds: int) -> dict[str, Any]:
     data, note = movielens_or(STAND_IN)
     if users is not None or items is not None:
         data, note = f"synthetic:{users or 943}x{items or 1682}:{DENSITY}", None
