@@ -12,7 +12,15 @@ from typing import Any
 from protocol.party.role import RECOMMENDER, Effects, Role
 from protocol.play import make_roles, play
 from protocol.wire.messages import Message
-from sim.experiments.bench.measuring import Seconds, apart, described, interleaved, movielens_or, run_real
+from sim.experiments.bench.measuring import (
+    Seconds,
+    apart,
+    described,
+    interleaved,
+    movielens_or,
+    run_real,
+    wall_seconds,
+)
 from sim.plan.config import RunConfig
 from sim.plan.plan import make_plan
 
@@ -30,7 +38,7 @@ def bench_sibling(
     peaks = []
 
     def both() -> tuple[Seconds, Seconds]:
-        seconds, peak = apart(_whole, config)
+        seconds, peak = apart(wall_seconds, run_real, config)
         peaks.append(peak)
         return [seconds], [apart(_recommender, config)[0]]
 
@@ -44,12 +52,6 @@ def bench_sibling(
         "unit": "seconds of a whole run, the one without protection beside it included",
     }
     return result | {"floors": result["floor_samples"]}
-
-
-def _whole(config: RunConfig) -> float:
-    began = time.perf_counter()
-    run_real(config)
-    return time.perf_counter() - began
 
 
 class _TimedRole(Role):
