@@ -146,7 +146,7 @@ def plain_accuracy(
 
 def last_reading(baseline: Baseline, data: Dealt) -> ProfileErrors:
     """Measure U and V as the last iteration left them."""
-    return ProfileErrors(*_summary(baseline.errors(data.train)), *_summary(baseline.errors(data.held_out)))
+    return ProfileErrors(*mean_errors(baseline.errors(data.train)), *mean_errors(baseline.errors(data.held_out)))
 
 
 def solved_readings(baseline: Baseline, data: Dealt) -> tuple[ProfileErrors, ProfileErrors]:
@@ -164,7 +164,7 @@ def _reading(seen: Matrix, profiles: Matrix, data: Dealt, rating_range: tuple[fl
         clipped_errors(ratings.values, np.einsum("jd,jd->j", seen[ratings.items], profiles[owners]), rating_range)
         for ratings, owners in ((data.train, data.train.owners()), (data.held_out, data.held_out.owners()))
     )
-    return ProfileErrors(*_summary(train), *_summary(test))
+    return ProfileErrors(*mean_errors(train), *mean_errors(test))
 
 
 def _invited(params: Params, churn: ChurnPlan, iteration: int, run_seed: bytes) -> Ints:
@@ -174,7 +174,8 @@ def _invited(params: Params, churn: ChurnPlan, iteration: int, run_seed: bytes) 
     return np.array(invited, dtype=np.int64)
 
 
-def _summary(errors: Matrix) -> tuple[float | None, float | None]:
+def mean_errors(errors: Matrix) -> tuple[float | None, float | None]:
+    """Compute the mean absolute error and the root of the mean square; None without any error."""
     if not len(errors):
         return None, None
     return float(np.abs(errors).mean()), float(np.sqrt((errors * errors).mean()))

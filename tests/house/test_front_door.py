@@ -56,3 +56,18 @@ def test_every_package_is_installed():
     folders = {path.parent for top in ("protocol", "actors", "sim") for path in (ROOT / top).rglob("__init__.py")}
     names = {".".join(folder.relative_to(ROOT).parts) for folder in folders} - {"sim.keyhole"} | {"keyhole"}
     assert len(listed) == len(set(listed)) and set(listed) == names
+
+
+def test_every_file_that_code_reads_is_installed():
+    """A file that no pattern names would be missing in a wheel, and only there; CHANGES.md is not read by code."""
+    patterns = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["setuptools"]["package-data"]
+    named = {
+        path
+        for package, globs in patterns.items()
+        for glob in globs
+        for path in (ROOT.rglob(glob) if package == "*" else (ROOT / package.replace(".", "/")).glob(glob))
+    }
+    tops = [ROOT / top for top in ("protocol", "actors", "sim")]
+    files = {path for top in tops for path in top.rglob("*.*") if path.is_file() and path.suffix not in (".py", ".pyc")}
+    assert {path.name for path in files - named} == {"CHANGES.md"}
+    assert {"covariance_table.json", "page.css", "py.typed"} <= {path.name for path in files & named}

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
 from sim.audit.algebra.solve import solve
-from sim.experiments.bench.measuring import Seconds, apart, interleaved, movielens_or, run_real
+from sim.experiments.bench.measuring import Seconds, apart, interleaved, movielens_or, run_real, wall_seconds
 from sim.plan.config import RunConfig
 from sim.views.evidence import open_case
 from sim.views.replay import replay
@@ -28,8 +27,8 @@ def bench_algebra(data: str | None = None, iterations: int = ITERATIONS) -> dict
 
         def both() -> tuple[Seconds, Seconds]:
             nonlocal memory
-            replayed, _ = apart(_replay, out)
-            solved, memory = apart(_solve, out)
+            replayed, _ = apart(wall_seconds, replay, out)
+            solved, memory = apart(wall_seconds, _solve, out)
             return [solved], [replayed]
 
         result = interleaved({}, both)
@@ -48,13 +47,5 @@ def bench_algebra(data: str | None = None, iterations: int = ITERATIONS) -> dict
     return result
 
 
-def _solve(out: Path) -> float:
-    started = time.perf_counter()
+def _solve(out: Path) -> None:
     solve(open_case(out))
-    return time.perf_counter() - started
-
-
-def _replay(out: Path) -> float:
-    started = time.perf_counter()
-    replay(out)
-    return time.perf_counter() - started

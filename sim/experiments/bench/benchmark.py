@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import os
 from collections.abc import Callable, Mapping
@@ -18,7 +19,7 @@ from sim.experiments.bench.growth import bench_growth
 from sim.experiments.bench.inprocess_bench import bench_inprocess
 from sim.experiments.bench.processes import bench_iteration, bench_packed, bench_startup, bench_views
 from sim.experiments.bench.secagg import bench_secagg
-from sim.experiments.bench.siblings_bench import bench_covariance, bench_randomized_response
+from sim.experiments.bench.siblings_bench import bench_sibling
 
 OPTIONS = ("users", "dim", "items", "iterations", "rounds", "hosts")
 BENCHES: dict[str, Callable[..., dict[str, Any]]] = {
@@ -30,8 +31,8 @@ BENCHES: dict[str, Callable[..., dict[str, Any]]] = {
     "masks": bench_masks,
     "iteration-secagg": bench_secagg,
     "inprocess": bench_inprocess,
-    "covariance": bench_covariance,
-    "randomized-response": bench_randomized_response,
+    "covariance": functools.partial(bench_sibling, "covariance"),
+    "randomized-response": functools.partial(bench_sibling, "randomized-response"),
     "algebra": bench_algebra,
     "growth": bench_growth,
     "crowd": bench_crowd,

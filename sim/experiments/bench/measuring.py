@@ -66,6 +66,12 @@ def processor_seconds(work: Callable[[], object]) -> float:
     return time.process_time() - before
 
 
+def wall_seconds(work: Callable[..., object], *arguments: Any) -> float:
+    before = time.perf_counter()
+    work(*arguments)
+    return time.perf_counter() - before
+
+
 def command_seconds(arguments: Sequence[str], **environment: str) -> float:
     """Measure the processor seconds of Python with these `arguments`, its child processes included."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -12,7 +12,15 @@ from typing import Any
 from protocol.party.role import RECOMMENDER, Effects, Role
 from protocol.play import make_roles, play
 from protocol.wire.messages import Message
-from sim.experiments.bench.measuring import Seconds, apart, described, interleaved, movielens_or, run_real
+from sim.experiments.bench.measuring import (
+    Seconds,
+    apart,
+    described,
+    interleaved,
+    movielens_or,
+    run_real,
+    wall_seconds,
+)
 from sim.plan.config import RunConfig
 from sim.plan.plan import make_plan
 
@@ -20,17 +28,9 @@ ROUNDS, SEED, DENSITY = 3, 1, 0.0447  # the density of MovieLens-1M
 STAND_IN = "synthetic:943x1682:.05"
 
 
-def bench_covariance(users: int | None = None, items: int | None = None, rounds: int = ROUNDS) -> dict[str, Any]:
-    return _bench("covariance", users, items, rounds)
-
-
-def bench_randomized_response(
-    users: int | None = None, items: int | None = None, rounds: int = ROUNDS
+def bench_sibling(
+    scheme: str, users: int | None = None, items: int | None = None, rounds: int = ROUNDS
 ) -> dict[str, Any]:
-    return _bench("randomized-response", users, items, rounds)
-
-
-def _bench(scheme: str, users: int | None, items: int | None, rounds: int) -> dict[str, Any]:
     data, note = movielens_or(STAND_IN)
     if users is not None or items is not None:
         data, note = f"synthetic:{users or 943}x{items or 1682}:{DENSITY}", None
@@ -38,7 +38,7 @@ def _bench(scheme: str, users: int | None, items: int | None, rounds: int) -> di
     peaks = []
 
     def both() -> tuple[Seconds, Seconds]:
-        seconds, peak = apart(_whole, config)
+        seconds, peak = apart(wall_seconds, run_real, config)
         peaks.append(peak)
         return [seconds], [apart(_recommender, config)[0]]
 
@@ -52,12 +52,6 @@ def _bench(scheme: str, users: int | None, items: int | None, rounds: int) -> di
         "unit": "seconds of a whole run, the one without protection beside it included",
     }
     return result | {"floors": result["floor_samples"]}
-
-
-def _whole(config: RunConfig) -> float:
-    began = time.perf_counter()
-    run_real(config)
-    return time.perf_counter() - began
 
 
 class _TimedRole(Role):

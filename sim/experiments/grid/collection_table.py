@@ -25,7 +25,7 @@ from protocol.schemes.collection.grid import Grid
 from protocol.schemes.collection.means import USER_FIRM, laplace_means, response_means
 from protocol.schemes.collection.mechanisms import ModifiedLaplace, RandomizedResponse
 from protocol.schemes.collection.radius import laplace_radius, laplace_ratings, response_radius, response_ratings
-from sim.data.ratings import Ratings, load
+from sim.data.ratings import Column, Ratings, load
 from sim.experiments.reference import reference
 
 DATA, SEEDS, TOLERANCE = "ml-100k", (1, 2, 3), 0.015
@@ -63,27 +63,24 @@ class CollectionLine:
 
 
 class Split:
-    """Training ratings by user, held-out ones as columns."""
+    """A random fifth of all ratings held out."""
 
     def __init__(self, ratings: Ratings, seed: int) -> None:
-        order = np.random.default_rng(seed).permutation(len(ratings))
-        held, kept = np.sort(order[: len(ratings) // 5]), np.sort(order[len(ratings) // 5 :])
+        order, fifth = np.random.default_rng(seed).permutation(len(ratings)), len(ratings) // 5
         self.seed, self.shape = seed, (ratings.n_users, ratings.n_items)
-        self.users, self.items, self.values = ratings.users[held], ratings.items[held], ratings.values[held]
-        self.own_users, self.own_items, self.own_values = (
-            column[kept] for column in (ratings.users, ratings.items, ratings.values)
-        )
-        self._starts = np.searchsorted(self.own_users, np.arange(ratings.n_users + 1))
-
-    def of(self, user: int) -> tuple[npt.NDArray[np.uint32], Floats]:
-        part = slice(self._starts[user], self._starts[user + 1])
-        return self.own_items[part].astype(np.uint32), self.own_values[part].astype(np.float64)
+        self.train, self.held_out = (_column(ratings, np.sort(part)) for part in (order[fifth:], order[:fifth]))
+        self.places = self.held_out.owners().astype(np.int32), self.held_out.items.astype(np.int32)  # held out
 
     def tape(self, user: int) -> Tape:
         return Tape(hashlib.sha256(f"collection table, split {self.seed}, user {user}".encode()).digest())
 
     def rmse(self, predictions: Floats) -> float:
-        return float(np.sqrt(((np.clip(predictions, 1, 5) - self.values) ** 2).mean()))
+        return float(np.sqrt(((np.clip(predictions, 1, 5) - self.held_out.values) ** 2).mean()))
+
+
+def _column(ratings: Ratings, rows: npt.NDArray[np.int64]) -> Column:
+    starts = np.searchsorted(ratings.users[rows], np.arange(ratings.n_users + 1))
+    return Column(starts, ratings.items[rows].astype(np.uint32), ratings.values[rows].astype(np.float64))
 
 
 # --- what users send, and what is made of it ------------------------------------------------------------------------
@@ -92,7 +89,7 @@ class Split:
 def laplace_collected(split: Split, epsilon: float) -> csr_matrix:
     mechanism, sent = ModifiedLaplace(epsilon), []
     for user in range(split.shape[0]):
-        items, values = split.of(user)
+        items, values = split.train.of(user)
         sent.append(mechanism.answer(split.tape(user), items, STARS.scaled(values), split.shape[1]))
     starts = np.cumsum([0, *(len(items) for items, _ in sent)])
     numbers = np.concatenate([numbers for _, numbers in sent]).astype(np.float64)
@@ -102,7 +99,7 @@ def laplace_collected(split: Split, epsilon: float) -> csr_matrix:
 def response_collected(split: Split, epsilon: float) -> npt.NDArray[np.uint8]:
     mechanism = RandomizedResponse(epsilon, STARS.levels)
     vectors = [
-        mechanism.answer(split.tape(user), STARS.vector(*split.of(user), split.shape[1]))
+        mechanism.answer(split.tape(user), STARS.vector(*split.train.of(user), split.shape[1]))
         for user in range(split.shape[0])
     ]
     return np.stack(vectors)
@@ -126,18 +123,17 @@ def known_of(split: Split, kind: str, epsilon: float) -> tuple[csr_matrix, float
 
 def completed_rmse(split: Split, kind: str, epsilon: float) -> float:
     known, radius, unit = known_of(split, kind, epsilon)
-    matrix = complete(known, radius).matrix
-    return split.rmse(STARS.middle + unit * matrix.at(split.users.astype(np.int32), split.items.astype(np.int32)))
+    return split.rmse(STARS.middle + unit * complete(known, radius).matrix.at(*split.places))
 
 
 def best_rmse(split: Split, kind: str, epsilon: float) -> float:
     """Find the error at the λ that is best for the held-out ratings. No run can choose this λ: the error is a limit."""
     known, _, unit = known_of(split, kind, epsilon)
-    path, best, multiplier = Path(known), np.inf, 0.0
-    multiplier, places = 0.3 * path.highest, (split.users.astype(np.int32), split.items.astype(np.int32))
+    path, best = Path(known), np.inf
+    multiplier = 0.3 * path.highest
     while True:
         path.solve(multiplier, gap=1e-3)
-        found = split.rmse(STARS.middle + unit * path.matrix.at(*places))
+        found = split.rmse(STARS.middle + unit * path.matrix.at(*split.places))
         if found > best + 5e-4:
             return best
         best, multiplier = min(best, found), multiplier * _DOWN
@@ -154,9 +150,10 @@ def mean_rmse(split: Split, kind: str, epsilon: float) -> tuple[float, float]:
     else:
         response = RandomizedResponse(epsilon, STARS.levels)
         means = response_means(response, STARS, response_collected(split, epsilon))
-    errors = np.bincount(split.own_users, split.own_values - means[split.own_items], minlength=users)
-    own = errors / (np.bincount(split.own_users, minlength=users) + USER_FIRM)
-    return split.rmse(means[split.items]), split.rmse(means[split.items] + own[split.users])
+    above = np.bincount(split.train.owners(), split.train.values - means[split.train.items], minlength=users)
+    own = above / (split.train.counts + USER_FIRM)
+    raters, rated = split.places
+    return split.rmse(means[rated]), split.rmse(means[rated] + own[raters])
 
 
 # --- the table ------------------------------------------------------------------------------------------------------

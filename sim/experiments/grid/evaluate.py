@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import statistics
@@ -36,19 +37,9 @@ def grid(
     cells = []
     for scheme in schemes:
         own: Sequence[float | None] = epsilons if takes_epsilon(scheme) else [None]
-        for dim, length, epsilon, seed in itertools.product(dims, iterations, own, range(1, seeds + 1)):
-            cells.append(
-                Cell(
-                    scheme=scheme,
-                    data=data,
-                    epsilon=epsilon,
-                    dim=dim,
-                    iterations=length,
-                    seed=seed,
-                    test_fraction=test_fraction,
-                    **how,
-                )
-            )
+        run = functools.partial(Cell, scheme=scheme, data=data, test_fraction=test_fraction, **how)
+        combined = itertools.product(dims, iterations, own, range(1, seeds + 1))
+        cells += [run(dim=dim, iterations=length, epsilon=one, seed=seed) for dim, length, one, seed in combined]
     return list(dict.fromkeys(cells))
 
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from sim.experiments.grid.grid_cells import GRID
-from sim.experiments.reproduce.figure_plan import CDF, CHURN, JOIN, LEAVE, SCENARIOS, Figure, Size
+from sim.experiments.reproduce.figure_plan import CDF, CHURN, INCREASE, JOIN, LEAVE, SCENARIOS, Figure, Size
 from sim.experiments.reproduce.paper_claims import CLAIMED, JOINING, LEAVING, MEASURED, PaperClaim, claims_of
 from sim.experiments.reproduce.scenario_cells import DYNAMIC, ITERATE, MASKED, PLAIN, READINGS, SOLVED, TRUSTED
 
@@ -89,15 +90,29 @@ def panel_of(panel: str, reading: str) -> str:
     return panel if reading == ITERATE else f"{panel}, {reading}"
 
 
+Found = tuple[str, str, str, float | None, str, list[float]]  # panel, series, x_name, x, quantity, a value per seed
+
+
 def rows_of(figure: Figure, size: Size, results: Results) -> list[CurvePoint]:
-    measured: list[CurvePoint] = []
-    for reading in READINGS:
-        if figure.kind == CDF:
-            measured += _distribution(figure, size, results, reading)
-        elif figure.kind == CHURN:
-            measured += _churn(size, results, reading)
-        else:
-            measured += _increase(size, results, reading)
+    """Make the points of a figure, and those of the paper's claims; what was not run has no point."""
+    found = {CDF: _distribution, CHURN: _churn, INCREASE: _increase}[figure.kind]
+    measured = [
+        CurvePoint(
+            panel=panel_of(panel, reading),
+            series=series,
+            x_name=x_name,
+            x=x,
+            quantity=quantity,
+            y=statistics.fmean(values),
+            low=min(values),
+            high=max(values),
+            seeds=len(values),
+            reading=reading,
+        )
+        for reading in READINGS
+        for panel, series, x_name, x, quantity, values in found(figure, size, results, reading)
+        if values
+    ]
     return [*measured, *_claimed(figure)]
 
 
@@ -140,20 +155,11 @@ def without_noise(size: Size, results: Results, reading: str = ITERATE) -> dict[
     return made
 
 
-def _row(values: Sequence[float], **what: Any) -> list[CurvePoint]:
-    """Make the point of `values`, one value for each seed; return no point if nothing was run."""
-    if not values:
-        return []
-    mean = statistics.fmean(values)
-    return [CurvePoint(y=mean, low=min(values), high=max(values), seeds=len(values), **what)]
-
-
-def _distribution(figure: Figure, size: Size, results: Results, reading: str) -> list[CurvePoint]:
+def _distribution(figure: Figure, size: Size, results: Results, reading: str) -> Iterator[Found]:
     steps, epsilons = size.steps(figure.scenario), size.of(figure.scenario)
     base = (f"no protection, {size.checkpoints[-1]} iterations", PLAIN, math.inf, size.checkpoints[-1])
     by_epsilon = [(f"ε = {shown(epsilon)}", figure.scenario, epsilon, steps[-1]) for epsilon in epsilons]
     by_step = [(f"{step:,} iterations", figure.scenario, figure.marked, step) for step in steps]
-    rows: list[CurvePoint] = []
     for panel, series in (
         (f"by ε, after {steps[-1]:,} iterations", [base, *by_epsilon]),
         (f"by iterations, ε = {figure.marked:g}", [base, *by_step]),
@@ -161,54 +167,41 @@ def _distribution(figure: Figure, size: Size, results: Results, reading: str) ->
         for name, scenario, epsilon, step in series:
             points = results.points(scenario, epsilon, step).values()
             for at, error in enumerate(GRID):
-                shares = [_read(point, reading)["cdf"][at] for point in points]
-                place = {"panel": panel_of(panel, reading), "reading": reading}
-                rows += _row(shares, series=name, x_name=ERROR, x=error, quantity=SHARE, **place)
-    return rows
+                yield panel, name, ERROR, error, SHARE, [_read(point, reading)["cdf"][at] for point in points]
 
 
-def _increase(size: Size, results: Results, reading: str) -> list[CurvePoint]:
-    baseline, rows = size.checkpoints[-1], []
+def _increase(figure: Figure, size: Size, results: Results, reading: str) -> Iterator[Found]:
     for scenario in (TRUSTED, MASKED, DYNAMIC):
-        dynamic = scenario == DYNAMIC
-        steps, name = size.steps(scenario), SCENARIOS[scenario]
+        dynamic, steps, name = scenario == DYNAMIC, size.steps(scenario), SCENARIOS[scenario]
         side = "(b)" if dynamic else "(a)"
-        by_epsilon = {"panel": panel_of(f"{side} by ε", reading), "reading": reading, "x_name": EPSILON}
-        by_step = {"panel": panel_of(f"{side} by iterations", reading), "reading": reading, "x_name": ITERATIONS}
+        panel = f"{side} by ε"
         for epsilon in size.of(scenario):
-            at = (baseline, scenario, epsilon)
-            found = results.increases(*at, steps[-1], reading)
-            rows += _row(found, series=name, x=epsilon, quantity=GAIN, **by_epsilon)
+            increases = functools.partial(results.increases, size.checkpoints[-1], scenario, epsilon)
+            last = functools.partial(increases, steps[-1], reading)
+            yield panel, name, EPSILON, epsilon, GAIN, last()
             if size.held_out and not dynamic:
-                held = results.increases(*at, steps[-1], reading, test_fraction=size.held_out)
-                rows += _row(held, series=f"{name}, held out", x=epsilon, quantity=HELD_OUT_GAIN, **by_epsilon)
+                held = last(test_fraction=size.held_out)
+                yield panel, f"{name}, held out", EPSILON, epsilon, HELD_OUT_GAIN, held
             if reading != ITERATE:
-                unlike = results.increases(*at, steps[-1], reading, ITERATE)
                 series = f"{name}, over the baseline's iterate"
-                rows += _row(unlike, series=series, x=epsilon, quantity=GAIN_OVER_ITERATE, **by_epsilon)
+                yield panel, series, EPSILON, epsilon, GAIN_OVER_ITERATE, last(ITERATE)
+            series = f"{name}, ε = {shown(epsilon)}"
             for step in steps:
-                found = results.increases(*at, step, reading)
-                rows += _row(found, series=f"{name}, ε = {shown(epsilon)}", x=step, quantity=GAIN, **by_step)
+                yield f"{side} by iterations", series, ITERATIONS, step, GAIN, increases(step, reading)
         if reading == SOLVED and scenario != TRUSTED:  # once in each panel
-            found = results.increases(baseline, PLAIN, math.inf, 0, reading)
-            place = by_epsilon | {"x_name": "whatever ε is"}
-            rows += _row(found, series="a V that has learned nothing", x=None, quantity=UNLEARNED_GAIN, **place)
-    return rows
+            found = results.increases(size.checkpoints[-1], PLAIN, math.inf, 0, reading)
+            yield panel, "a V that has learned nothing", "whatever ε is", None, UNLEARNED_GAIN, found
 
 
-def _churn(size: Size, results: Results, reading: str) -> list[CurvePoint]:
-    baseline, step, rows = size.checkpoints[-1], size.dynamic_checkpoints[-1], []
+def _churn(figure: Figure, size: Size, results: Results, reading: str) -> Iterator[Found]:
     for epsilon in size.churn_epsilons:
-        at, what = (baseline, DYNAMIC, epsilon, step, reading), {"series": f"ε = {shown(epsilon)}", "quantity": GAIN}
+        at = (size.checkpoints[-1], DYNAMIC, epsilon, size.dynamic_checkpoints[-1], reading)
         for join in size.joins:
             found = results.increases(*at, join=join, leave=LEAVE)
-            place = {"panel": panel_of("by joining", reading), "reading": reading}
-            rows += _row(found, x_name=JOINED, x=join, **what, **place)
+            yield "by joining", f"ε = {shown(epsilon)}", JOINED, join, GAIN, found
         for leave in size.leaves:
             found = results.increases(*at, join=JOIN, leave=leave)
-            place = {"panel": panel_of("by leaving", reading), "reading": reading}
-            rows += _row(found, x_name=LEFT, x=leave, **what, **place)
-    return rows
+            yield "by leaving", f"ε = {shown(epsilon)}", LEFT, leave, GAIN, found
 
 
 def _claimed(figure: Figure) -> list[CurvePoint]:

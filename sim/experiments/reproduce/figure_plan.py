@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from sim.data.generate import NETFLIX_USERS
 from sim.data.ratings import NETFLIX_SHAPED
@@ -47,6 +50,10 @@ class Size:
         if scenario == TRUSTED:
             return (*self.epsilons, INF)
         return self.dynamic_epsilons if scenario == DYNAMIC else self.epsilons
+
+    def together(self, scenario: str) -> list[tuple[float, ...]]:
+        """Return the ε of each cell of `scenario`: in S1 all of them share the training."""
+        return [self.of(scenario)] if scenario == TRUSTED else [(epsilon,) for epsilon in self.of(scenario)]
 
     def steps(self, scenario: str) -> tuple[int, ...]:
         return self.dynamic_checkpoints if scenario == DYNAMIC else self.checkpoints
@@ -94,19 +101,23 @@ def cells_of(figure: Figure, quick: bool) -> list[FigureCell | BytesCell]:
     if figure.kind == BYTES:
         return [BytesCell(wire=wire) for wire in (("compact",) if quick else ("compact", "paper"))]
     size = size_of(figure.data, quick)
-    cells: list[FigureCell | BytesCell] = []
-    for seed in range(1, size.seeds + 1):
-        cells.append(_cell(figure.data, size, PLAIN, (INF,), seed))
-        if figure.kind == CHURN:
-            for epsilon, (join, leave) in itertools.product(size.churn_epsilons, crossing(size)):
-                cells.append(_cell(figure.data, size, DYNAMIC, (epsilon,), seed, join=join, leave=leave))
-            continue
-        wanted = (figure.scenario,) if figure.kind == CDF else (TRUSTED, MASKED, DYNAMIC)
-        for scenario in wanted:
-            cells += _scenario(figure.data, size, scenario, seed)
-        if figure.kind == INCREASE and size.held_out:
-            cells += _held_out(figure.data, size, seed)
-    return cells
+    return [cell for seed in range(1, size.seeds + 1) for cell in _of_seed(figure, size, seed)]
+
+
+def _of_seed(figure: Figure, size: Size, seed: int) -> Iterator[FigureCell]:
+    cell = functools.partial(_cell, figure.data, size, seed)
+    yield cell(PLAIN, (INF,))
+    if figure.kind == CHURN:
+        for epsilon, (join, leave) in itertools.product(size.churn_epsilons, crossing(size)):
+            yield cell(DYNAMIC, (epsilon,), join=join, leave=leave)
+        return
+    for scenario in (figure.scenario,) if figure.kind == CDF else (TRUSTED, MASKED, DYNAMIC):
+        churn = {"join": JOIN, "leave": LEAVE} if scenario == DYNAMIC else {}
+        yield from (cell(scenario, epsilons, **churn) for epsilons in size.together(scenario))
+    if figure.kind == INCREASE and size.held_out:
+        yield cell(PLAIN, (INF,), size.held_out)
+        for scenario in (TRUSTED, MASKED):
+            yield from (cell(scenario, epsilons, size.held_out) for epsilons in size.together(scenario))
 
 
 def crossing(size: Size) -> list[tuple[float, float]]:
@@ -115,44 +126,26 @@ def crossing(size: Size) -> list[tuple[float, float]]:
     return list(dict.fromkeys(pairs))
 
 
-def _scenario(data: str, size: Size, scenario: str, seed: int) -> list[FigureCell]:
-    if scenario == TRUSTED:
-        return [_cell(data, size, TRUSTED, size.of(TRUSTED), seed)]
-    if scenario == MASKED:
-        return [_cell(data, size, MASKED, (epsilon,), seed) for epsilon in size.epsilons]
-    return [_cell(data, size, DYNAMIC, (epsilon,), seed, join=JOIN, leave=LEAVE) for epsilon in size.dynamic_epsilons]
-
-
-def _held_out(data: str, size: Size, seed: int) -> list[FigureCell]:
-    made = [_cell(data, size, PLAIN, (INF,), seed, size.held_out)]
-    made.append(_cell(data, size, TRUSTED, size.of(TRUSTED), seed, size.held_out))
-    return made + [_cell(data, size, MASKED, (epsilon,), seed, size.held_out) for epsilon in size.epsilons]
-
-
 def _cell(
     data: str,
     size: Size,
+    seed: int,
     scenario: str,
     epsilons: tuple[float, ...],
-    seed: int,
     test_fraction: float = 0.0,
-    join: float | None = None,
-    leave: float | None = None,
+    **churn: Any,
 ) -> FigureCell:
-    churns = scenario == DYNAMIC
-    checkpoints = size.steps(scenario)
     return FigureCell(
         scenario=scenario,
         data=data,
         users=size.users,
         epsilons=epsilons,
         dim=DIM,
-        checkpoints=_measured_at(scenario, checkpoints, test_fraction),
+        checkpoints=_measured_at(scenario, size.steps(scenario), test_fraction),
         seed=seed,
         test_fraction=test_fraction,
-        online=size.online if churns else None,
-        join=join,
-        leave=leave,
+        online=size.online if scenario == DYNAMIC else None,
+        **churn,
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import math
 import os
 from collections.abc import Sequence
@@ -32,7 +31,7 @@ from sim.experiments.reproduce.figure_plan import (
 )
 from sim.experiments.reproduce.paper_claims import CLAIMED, MEASURED, NEAR, claims_of
 from sim.experiments.reproduce.scenario_cells import READINGS, FigureCell, run_figure_cell
-from sim.foreign.plain_text import csv_cell, jsonable
+from sim.foreign.plain_text import csv_cell, json_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
@@ -202,7 +201,7 @@ def _write(made: Made, out: Path) -> None:
     table.writerow(COLUMNS)
     table.writerows([_cell_of(cell) for cell in row] for row in made.rows)
     _replace(paths["csv"], text.getvalue())
-    _replace(paths["json"], json.dumps(jsonable(made.document), indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+    _replace(paths["json"], json_text(made.document) + "\n")
 
 
 def _cell_of(value: Any) -> Any:

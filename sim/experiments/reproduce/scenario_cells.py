@@ -21,7 +21,7 @@ from protocol.arithmetic.factors import as_sent
 from protocol.arithmetic.tape import derive
 from sim.data.ratings import Ratings, load, split
 from sim.experiments.cells import KeyedCell
-from sim.experiments.grid.grid_cells import GRID
+from sim.experiments.grid.grid_cells import GRID, shares
 from sim.experiments.reproduce.engine import (
     ENGINE,
     LearningProblem,
@@ -34,7 +34,7 @@ from sim.experiments.reproduce.engine import (
 )
 from sim.plan.plan import run_seed_of
 from sim.run.all_profiles import solve_profiles
-from sim.run.baseline import Baseline, Matrix
+from sim.run.baseline import Baseline, mean_errors
 
 PLAIN, TRUSTED, MASKED, DYNAMIC = "plain", "trusted", "masked", "dynamic"
 ITERATE, SOLVED = READINGS = ("iterate", "solved")
@@ -133,16 +133,9 @@ def _measure(problem: LearningProblem, model: Baseline, epsilon: float, step: in
 
 
 def _errors(problem: LearningProblem, model: Baseline) -> Point:
-    train, test = np.abs(model.errors(problem.data.train)), np.abs(model.errors(problem.data.held_out))
+    train, test = np.abs(model.errors(problem.data.train)), model.errors(problem.data.held_out)
     return {
         "train_mae": float(train.mean()),
-        "test_mae": float(test.mean()) if len(test) else None,
-        "cdf": _shares(train),
+        "test_mae": mean_errors(test)[0],
+        "cdf": [round(share, 6) for share in shares(train, GRID)],
     }
-
-
-def _shares(errors: Matrix) -> list[float]:
-    """Compute P(|r − u·v| ≤ x) for every x of the grid; the small term keeps an error of exactly .1 + .2 within .3."""
-    ordered = np.sort(errors)
-    places = np.searchsorted(ordered, np.array(GRID) + 1e-12, side="right")
-    return [round(float(place) / len(ordered), 6) for place in places]
