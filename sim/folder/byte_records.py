@@ -103,13 +103,11 @@ def parse_line(text: bytes) -> tuple[IterationLine, Facts]:
     return untrusted.fit(document, IterationLine), document
 
 
-def is_line(line: IterationLine, expected: int, roles: Iterable[str]) -> bool:
-    """Tell whether this is the line of this iteration in a run of these roles."""
-    try:
-        _add_line(Ledger(known=frozenset(roles)), line, {}, expected)
-    except ValueError:
-        return False
-    return True
+def checked_line(text: bytes, expected: int, roles: Iterable[str]) -> Facts:
+    """Parse the line of this iteration in a run of these roles; `ValueError` says why it is not that line."""
+    line, document = parse_line(text)
+    _add_line(Ledger(known=frozenset(roles)), line, document["course"], expected)
+    return document
 
 
 def _lines(folder: Path, n_users: int) -> Iterator[tuple[IterationLine, Facts]]:
@@ -185,10 +183,7 @@ def _add(sums: dict[Key, list[int]], rows: Iterable[tuple[Any, ...]]) -> None:
 
 
 def _check(ledger: Ledger, summary: dict[str, Any]) -> None:
-    by_role: dict[Key, list[int]] = defaultdict(lambda: [0, 0, 0])
-    _add(by_role, ((_phase(it), role_of(s), role_of(r), k, *n) for (it, s, r, k), n in ledger.parties.items()))
-    rows: dict[Key, list[int]] = defaultdict(lambda: [0, 0, 0])
-    _add(rows, ((_phase(it), s, r, k, *n) for (it, s, r, k), n in ledger.rows.items()))
+    by_role, rows = _by_phase(ledger.parties), _by_phase(ledger.rows)
     for key in sorted({*by_role, *rows}):
         if by_role.get(key) != rows.get(key):
             when, sender, receiver, kind = "in the set-up" if key[0] < 0 else "after it", *key[1:]
@@ -198,5 +193,8 @@ def _check(ledger: Ledger, summary: dict[str, Any]) -> None:
         raise Broken(f"{SUMMARY} says {claimed} bytes in all, and {LINES} with {TOTALS} has {found}")
 
 
-def _phase(iteration: int) -> int:
-    return SETUP if iteration == SETUP else 0
+def _by_phase(sums: dict[Key, list[int]]) -> dict[Key, list[int]]:
+    """Add up `sums` by role, the set-up apart."""
+    found: dict[Key, list[int]] = defaultdict(lambda: [0, 0, 0])
+    _add(found, ((min(it, 0), role_of(s), role_of(r), kind, *n) for (it, s, r, kind), n in sums.items()))
+    return found

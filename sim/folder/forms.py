@@ -23,20 +23,20 @@ Row = tuple[Iteration, str, str, str, Count, Count, Count]  # sender, receiver, 
 ApartRow = tuple[str, str, str, Count, Count, Count]  # what, sender, receiver
 KernelRow = tuple[Annotated[str, Meta(min_length=1)], str, Count, Count, Count]  # server, party ("": unknown)
 
+def table(sometimes: dict[str, Any] | None = None, base: type[Struct] = Struct, /, **fields: Any) -> Any:
+    """Make the form of a table with the fields of `base` and these; those in `sometimes` may be null or missing."""
+    optional = [(name, form | None, None) for name, form in (sometimes or {}).items()]
+    return defstruct("Table", [*fields.items(), *optional], bases=(base,), kw_only=True)
+
+
+def each(form: Any, *names: str) -> dict[str, Any]:
+    return dict.fromkeys(names, form)
+
+
 # --- run.toml and names.json -----------------------------------------------------------------------------------------
 
-
-class SchemeNamed(Struct):
-    scheme: str
-
-
-class RunFile(Struct):
-    run_id: Digest
-    nonce: Digest
-    simulation: bool
-    run: SchemeNamed
-    params: dict[str, Any]
-    platform: dict[str, Any]
+Table = dict[str, Any]
+RunFile = table(run_id=Digest, nonce=Digest, simulation=bool, run=table(scheme=str), params=Table, platform=Table)
 
 
 class NamesFile(Struct):
@@ -104,16 +104,6 @@ class TotalsFile(Struct):
 
 
 # --- summary.json ----------------------------------------------------------------------------------------------------
-
-
-def table(sometimes: dict[str, Any] | None = None, base: type[Struct] = Struct, /, **fields: Any) -> Any:
-    """Make the form of a table with the fields of `base` and these; those in `sometimes` may be null or missing."""
-    optional = [(name, form | None, None) for name, form in (sometimes or {}).items()]
-    return defstruct("Table", [*fields.items(), *optional], bases=(base,), kw_only=True)
-
-
-def each(form: Any, *names: str) -> dict[str, Any]:
-    return dict.fromkeys(names, form)
 
 
 MEANS = each(Figure, "train_mae", "train_rmse", "test_mae", "test_rmse")

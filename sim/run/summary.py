@@ -28,7 +28,7 @@ from protocol.schemes.base import DELTA
 from protocol.wire.framing import Traffic
 from protocol.wire.messages import SETUP, Publication
 from sim.data.device_guesses import errors, floors
-from sim.folder.byte_records import LINES, is_line, parse_line
+from sim.folder.byte_records import LINES, checked_line
 from sim.folder.folder import open_private
 from sim.folder.forms import FORMAT
 from sim.folder.traffic import spread
@@ -63,10 +63,7 @@ class IterationLog:
         end = 0
         with contextlib.suppress(FileNotFoundError, ValueError):
             for text in untrusted.read_lines(folder, LINES, untrusted.MOST_JSON_BYTES, iterations + 1):
-                line, document = parse_line(text)
-                if not is_line(line, self.reported + 1, roles):
-                    break
-                self._count(document)
+                self._count(checked_line(text, self.reported + 1, roles))
                 end += len(text)
         return end
 

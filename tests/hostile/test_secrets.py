@@ -29,7 +29,7 @@ from protocol.wire.messages import MaskedGradient
 from sim.drivers.inprocess import InProcess
 from sim.plan.config import RunConfig
 from sim.plan.plan import Plan, make_plan
-from sim.run.key_files import key_path, read_secret
+from sim.run.key_files import key_path, read_roster, read_secret
 from sim.run.manual_start import prepare
 from sim.run.run import run
 
@@ -276,3 +276,45 @@ def test_the_roster_that_everyone_holds_has_no_secret(tmp_path):
             assert not any(form in written for form in bytes_secret("", data).forms)
         assert secret.keys.secret not in written
         assert secret.keys.public in written
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"tape_seed": "00"}, "`$.tape_seed` must be a text matching regex"),
+        ({"secret_key": "#" * 40}, "a key is not one of CURVE"),
+        ({"public_key": "a" * 39}, "`$.public_key` must be a text"),
+        ({"signer": ["00" * 32]}, "`$.signer` must be a list of length 2, not 1"),
+        ({"train": "0" * 23}, "`$.train` must be a text"),
+        ({"train": None}, "`$.train` must be a text, not null"),
+        ({"train": "ff" * 12}, "its items are not those of the run"),
+        ({"train": "00" * 10 + "f87f"}, "its ratings are not numbers"),
+        ({"party": "user:2"}, "it is of another party"),
+    ],
+)
+def test_a_key_file_that_is_refused_says_where(tmp_path, change, words):
+    folder, roster = prepare(SMALL, tmp_path / "run", False, "127.0.0.1", 5551)
+    file = key_path(folder / "keys", "user:1")
+    file.write_text(json.dumps(json.loads(file.read_text()) | change))
+    with pytest.raises(BadInput, match="is not a key file") as refused:
+        read_secret(folder / "keys", "user:1", roster)
+    assert words in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"run_id": "zz"}, "`$.run_id` must be a text matching regex"),
+        ({"public_keys": {}}, "it has other parties than its parameters say"),
+        ({"endpoints": {"recommender": 1}}, "`$.endpoints[...]` must be a text, not a whole number"),
+        ({"endpoints": {"recommender": "x"}}, "it does not say where the servers listen"),
+        ({"params": {"epsilon": 1}}, "'learning_rate'"),
+    ],
+)
+def test_a_roster_that_is_refused_says_where(tmp_path, change, words):
+    folder, _ = prepare(SMALL, tmp_path / "run", False, "127.0.0.1", 5551)
+    file = folder / "roster.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | change))
+    with pytest.raises(BadInput, match="is not a roster") as refused:
+        read_roster(file)
+    assert words in str(refused.value)

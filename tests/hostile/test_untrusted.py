@@ -10,6 +10,7 @@ import struct
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import msgpack
 import numpy as np
@@ -219,6 +220,51 @@ def test_json_that_is_not_what_it_must_be_is_refused(folder, name, file):
             read_summary(folder)
     with pytest.raises(Broken):
         api.bandwidth(folder)
+
+
+def _changed(document: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
+    *tables, last = path.split(".")
+    place = document
+    for name in tables:
+        place = place[name]
+    if value is GONE:
+        del place[last]
+    else:
+        place[last] = value
+    return document
+
+
+GONE = object()
+WRONG = [
+    ("bytes.total", -1, "`$.bytes.total` must be a whole number of at least 0"),
+    ("bytes.total", 2**53 + 1, "`$.bytes.total` must be a whole number of at most 9007199254740992"),
+    ("bytes.edges", {"user->recommender": 1.0}, "`$.bytes.edges[...]` must be a whole number, not a number"),
+    ("accuracy.plain.test_rmse", "1", "`$.accuracy.plain.test_rmse` must be a number or null, not a text"),
+    ("accuracy.test_mae", True, "`$.accuracy.test_mae` must be a number or null, not true or false"),
+    ("notes", ["x", 3], "`$.notes[1]` must be a text, not a whole number"),
+    ("completed", GONE, "has no required field completed"),
+    ("privacy.accounted.recommender", {}, "`$.privacy.accounted.recommender` has no required field median"),
+    ("abort", {"reason": "STALLED", "sentence": "x"}, "completed and abort contradict each other"),
+    ("users", 0, "`$.users` must be a whole number of at least 1"),
+]
+
+
+@pytest.mark.parametrize(("path", "value", "words"), WRONG)
+def test_a_summary_that_is_refused_names_the_place(folder, path, value, words):
+    file = folder / "summary.json"
+    file.write_text(json.dumps(_changed(json.loads(file.read_text()), path, value)))
+    with pytest.raises(BadInput) as refused:
+        read_summary(folder)
+    assert str(refused.value) == f"{file} is damaged ({words}): remove it and resume the run again."
+
+
+def test_a_field_of_a_newer_keyhole_is_read_past(folder):
+    file = folder / "summary.json"
+    document = json.loads(file.read_text())
+    for path in ("newer", "bytes.newer", "accuracy.plain.newer", "privacy.accounted.newer"):
+        _changed(document, path, {"any": ["thing"]})
+    file.write_text(json.dumps(document))
+    assert read_summary(folder) == document
 
 
 def test_what_is_nested_deeply_is_refused_as_soon_as_it_is_read():

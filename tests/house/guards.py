@@ -446,11 +446,17 @@ GUARDS = [
 ]
 
 
+def _left_out(folder: str, names: list[str]) -> set[str]:
+    """Leave out what git does not keep: `runs/` at the top, but not the room `sim/runs/`."""
+    found = shutil.ignore_patterns(".git", ".venv", "__pycache__", "*.egg-info")(folder, names)
+    return found | ({"runs"} if Path(folder) == ROOT else set())
+
+
 def notices(guard: Guard) -> str:
     """Run the tests without this guard; return "" if one fails, else what is wrong with the entry."""
     with tempfile.TemporaryDirectory(prefix="keyhole-guard-") as folder:
         copy = Path(folder) / "copy"
-        shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".git", ".venv", "runs", "__pycache__", "*.egg-info"))
+        shutil.copytree(ROOT, copy, ignore=_left_out)
         path = copy / guard.file
         text = path.read_text("utf-8")
         if text.count(guard.guard) != 1:

@@ -143,6 +143,20 @@ OF_FOLDERS = [
         "tests/hostile/test_untrusted.py -k held_against_the_file",
     ),
     Guard(
+        "untrusted: a summary has its form",
+        "sim/folder/folder.py",
+        "    untrusted.fit(summary, Summary)\n",
+        "",
+        "tests/hostile/test_untrusted.py -k names_the_place",
+    ),
+    Guard(
+        "untrusted: a key file has its form",
+        "sim/run/key_files.py",
+        "    untrusted.fit(document, form)\n",
+        "",
+        "tests/hostile/test_secrets.py -k says_where",
+    ),
+    Guard(
         "untrusted: parameters are in range",
         "sim/folder/folder.py",
         "        check_params(params)\n        return document, Card",
