@@ -8,9 +8,9 @@ from typing import Any
 from protocol.errors import BadInput
 from protocol.party.view import Broken
 from sim.audit.attacks.attack import guess_ratings
-from sim.audit.audit import audit, numbers_of
+from sim.audit.audit import Audit, numbers_of
 from sim.audit.verdict import FEW
-from sim.views.evidence import Case, open_case
+from sim.views.evidence import Case
 
 MOST_NUMBERS = 40_000  # ratings times iterations: a second or two
 MOST_IN_VECTORS = 200_000  # numbers that users send in whole vectors: a few seconds
@@ -26,12 +26,12 @@ def brief(summary: dict[str, Any]) -> dict[str, Any] | str:
     """
     run = Path(summary["run"])
     try:
-        case = open_case(run)
-        whole = all(case.path(party).is_file() for party in case.parties)
-        part = part_of(case, summary)
-        document = audit(run, only=QUICK if whole else OF_SERVERS, part=part)
+        live = Audit(run)
+        whole = all(live.case.path(party).is_file() for party in live.case.parties)
+        part = part_of(live.case, summary)
+        document = live.ask(only=QUICK if whole else OF_SERVERS, part=part)
         if whole and part != 1:
-            _add_guesses(document, case, part or summary["iterations"])
+            _add_guesses(document, live.case, part or summary["iterations"])
         return document
     except (BadInput, Broken) as reason:
         return f"Not audited: {reason}"
