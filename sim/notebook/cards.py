@@ -17,7 +17,7 @@ from sim.report.section import render
 from sim.tables.audit_tables import in_short, name_of
 
 if TYPE_CHECKING:
-    from sim.notebook.notebook import Audit, Run, View
+    from sim.notebook.notebook import AuditDocument, Run, View
 
 FIRST_RECORDS = 8
 _LEVELS = {"within-claims": "good", "beyond-claims": "bad"}
@@ -82,7 +82,7 @@ def _privacy(privacy: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [("ε claimed, for", compare_tables.claimed(row)), ("ε accounted, for", compare_tables.accounted(row))]
 
 
-def _verdict(audit: Audit | None) -> str:
+def _verdict(audit: AuditDocument | None) -> str:
     if audit is None:
         return "not asked: .audit() does"
     far = f"; not answered: {', '.join(audit['unanswered'])}" if audit["unanswered"] else ""

@@ -26,7 +26,7 @@ from sim.audit.accounting.account import seeded
 from sim.audit.accounting.envelope_sums import EnvelopeSums
 from sim.audit.accounting.releases import RecommenderReading
 from sim.plan.plan import make_plan
-from sim.report.sources import Material
+from sim.report.reported_run import ReportedRun
 from sim.views.evidence import Case
 
 POINTS = 9  # the tight figure takes up to half a second each
@@ -54,18 +54,18 @@ class EpsilonCurve:
     items: int = 0  # over which the recommender's figures are
 
 
-def curve_of(material: Material) -> EpsilonCurve | str:
+def curve_of(run: ReportedRun) -> EpsilonCurve | str:
     """Compute the curve, or say why there is no curve: nothing is released repeatedly, or nothing bounds it."""
-    composed = (material.audit.get("accounting") or {}).get("composed") or {}
-    accounted = material.summary["privacy"]["accounted"]
+    composed = (run.audit.get("accounting") or {}).get("composed") or {}
+    accounted = run.summary["privacy"]["accounted"]
     if isinstance(composed.get("tight"), float) and "basic" in composed:
-        if "all_releases" in material.audit["accounting"]:
-            return _from_view(material.case)
-        return _of_uploads(material, int(composed["releases"]))
+        if "all_releases" in run.audit["accounting"]:
+            return _from_view(run.case)
+        return _of_uploads(run, int(composed["releases"]))
     if isinstance(accounted.get("tight"), float) and "recommender" in accounted:
-        return _expected(material.case)
+        return _expected(run.case)
     if isinstance(accounted.get("tight"), float) and "basic" in accounted:
-        return _of_uploads(material, int(accounted["releases"]))
+        return _of_uploads(run, int(accounted["releases"]))
     return str(accounted["method"])
 
 
@@ -76,9 +76,9 @@ def chosen(iterations: int, most: int = POINTS) -> list[int]:
     return sorted({round(float(t)) for t in np.geomspace(1, iterations, most)})
 
 
-def _of_uploads(material: Material, releases: int) -> EpsilonCurve:
+def _of_uploads(run: ReportedRun, releases: int) -> EpsilonCurve:
     """Compute the curve to the recommender, which does not know the noise of an upload."""
-    params = material.params
+    params = run.params
     return EpsilonCurve([_without(params.epsilon, params.dim, t, t) for t in chosen(releases)], UPLOADS)
 
 

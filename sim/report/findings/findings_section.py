@@ -11,8 +11,8 @@ from markupsafe import Markup
 from sim.audit.findings import goes_beyond
 from sim.report.findings.evidence_tables import behind
 from sim.report.findings.evidence_values import value_html
+from sim.report.reported_run import ReportedRun
 from sim.report.section import Section, render
-from sim.report.sources import Material
 
 _STYLES = {"break": "bad", "weak": "bad", "declared": "weak", "info": "good"}
 _MEANINGS = {
@@ -44,8 +44,8 @@ class Group:
     others: list[ShownFinding]
 
 
-def section(material: Material) -> Section:
-    audit = material.audit
+def section(run: ReportedRun) -> Section:
+    audit = run.audit
     found = [shown(finding, audit["known_weaknesses"]) for finding in audit["findings"]]
     grave = [one for one in found if one.word != "info"]
     words = list(dict.fromkeys(one.word for one in grave))

@@ -10,8 +10,8 @@ from protocol.party.role import user_index, user_name
 from protocol.schemes.base import LEVELS
 from sim.audit.scoring import counted
 from sim.audit.verdict import permitted, saw
+from sim.report.reported_run import ReportedRun
 from sim.report.section import Section, render
-from sim.report.sources import Material
 from sim.report.verdict.three_epsilons import (
     OUTSIDER,
     EpsilonEntry,
@@ -54,14 +54,14 @@ class Adversary:
     standing: str
 
 
-def section(material: Material) -> Section:
+def section(run: ReportedRun) -> Section:
     html = render(
         "parties.html",
-        adversaries=adversaries(material),
-        rows=table_rows(material),
-        claimed_unit=claimed_unit(material.case),
-        accounted_unit=accounted_unit(material.audit),
-        reading=how_to_read(material),
+        adversaries=adversaries(run),
+        rows=table_rows(run),
+        claimed_unit=claimed_unit(run.case),
+        accounted_unit=accounted_unit(run.audit),
+        reading=how_to_read(run),
     )
     return Section(ID, TITLE, html, "Adversaries")
 
@@ -69,15 +69,15 @@ def section(material: Material) -> Section:
 # --- one sentence each -----------------------------------------------------------------------------------------------
 
 
-def adversaries(material: Material) -> list[Adversary]:
+def adversaries(run: ReportedRun) -> list[Adversary]:
     """List the adversaries of the terminal's first screen, in its words; without the algebra, every kind of party."""
-    rows = material.audit["parties"]
+    rows = run.audit["parties"]
     if not rows:
-        unsolved = [" + ".join(row["members"]) for row in _unsolved(material)]
+        unsolved = [" + ".join(row["members"]) for row in _unsolved(run)]
         return [Adversary(_who(name), "", "", "", "", "") for name in unsolved]
     found = []
     for name, row in chosen(rows):
-        verb, words = "learns" if len(row["members"]) == 1 else "learn", known_words(row, material.summary["users"])
+        verb, words = "learns" if len(row["members"]) == 1 else "learn", known_words(row, run.summary["users"])
         attack = next(iter(row["measured"]), "")
         found.append(Adversary(_who(name), verb, style_of(row), words, attack, _stands(row)))
     return found
@@ -110,18 +110,18 @@ def _stands(row: Mapping[str, Any]) -> str:
 # --- the table -------------------------------------------------------------------------------------------------------
 
 
-def table_rows(material: Material) -> list[PartyLine]:
+def table_rows(run: ReportedRun) -> list[PartyLine]:
     """Make one row for each row of the audit, and one for an observer of the releases alone, if it has a figure."""
-    audit = material.audit
-    rows = [_row(material, row) for row in audit["parties"] or _unsolved(material)]
-    cells = [accounted(audit, material.case, OUTSIDER), measured(audit, OUTSIDER, None)]
+    audit = run.audit
+    rows = [_row(run, row) for row in audit["parties"] or _unsolved(run)]
+    cells = [accounted(audit, run.case, OUTSIDER), measured(audit, OUTSIDER, None)]
     if any(cell.figure != "–" for cell in cells):
         words = ("whoever sees the releases alone", "what is released", "not asked", "", "", "")
-        rows.append(PartyLine(*words, claimed(material.case, OUTSIDER), *cells))
+        rows.append(PartyLine(*words, claimed(run.case, OUTSIDER), *cells))
     return rows
 
 
-def _row(material: Material, row: dict[str, Any]) -> PartyLine:
+def _row(run: ReportedRun, row: dict[str, Any]) -> PartyLine:
     members, level = row["members"], row["determines"]
     told = "; ".join(row["saw"] or [_NO_NUMBERS]) if row["saw"] is not None else "not known: no view was kept"
     works_out, style, standing = "not asked", "", ""
@@ -135,9 +135,9 @@ def _row(material: Material, row: dict[str, Any]) -> PartyLine:
         style,
         standing,
         next((words for words in row["measured"] if "canary" not in words), ""),
-        claimed(material.case, members),
-        accounted(material.audit, material.case, members),
-        measured(material.audit, members, level),
+        claimed(run.case, members),
+        accounted(run.audit, run.case, members),
+        measured(run.audit, members, level),
     )
 
 
@@ -150,12 +150,12 @@ def _standing(row: dict[str, Any]) -> str:
     return f"{words}; claimed: {row['permitted']} at most"
 
 
-def _unsolved(material: Material) -> list[dict[str, Any]]:
+def _unsolved(run: ReportedRun) -> list[dict[str, Any]]:
     """Make rows without the algebra: every server, and one user for all, with what they saw if that is known."""
-    case, inventory = material.case, material.audit["inventory"]
+    case, inventory = run.case, run.audit["inventory"]
     users = case.card.params.n_users
     rows = []
-    for party, stands_for in (*((server, 1) for server in material.scheme.servers), (user_name(0), users)):
+    for party, stands_for in (*((server, 1) for server in run.scheme.servers), (user_name(0), users)):
         has_view = case.path(party).is_file()
         rows.append(
             {
@@ -163,19 +163,19 @@ def _unsolved(material: Material) -> list[dict[str, Any]]:
                 "stands_for": stands_for,
                 "saw": saw(case, [party], inventory) if has_view else None,
                 "determines": None,
-                "permitted": permitted(material.scheme, [party]),
+                "permitted": permitted(run.scheme, [party]),
                 "measured": [],
             }
         )
     return rows
 
 
-def how_to_read(material: Material) -> list[tuple[str, str]]:
+def how_to_read(run: ReportedRun) -> list[tuple[str, str]]:
     """Explain each column of ε in a sentence."""
-    empirical, accounting = material.audit["empirical"], material.audit["accounting"] or {}
-    words = [("Claimed", f"is what the scheme says of itself, not a measurement: “{material.scheme.claims}”")]
-    if claimed_unit(material.case):
-        words[0] = ("Claimed", f"{words[0][1]} Its ε is of: {material.scheme.unit}.")
+    empirical, accounting = run.audit["empirical"], run.audit["accounting"] or {}
+    words = [("Claimed", f"is what the scheme says of itself, not a measurement: “{run.scheme.claims}”")]
+    if claimed_unit(run.case):
+        words[0] = ("Claimed", f"{words[0][1]} Its ε is of: {run.scheme.unit}.")
     if "composed" in accounting:
         words.append(
             (
