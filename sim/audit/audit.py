@@ -22,7 +22,7 @@ from protocol.schemes.collection.collecting import CollectingParams
 from protocol.wire.messages import MaskedPart
 from sim.audit import coalitions as choosing
 from sim.audit import inventory, scoring
-from sim.audit.accounting import account, data_pair, neighbours, noise_test
+from sim.audit.accounting import account, data_pair, envelope_sums, neighbours, noise_test
 from sim.audit.algebra import solve as algebra
 from sim.audit.algebra.knowledge import Library
 from sim.audit.attacks.attack import attack
@@ -384,12 +384,21 @@ def _ask_attacks(live: Audit) -> Any:
 
 
 def _ask_accounting(live: Audit) -> Any:
-    document = live.add(account.account(live.case))
+    document = _with_curve(live, live.add(account.account(live.case)))
     moved = live.add(neighbours.sensitivity(live.case, FLIPS_IN_PASSING if live.part else None))
     if "composed" not in document and not moved:
         live.kept.idle["accounting"] = str(document.get("method", "Nothing is claimed."))
     pair = None if live.part else live.add(data_pair.data_pair(live.case))
     return {**document, "sensitivity": moved, "data_pair": pair}
+
+
+def _with_curve(live: Audit, document: dict[str, Any]) -> dict[str, Any]:
+    """Complete the points of the curve by what they are to a party without the envelopes; a quick audit has none."""
+    if "curve" not in document:
+        return document
+    points = [] if live.part else document["curve"]
+    curve = [point | envelope_sums.composed(live.case.card.params, point["releases"]) for point in points]
+    return {**document, "curve": curve}
 
 
 def _ask_empirical(live: Audit) -> Any:

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from protocol.schemes import SCHEMES
-from sim.audit.accounting.account import account
 from sim.audit.audit import Audit
 from sim.console.console import size
 from sim.folder.traffic import by_kind
@@ -26,7 +25,6 @@ from sim.report.iterations import iterations_section
 from sim.report.reported_run import ReportedRun
 from sim.report.traffic import traffic_bars, traffic_section
 from sim.run.run import run
-from sim.views.evidence import open_case
 
 DATA: dict[str, Any] = {"data": "synthetic:8x6:.6", "seed": 1, "transport": "inprocess", "iterations": 5, "dim": 2}
 ONE_SHOT = ("trusted", "covariance", "hybrid", "laplace-ratings", "randomized-response")
@@ -39,8 +37,9 @@ def reported(folder: Path, scheme: str, **flags: Any) -> ReportedRun:
         config = {name: value for name, value in config.items() if name not in ("iterations", "dim")}
     on_line = config.pop("on_line", lambda line: None)
     summary = run(RunConfig(scheme=scheme, **config), out=folder, on_line=on_line)
-    case = open_case(folder)
-    return ReportedRun(summary, Audit(folder), {"accounting": jsonable(account(case)[0])})
+    live = Audit(folder)
+    audit = live.ask(only=["accounting"]) if live.case.kept else {}
+    return ReportedRun(summary, live, jsonable(audit))
 
 
 @pytest.fixture(scope="module")
