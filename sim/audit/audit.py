@@ -11,52 +11,39 @@ import dataclasses
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from actors.blame import in_brief
 from protocol.errors import BadInput, Rejected
-from protocol.party.role import THIRD_PARTY
 from protocol.party.view import Broken
 from protocol.schemes import is_ours
-from protocol.schemes.collection.collecting import CollectingParams
-from protocol.wire.messages import MaskedPart
 from sim.audit import coalitions as choosing
-from sim.audit import inventory, scoring
-from sim.audit.accounting import account, data_pair, envelope_sums, neighbours, noise_test
 from sim.audit.algebra import solve as algebra
 from sim.audit.algebra.knowledge import Library
-from sim.audit.attacks.attack import attack
-from sim.audit.attacks.coalition_views import Truth, iterations_attacked
-from sim.audit.canary import empirical
-from sim.audit.canary.canary_cache import cached_canary
 from sim.audit.claim import published_claim
 from sim.audit.findings import QUESTIONS, Finding, verdict
 from sim.audit.kept_answers import Kept, key_of, load, save
 from sim.audit.undecoded import audit_undecoded
-from sim.audit.uniformity import indistinguishable, uniformity
-from sim.audit.verdict import verdict_rows
-from sim.audit.victims import about_user, known_of_users, name_victims
+from sim.audit.verdict import FEW, verdict_rows
+from sim.audit.victims import about_user, name_victims
 from sim.console.progress import Tell
 from sim.folder.folder import read_summary
 from sim.folder.naming import read_names
 from sim.folder.unloaded import is_loaded
 from sim.foreign.plain_text import jsonable
 from sim.views.evidence import Case, at_rest, open_case
-from sim.views.exhibits import Exhibits
+
+if TYPE_CHECKING:
+    from sim.audit.attacks.coalition_views import Truth
 
 OF_COALITIONS = ("algebra", "attacks")  # questions that are asked again for a further coalition
 WITHOUT_USERS = {"inventory", "accounting", "empirical"}
 REPETITIONS = 8_000
-FLIPS_IN_PASSING = 20  # ratings flipped in users' roles by a quick audit, to measure their sensitivity
+QUICK = ("inventory", "algebra", "accounting")
+OF_SERVERS = ("inventory", "accounting")  # questions that the servers' views alone can answer
+MOST_IN_PASSING = 40_000  # ratings times iterations: a second or two
+MOST_IN_VECTORS = 200_000  # numbers that users send in whole vectors: a few seconds
 MOST_HELD_TURNS = 20_000  # users times iterations: for a larger run the library is made anew rather than held
-MOST_NUMBERS = 2_000_000  # numbers in whole vectors that the algebra follows: a minute or two
-# upper bounds on the probability of calling a correct run beyond its claims; exact answers never err
-FALSE_ALARMS = {
-    "attacks": scoring.LEVEL,
-    "accounting": 2 * noise_test.FALSE_ALARM,  # two tests: sums' noise, and users' randomized ratings
-    "empirical": 1 - empirical.CONFIDENCE,
-    "statistics": uniformity.LEVEL + indistinguishable.LEVEL,
-}
 
 OnQuestion = Callable[[str], None]
 
@@ -160,26 +147,29 @@ class Audit:
             if question in kept.seconds and not (question in OF_COALITIONS and self.new_coalitions):
                 continue
             on_question(question)
+            from sim.audit.questions import ASK, FALSE_ALARMS  # slow, and not needed for answers that were kept
+
             self._question, started = question, time.perf_counter()
-            kept.answers[question] = self._answer(question)
+            kept.answers[question] = self._answer(question, ASK[question])
+            kept.alarms[question] = FALSE_ALARMS.get(question, 0.0)
             kept.seconds[question] = round(time.perf_counter() - started, 3)
             asked.append(question)
         return asked
 
-    def _answer(self, question: str) -> Any:
-        """Answer `question`.
+    def _answer(self, question: str, ask: Callable[[Audit], Any]) -> Any:
+        """Answer `question` with `ask`.
 
         A user-written scheme may do what a question cannot follow: the reason is then recorded as unanswered, and the
         other questions are still asked.
         """
         if is_ours(self.case.card.scheme):
             try:
-                return _ASK[question](self)
+                return ask(self)
             except Rejected as refusal:  # forged views whose hash chains are intact
                 words = f"a frame that stands in a view as received is refused by its role ({refusal})"
                 raise Broken(words) from refusal
         try:
-            return _ASK[question](self)
+            return ask(self)
         except Broken:
             raise
         except Exception as fault:
@@ -210,6 +200,8 @@ class Audit:
         """Return what attacks are scored against; `attackers` are all coalitions of the audit that attack."""
         alone = sum(len(members) == 1 for members in attackers)
         if self._truth is None or self._truth[0] != alone:
+            from sim.audit.attacks.coalition_views import Truth, iterations_attacked  # slow to import
+
             truth = Truth(self.case, iterations_attacked(self.case.card.params), alone)
             if self.turns > MOST_HELD_TURNS:
                 return truth
@@ -274,7 +266,7 @@ class Audit:
             "questions": {question: kept.seconds[question] for question in questions},
             "unanswered": unanswered,
             "nothing_to_ask": idle,
-            "false_alarm": sum(FALSE_ALARMS.get(question, 0.0) for question in answers if question not in missing),
+            "false_alarm": sum(kept.alarms[question] for question in answers if question not in missing),
         }
 
     def _claim(self) -> dict[str, Any]:
@@ -316,9 +308,6 @@ def _abort_of(folder: Path) -> str | None:
     return None if summary is None or summary["abort"] is None else str(summary["abort"]["reason"])
 
 
-# --- the questions ---------------------------------------------------------------------------------------------------
-
-
 def _describe_part(part: int | None) -> str | None:
     """Describe the part of a run that a quick audit covered; None means all of it."""
     if part is None:
@@ -327,100 +316,45 @@ def _describe_part(part: int | None) -> str | None:
     return f"{views}the first {f'{part} iterations' if part > 1 else 'iteration'}"
 
 
-def _ask_algebra(live: Audit) -> list[dict[str, Any]] | None:
-    kept, case = live.kept, live.case
-    if live.part:
-        kept.solved = (
-            algebra.solve_servers(case, until=1)
-            if live.part == 1
-            else algebra.solve(case, (), live.colluders, live.tell, algebra.library_of(case, live.part))
-        )
-        live.add((None, algebra.findings(case, kept.solved)))
-        return [algebra.row(one) for one in kept.solved]
-    if (numbers := numbers_of(case)) > MOST_NUMBERS:
-        kept.unanswered["algebra"] = (
-            f"Users of this run sent {numbers} numbers, and the algebra follows {MOST_NUMBERS} at most: run it with "
-            "fewer users or items to have it answered."
-        )
-        return None
-    if kept.solved:
-        library = live.library
-        new = [algebra.solve_one(case, library, members, extra=True) for members in live.new_coalitions]
-    else:
-        kept.drop("attacks")  # the coalitions chosen here decide which attacks are tried
-        extra = [*kept.extra, *live.new_coalitions]
-        new = algebra.solve(case, extra, live.colluders, live.tell, live.library)
-    kept.solved += new
-    live.add((None, algebra.findings(case, new)))
-    return [algebra.row(one) | known_of_users(one, live.names) for one in kept.solved]
+# --- in passing -------------------------------------------------------------------------------------------------------
 
 
-def numbers_of(case: Case) -> int:
-    """Count the numbers that users send in whole vectors; 0 in schemes that send only a few per rating."""
-    params, scheme, party = case.card.params, case.card.scheme, THIRD_PARTY
-    if isinstance(params, CollectingParams):
-        return params.cells
-    if MaskedPart not in scheme.messages or not case.path(party).is_file():
-        return 0
-    return sum(len(seen.message.values) for seen in Exhibits(case, (party,)).received(party, MaskedPart.__name__))
+def brief(summary: dict[str, Any]) -> dict[str, Any] | str:
+    """Answer at the end of a run what can be answered quickly, or say in a sentence why there is no audit.
 
-
-def _ask_inventory(live: Audit) -> Any:
-    servers = live.case.card.scheme.servers
-    return live.add(inventory.take(live.case, servers if live.part == 1 else None))
-
-
-def _ask_attacks(live: Audit) -> Any:
-    """Attack with every coalition of the algebra; without it, with those that need no algebra to be chosen."""
-    kept, known = live.kept, "attacks" in live.kept.seconds
-    default = [*live.without_algebra(), *kept.extra]
-    everyone = list(dict.fromkeys([*([one.members for one in kept.solved] or default), *live.new_coalitions]))
-    new = [members for members in everyone if not known or members in live.new_coalitions]
-    live.add((None, attack(live.case, everyone, new, live.truth(everyone))))
-    found = kept.findings.get("attacks", [])
-    if not found:
-        kept.idle["attacks"] = "No attack that is known applies to this scheme."
-    return [{"id": finding.id, "coalition": list(finding.coalition)} for finding in found]
-
-
-def _ask_accounting(live: Audit) -> Any:
-    document = _with_curve(live, live.add(account.account(live.case)))
-    moved = live.add(neighbours.sensitivity(live.case, FLIPS_IN_PASSING if live.part else None))
-    if "composed" not in document and not moved:
-        live.kept.idle["accounting"] = str(document.get("method", "Nothing is claimed."))
-    pair = None if live.part else live.add(data_pair.data_pair(live.case))
-    return {**document, "sensitivity": moved, "data_pair": pair}
-
-
-def _with_curve(live: Audit, document: dict[str, Any]) -> dict[str, Any]:
-    """Complete the points of the curve by what they are to a party without the envelopes; a quick audit has none."""
-    if "curve" not in document:
+    Only the first iterations of a large run are covered.
+    """
+    run = Path(summary["run"])
+    try:
+        live = Audit(run)
+        whole = all(live.case.path(party).is_file() for party in live.case.parties)
+        part = _part_of(live.case, summary)
+        document = live.ask(only=QUICK if whole else OF_SERVERS, part=part)
+        if whole and part != 1:
+            _add_guesses(document, live.case, part or summary["iterations"])
         return document
-    points = [] if live.part else document["curve"]
-    curve = [point | envelope_sums.composed(live.case.card.params, point["releases"]) for point in points]
-    return {**document, "curve": curve}
+    except (BadInput, Broken) as reason:
+        return f"Not audited: {reason}"
 
 
-def _ask_empirical(live: Audit) -> Any:
-    document = live.add(cached_canary(live.case, live.repetitions, live.fresh, live.tell))
-    if not document["rows"]:
-        live.kept.idle["empirical"] = document["note"]
-    return document
+def _add_guesses(document: dict[str, Any], case: Case, iterations: int) -> None:
+    """Add to the servers' row the share of ratings that can be guessed from one noisy gradient each."""
+    from sim.audit.attacks.attack import guess_ratings  # slow to import
+
+    for row in document["parties"] or ():
+        if row["determines"] == "noisy-individual" and set(row["members"]) == set(case.card.scheme.servers):
+            for finding in guess_ratings(case, tuple(row["members"]), iterations):
+                found, chance = finding.measured, finding.chance
+                if isinstance(found, dict) and isinstance(chance, dict) and found.get("ratings", 0) >= FEW:
+                    guessed, blind = found["accuracy"], chance["accuracy"]
+                    row["measured"] = [f"from one each {guessed:.0%} of ratings are guessed, blindly {blind:.0%}"]
 
 
-def _ask_statistics(live: Audit) -> Any:
-    uniform = live.add(uniformity.uniformity(live.case))
-    compared = live.add(indistinguishable.compare(live.case))
-    if not uniform["tests"] and not compared["comparisons"]:
-        live.kept.idle["statistics"] = " ".join(dict.fromkeys([*uniform["notes"], *compared["notes"]]))
-    return {"uniformity": uniform, "ideal_against_real": compared}
+def _part_of(case: Case, summary: dict[str, Any]) -> int | None:
+    """Return the number of iterations that can be audited quickly; None means all of them."""
+    from sim.audit.questions import numbers_of  # slow to import
 
-
-_ASK: dict[str, Callable[[Audit], Any]] = {
-    "inventory": _ask_inventory,
-    "algebra": _ask_algebra,
-    "attacks": _ask_attacks,
-    "accounting": _ask_accounting,
-    "empirical": _ask_empirical,
-    "statistics": _ask_statistics,
-}
+    fitting: int = max(1, MOST_IN_PASSING // max(1, summary["ratings"]["train"]))
+    if fitting < summary["iterations"]:
+        return fitting
+    return 1 if numbers_of(case) > MOST_IN_VECTORS else None

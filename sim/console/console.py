@@ -68,6 +68,11 @@ def size(count: float | None) -> str:
     return f"{count:.0f} B"
 
 
+def counted(number: int, what: str) -> str:
+    """Format `number` with `what` it counts: "1 item", "2,000 items"."""
+    return f"{number:,} {what}{'s' * (number != 1)}"
+
+
 def plain_table(title: str, *columns: str) -> Table:
     table = Table(title=escape(title), title_justify="left", title_style="bold")
     for column in columns:

@@ -19,7 +19,7 @@ from sim.folder.folder import read_summary
 from sim.folder.naming import Names, read_names
 from sim.foreign.plain_text import jsonable
 from sim.report.explorer import about_user as explorer_about
-from sim.report.explorer import explorer_section, party_sets, set_attacks
+from sim.report.explorer import explorer_section, party_sets
 from sim.report.explorer.about_user import known_of_each
 from sim.report.explorer.party_sets import explore
 from sim.report.explorer.set_attacks import LATE, add_attacks
@@ -198,7 +198,7 @@ def test_attacks_that_the_audit_made_are_not_made_again(dynamic, monkeypatch):
     def refuse(*given):
         raise AssertionError("it was attacked again")
 
-    monkeypatch.setattr(set_attacks, "attack_by", refuse)
+    monkeypatch.setattr("sim.audit.attacks.attack.attack_by", refuse)
     add_attacks(dynamic.live, dynamic.audit, found.sets)
     made_ = [row for row in dynamic.audit["findings"] if row["question"] == "attacks"]
     mine = [finding.title for one in found.sets.values() for finding in one.attacks or ()]

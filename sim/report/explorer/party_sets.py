@@ -24,9 +24,9 @@ from sim.audit.algebra.solve import findings, row, solve_one
 from sim.audit.audit import Audit
 from sim.audit.coalitions import COLLUDERS, Coalition, ordered, worst_users
 from sim.audit.findings import Finding
-from sim.audit.scoring import counted
 from sim.audit.verdict import verdict_rows
 from sim.audit.victims import known_of_users
+from sim.console.console import counted
 from sim.views.evidence import Case
 
 MOST_USERS = 4

@@ -6,8 +6,6 @@ import time
 from dataclasses import fields
 from typing import Any
 
-from sim.audit.attacks.attack import attack_by
-from sim.audit.attacks.coalition_views import Scene
 from sim.audit.audit import Audit
 from sim.audit.coalitions import Coalition
 from sim.audit.findings import Finding
@@ -33,7 +31,6 @@ def add_attacks(
             one.unattacked = why or "The audit was not asked for attacks."
         return
     own = {tuple(one["members"]) for one in document["coalitions"]}
-    shared = live.truth(own)  # the level of a single test is that of the audit, so that its findings are found again
     servers, started = set(live.case.card.scheme.servers), time.process_time()
     for members in sorted(sets, key=len):
         one = sets[members]
@@ -46,7 +43,10 @@ def add_attacks(
         elif time.process_time() - started > seconds:
             one.unattacked = LATE
         else:
-            one.attacks = attack_by(Scene(live.case, members, shared), _apart(members, sets))
+            from sim.audit.attacks.attack import attack_by  # slow to import
+            from sim.audit.attacks.coalition_views import Scene
+
+            one.attacks = attack_by(Scene(live.case, members, live.truth(own)), _apart(members, sets))
 
 
 def _found(document: dict[str, Any], members: Coalition) -> list[Finding]:

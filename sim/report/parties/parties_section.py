@@ -8,8 +8,8 @@ from typing import Any
 
 from protocol.party.role import user_index, user_name
 from protocol.schemes.base import LEVELS
-from sim.audit.scoring import counted
 from sim.audit.verdict import permitted, saw
+from sim.console.console import counted
 from sim.report.reported_run import ReportedRun
 from sim.report.section import Section, render
 from sim.report.verdict.three_epsilons import (

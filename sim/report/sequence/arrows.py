@@ -12,7 +12,7 @@ from protocol.errors import BadInput
 from protocol.schemes import Scheme
 from protocol.wire.framing import HANDSHAKE
 from protocol.wire.messages import SETUP
-from sim.console.console import size
+from sim.console.console import counted, size
 from sim.folder.byte_records import LINES
 from sim.report.reported_run import ReportedRun
 
@@ -80,10 +80,6 @@ class Diagram:
     title: str
     words: str  # which messages these are, and why these
     arrows: tuple[Arrow, ...]
-
-
-def counted(number: int, what: str) -> str:
-    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
 
 
 def edge_of(row: Row) -> Edge:

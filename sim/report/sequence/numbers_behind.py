@@ -17,7 +17,7 @@ from protocol.arithmetic.ring import Ids, Label, Ring, RingArray
 from protocol.errors import Aborted, Rejected
 from protocol.params import Params
 from protocol.party.party import iteration_of
-from protocol.party.role import Effects, Send, UserInput, role_of
+from protocol.party.role import Effects, Send, role_of
 from protocol.party.view import CutOff
 from protocol.wire.codec import field_kinds
 from protocol.wire.messages import Message
@@ -104,12 +104,6 @@ def _note(found: list[UploadBehind], effects: Effects, heard: list[Marked]) -> N
         for effect in effects
         if isinstance(effect, Send) and value_field(type(effect.message)) is not None
     ]
-
-
-def ratings_of(case: Case, user: str) -> UserInput:
-    brought = Exhibits(case, (user,)).brought(user).inputs
-    assert brought is not None
-    return brought
 
 
 def value_field(cls: type) -> tuple[str, str] | None:

@@ -11,13 +11,14 @@ from markupsafe import Markup
 
 from protocol.party.role import role_of, user_index
 from protocol.wire.messages import SETUP
-from sim.console.console import size
+from sim.audit.truth import ratings_of
+from sim.console.console import counted, size
 from sim.folder.traffic import when_of
 from sim.report.reported_run import ReportedRun
 from sim.report.section import table
-from sim.report.sequence.arrows import Arrow, counted
+from sim.report.sequence.arrows import Arrow
 from sim.report.sequence.first_records import Scan
-from sim.report.sequence.numbers_behind import UploadsBehind, ratings_of
+from sim.report.sequence.numbers_behind import UploadsBehind
 from sim.report.sequence.pictures import pictures_of
 
 MOST_TEXT = 40

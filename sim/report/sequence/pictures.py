@@ -15,12 +15,14 @@ from protocol.schemes.collection.collecting import CollectingParams
 from protocol.schemes.factorization.masked import Masked
 from protocol.wire.messages import Message
 from sim.audit.attacks.recomputed import RecommenderStory
+from sim.audit.truth import ratings_of
+from sim.console.console import counted
 from sim.report.charts import chart
 from sim.report.reported_run import ReportedRun
-from sim.report.sequence.arrows import Arrow, Edge, counted
+from sim.report.sequence.arrows import Arrow, Edge
 from sim.report.sequence.first_records import Scan
 from sim.report.sequence.histograms import BINS, Series, draw
-from sim.report.sequence.numbers_behind import UploadsBehind, fraction_bits, ratings_of, stamp, value_field, values_of
+from sim.report.sequence.numbers_behind import UploadsBehind, fraction_bits, stamp, value_field, values_of
 from sim.views.exhibits import Exhibits, Seen
 
 Floats = npt.NDArray[np.float64]

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from protocol.wire.messages import SETUP
-from sim.console.console import size
+from sim.console.console import counted, size
 from sim.report.reported_run import ReportedRun
 from sim.report.section import Section, render
-from sim.report.sequence.arrows import Diagram, Row, counted, is_one_round, make_diagram, rows_of, typical_iteration
+from sim.report.sequence.arrows import Diagram, Row, is_one_round, make_diagram, rows_of, typical_iteration
 from sim.report.sequence.diagram_layout import lay_out
 from sim.report.sequence.first_records import Scan, scan
 from sim.report.sequence.numbers_behind import UploadsBehind

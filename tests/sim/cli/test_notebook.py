@@ -17,7 +17,7 @@ from protocol.errors import BadInput
 from protocol.schemes import SCHEMES
 from protocol.schemes.factorization.masked import Masked
 from sim import api
-from sim.audit import audit as auditing
+from sim.audit import questions as asking
 from sim.audit.algebra import solve as algebra
 from sim.audit.findings import QUESTIONS
 from sim.foreign.plain_text import jsonable
@@ -157,8 +157,8 @@ def test_the_page_asks_only_what_the_audit_was_not_asked_before(run, tmp_path, m
         return "a page"
 
     part = run.audit(only=QUICK, repetitions=1000)
-    for question, ask in list(auditing._ASK.items()):
-        monkeypatch.setitem(auditing._ASK, question, noting(question, ask))
+    for question, ask in list(asking.ASK.items()):
+        monkeypatch.setitem(asking.ASK, question, noting(question, ask))
     monkeypatch.setattr(page, "report_page", shown)
     assert run.report(tmp_path / "whole.html").read_text("utf-8") == "a page"
     assert asked == [question for question in QUESTIONS if question not in QUICK]
