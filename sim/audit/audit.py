@@ -8,6 +8,7 @@ finding. Command, page, explorer and notebook all ask it; `audit.json` carries i
 from __future__ import annotations
 
 import dataclasses
+import functools
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -28,7 +29,7 @@ from sim.audit.verdict import FEW, verdict_rows
 from sim.audit.victims import about_user, name_victims
 from sim.console.progress import Tell
 from sim.folder.folder import read_summary
-from sim.folder.naming import read_names
+from sim.folder.naming import Names, read_names
 from sim.folder.unloaded import is_loaded
 from sim.foreign.plain_text import jsonable
 from sim.views.evidence import Case, at_rest, open_case
@@ -62,13 +63,22 @@ class Audit:
         self.kept = Kept()
         self._files = ""  # digest of the files that were read
         self._key: dict[str, Any] = {}  # what the kept answers depend on; empty: none are kept
-        self._open()
-
-    def _open(self) -> None:
-        self.case = open_case(self.folder, unloaded=True)
-        self.names = read_names(self.folder)
         self._library: Library | None = None
         self._truth: tuple[int, Truth] | None = None
+
+    @functools.cached_property
+    def case(self) -> Case:
+        return open_case(self.folder, unloaded=True)
+
+    @functools.cached_property
+    def names(self) -> Names:
+        return read_names(self.folder)
+
+    def _forget(self) -> None:
+        """Forget what was read of the folder, and all that was made from it."""
+        self.__dict__.pop("case", None)
+        self.__dict__.pop("names", None)
+        self._library = self._truth = None
 
     # --- asking --------------------------------------------------------------------------------------------------
 
@@ -129,7 +139,7 @@ class Audit:
         key = {} if self.part else key_of(self.case, self.colluders, self.repetitions)
         files = key.get("files", "")
         if self.fresh or (files and self._files not in ("", files)):
-            self._open()
+            self._forget()
         if self.fresh or not key or key != self._key:
             ours = is_ours(self.case.card.scheme)  # the code of a scheme from elsewhere may have changed since
             self.kept = load(self.case, key) if key and ours and not self.fresh else Kept()

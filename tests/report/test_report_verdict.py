@@ -36,7 +36,7 @@ from sim.report.repeat.run_flags import flags_of
 from sim.report.reported_run import ReportedRun, ask_for_page
 from sim.report.verdict import figure_groups, verdict_section
 from sim.report.verdict.three_epsilons import EpsilonEntry, accounted, claimed, measured
-from sim.tables.audit_tables import in_short, name_of
+from sim.tables.party_rows import in_short, name_of
 
 DATA = "synthetic:12x10:.5"
 QUICK = ("inventory", "algebra", "accounting")

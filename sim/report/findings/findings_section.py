@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
 from markupsafe import Markup
 
-from sim.audit.findings import goes_beyond
+from sim.audit.findings import word_of
 from sim.report.findings.evidence_tables import behind
 from sim.report.findings.evidence_values import value_html
 from sim.report.reported_run import ReportedRun
@@ -65,10 +65,8 @@ def section(run: ReportedRun) -> Section:
     )
 
 
-def shown(finding: dict[str, Any], known: Iterable[str]) -> ShownFinding:
-    severity = finding["severity"]
-    beyond = goes_beyond(severity, finding["id"], list(known))
-    word = severity if beyond or severity == "info" else "declared"
+def shown(finding: dict[str, Any], known: Collection[str]) -> ShownFinding:
+    word = word_of(finding, known)
     figures = [(name, value_html(finding[name])) for name in ("claimed", "measured", "chance")]
     return ShownFinding(
         finding["id"],

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from protocol.party.role import user_index, user_name
-from protocol.schemes.base import LEVELS
 from sim.audit.verdict import permitted, saw
 from sim.console.console import counted
 from sim.report.reported_run import ReportedRun
@@ -21,12 +20,23 @@ from sim.report.verdict.three_epsilons import (
     claimed_unit,
     measured,
 )
-from sim.tables.audit_tables import in_short, name_of
 from sim.tables.first_screen import chosen, known_words
+from sim.tables.party_rows import BEYOND, COLLUSION, DECLARED, WITHIN, party_rows, standing_of
 
 ID, TITLE = "parties", "Who learns what"
 EXPOSED = {"nothing": "good", "aggregate": "good", "noisy-individual": "weak", "exact-individual": "bad"}
-_NO_NUMBERS = "no numbers"
+_STANDS = {
+    COLLUSION: "The scheme assumes that they do not collude.",
+    WITHIN: "That is no more than the scheme lets it see.",
+    DECLARED: "That is more than the scheme lets it see, and declared as a weakness.",
+    BEYOND: "That is more than the scheme lets it see.",
+}
+_STANDING = {  # the same in the table; {} is the level that is permitted
+    COLLUSION: "if they collude",
+    WITHIN: "claimed: {} at most",
+    DECLARED: "a declared weakness; claimed: {} at most",
+    BEYOND: "beyond its claim; claimed: {} at most",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +89,7 @@ def adversaries(run: ReportedRun) -> list[Adversary]:
     for name, row in chosen(rows):
         verb, words = "learns" if len(row["members"]) == 1 else "learn", known_words(row, run.summary["users"])
         attack = next(iter(row["measured"]), "")
-        found.append(Adversary(_who(name), verb, style_of(row), words, attack, _stands(row)))
+        found.append(Adversary(_who(name), verb, style_of(row), words, attack, _STANDS[standing_of(row)]))
     return found
 
 
@@ -99,14 +109,6 @@ def style_of(row: Mapping[str, Any]) -> str:
     return "weak" if told and EXPOSED[level] == "good" else EXPOSED[level]
 
 
-def _stands(row: Mapping[str, Any]) -> str:
-    if row["permitted"] is None:
-        return "The scheme assumes that they do not collude."
-    if LEVELS.index(row["determines"]) <= LEVELS.index(row["permitted"]):
-        return "That is no more than the scheme lets it see."
-    return "That is more than the scheme lets it see" + (", and declared as a weakness." if row["declared"] else ".")
-
-
 # --- the table -------------------------------------------------------------------------------------------------------
 
 
@@ -122,32 +124,19 @@ def table_rows(run: ReportedRun) -> list[PartyLine]:
 
 
 def _row(run: ReportedRun, row: dict[str, Any]) -> PartyLine:
-    members, level = row["members"], row["determines"]
-    told = "; ".join(row["saw"] or [_NO_NUMBERS]) if row["saw"] is not None else "not known: no view was kept"
-    works_out, style, standing = "not asked", "", ""
-    if level is not None:
-        works_out, standing = in_short(row), _standing(row)
-        style = style_of(row)
+    (shown,), members, level = party_rows([row]), row["members"], row["determines"]
+    asked = level is not None
     return PartyLine(
-        name_of(row),
-        told if len(members) == 1 else "these views together",
-        works_out,
-        style,
-        standing,
+        shown.who,
+        shown.saw or "not known: no view was kept",
+        shown.works_out,
+        style_of(row) if asked else "",
+        _STANDING[shown.standing].format(row["permitted"]) if asked else "",
         next((words for words in row["measured"] if "canary" not in words), ""),
         claimed(run.case, members),
         accounted(run.audit, run.case, members),
         measured(run.audit, members, level),
     )
-
-
-def _standing(row: dict[str, Any]) -> str:
-    if row["permitted"] is None:
-        return "if they collude"
-    if LEVELS.index(row["determines"]) <= LEVELS.index(row["permitted"]):
-        return f"claimed: {row['permitted']} at most"
-    words = "a declared weakness" if row["declared"] else "beyond its claim"
-    return f"{words}; claimed: {row['permitted']} at most"
 
 
 def _unsolved(run: ReportedRun) -> list[dict[str, Any]]:
