@@ -26,7 +26,7 @@ from sim.experiments.grid.evaluate import grid
 from sim.folder.folder import trust_scheme as trust
 from sim.folder.naming import resolve
 from sim.notebook import notebook
-from sim.notebook.notebook import Audit, Compared, Run
+from sim.notebook.notebook import AuditDocument, Compared, Run
 from sim.plan.config import FLAGS, RunConfig
 from sim.run import run as running
 from sim.runs import following as watching
@@ -183,13 +183,15 @@ def audit(
     scheme: str | None = None,
     trust_scheme: bool = False,
     **settings: Any,
-) -> Audit:
+) -> AuditDocument:
     """Audit a run: what parties saw, what `coalitions` can work out, what is left of the claim.
 
     The result has the properties `verdict` and `findings`; `only` limits the questions that are asked.
     """
     trust(Path(run), scheme, trust_scheme)
-    return notebook.audit(Path(run), coalitions, only, **settings)
+    from sim.audit.audit import audit as ask  # slow to import
+
+    return AuditDocument(ask(Path(run), list(coalitions), only=list(only), **settings))
 
 
 def recommend(

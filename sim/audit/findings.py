@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -66,6 +66,13 @@ def beyond(findings: Iterable[Finding], known_weaknesses: Collection[str]) -> li
 
 def goes_beyond(severity: str, id_: str, known_weaknesses: Collection[str]) -> bool:
     return severity == "break" or (severity == "weak" and id_ not in known_weaknesses)
+
+
+def word_of(finding: Mapping[str, Any], known_weaknesses: Collection[str]) -> str:
+    """Return the severity of `finding`, a row of a document; "declared" for a weakness that the scheme declares."""
+    severity = str(finding["severity"])
+    weak = severity == "weak" and not goes_beyond(severity, finding["id"], known_weaknesses)
+    return "declared" if weak else severity
 
 
 def verdict(findings: Iterable[Finding], known_weaknesses: Collection[str]) -> Verdict:

@@ -23,7 +23,7 @@ from sim.views.evidence import Case, open_case
 
 FILE, PURPOSE = "audit.json", "audit"
 BESIDE = ("run.toml", "names.json")  # files besides the views that an answer depends on
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(slots=True)
@@ -33,14 +33,16 @@ class Kept:
     answers: dict[str, Any] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     findings: dict[str, list[Finding]] = field(default_factory=dict)
+    alarms: dict[str, float] = field(default_factory=dict)  # probability of calling a correct run beyond its claims
     unanswered: dict[str, str] = field(default_factory=dict)  # question -> reason
     idle: dict[str, str] = field(default_factory=dict)  # question -> reason that it does not apply to this run
     solved: list[Solved] = field(default_factory=list)
     extra: list[tuple[str, ...]] = field(default_factory=list)  # coalitions beyond the default ones
+    memos: dict[str, Any] = field(default_factory=dict)  # JSON that follows from the answers: what a page adds to them
 
     def drop(self, question: str) -> None:
         """Forget the answer to `question`, because it is asked again."""
-        for held in (self.answers, self.seconds, self.findings, self.unanswered, self.idle):
+        for held in (self.answers, self.seconds, self.alarms, self.findings, self.unanswered, self.idle):
             held.pop(question, None)
 
 
@@ -81,7 +83,8 @@ def load(case: Case, key: dict[str, Any]) -> Kept:
         finding = Finding(**{name: row[name] for name in names} | {"coalition": tuple(row["coalition"])})
         kept.findings.setdefault(row["question"], []).append(finding)
     kept.solved = [_solved(one) for one in held["solved"]]
-    kept.extra = [tuple(members) for members in held["extra"]]
+    kept.extra, kept.memos = [tuple(members) for members in held["extra"]], held["memos"]
+    kept.alarms = held["alarms"]
     return kept
 
 
@@ -99,7 +102,7 @@ def save(case: Case, key: dict[str, Any], document: dict[str, Any], kept: Kept) 
     solved = [dataclasses.asdict(one) for one in kept.solved]
     for one in solved:
         one["answer"]["noises"] = sorted(one["answer"]["noises"])
-    held = {"key": key, "solved": solved, "extra": kept.extra}
+    held = {"key": key, "solved": solved, "extra": kept.extra, "memos": kept.memos, "alarms": kept.alarms}
     sealed.write(case.folder / FILE, PURPOSE, {**document, "kept": held})
 
 

@@ -36,7 +36,7 @@ def ask_briefly(summary: dict[str, Any]) -> Answers:
     """Answer the quick questions: (the short audit, or why it is not made; the bytes, or None if unreadable)."""
     if not summary["completed"]:
         return "The run did not complete.", None
-    from sim.audit.brief import brief
+    from sim.audit.audit import brief
     from sim.bandwidth.bandwidth import bandwidth
 
     answers = brief(summary)

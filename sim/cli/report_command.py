@@ -19,15 +19,16 @@ def report(
     quiet: Quiet = False,
 ) -> None:
     """Write one HTML file about the run: who saw what, who can work out what, what it cost. It needs no network."""
+    from sim.audit.audit import Audit
     from sim.report.page import report_page
     from sim.report.page_file import page_path, write_page
-    from sim.report.sources import gather
+    from sim.report.reported_run import ask_for_page
     from sim.tables.audit_tables import Asking  # slow to import
 
     read_run(run)  # refuses a folder that is not a run, before anything slow begins
     path = page_path(run, out)
     with Asking(quiet) as asking:
-        page = report_page(gather(run, on_question=asking, tell=asking.to))
+        page = report_page(ask_for_page(Audit(run), on_question=asking, tell=asking.to))
     write_page(path, page)
     print(path)
     if open_:

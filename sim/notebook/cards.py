@@ -14,10 +14,10 @@ from sim.console import console
 from sim.experiments import compare_tables
 from sim.experiments.compare import with_unit
 from sim.report.section import render
-from sim.tables.audit_tables import in_short, name_of
+from sim.tables.party_rows import NOT_ASKED, PartyRow, party_rows
 
 if TYPE_CHECKING:
-    from sim.notebook.notebook import Audit, Run, View
+    from sim.notebook.notebook import AuditDocument, Run, View
 
 FIRST_RECORDS = 8
 _LEVELS = {"within-claims": "good", "beyond-claims": "bad"}
@@ -82,7 +82,7 @@ def _privacy(privacy: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [("ε claimed, for", compare_tables.claimed(row)), ("ε accounted, for", compare_tables.accounted(row))]
 
 
-def _verdict(audit: Audit | None) -> str:
+def _verdict(audit: AuditDocument | None) -> str:
     if audit is None:
         return "not asked: .audit() does"
     far = f"; not answered: {', '.join(audit['unanswered'])}" if audit["unanswered"] else ""
@@ -113,7 +113,7 @@ def audit_card(document: dict[str, Any]) -> Markup:
     heading = f"{scheme} leaked {told}" if document["verdict"] else f"{scheme} is not loaded, so there is no verdict"
     measured = any(row["measured"] for row in document["parties"])
     columns = ("who", "saw", "can work out (exact algebra)", "permitted", *(["measured"] if measured else []))
-    rows = [_party(row)[: len(columns)] for row in document["parties"]]
+    rows = [_party(row)[: len(columns)] for row in party_rows(document["parties"])]
     notes = [f"Not answered: {question}. {why}" for question, why in document["unanswered"].items()]
     notes += [f"Nothing to ask: {question}. {why}" for question, why in document["nothing_to_ask"].items()]
     if not rows:
@@ -130,12 +130,8 @@ def _mark(document: Mapping[str, Any]) -> str:
     return "weak" if mark == "good" and document["published_claim"]["status"] == REFUTED else mark
 
 
-def _party(row: Mapping[str, Any]) -> Cells:
-    saw = "these views together" if len(row["members"]) > 1 else "not asked" if row["saw"] is None else ""
-    works_out = in_short(dict(row)) + (" (declared)" if row["declared"] else "")
-    measured = "; ".join(row["measured"]) or "nothing"
-    permitted = row["permitted"] or "no collusion"
-    return name_of(dict(row)), saw or "; ".join(row["saw"]) or "no numbers", works_out, permitted, measured
+def _party(row: PartyRow) -> Cells:
+    return row.who, row.saw or NOT_ASKED, row.learned, row.permitted, "; ".join(row.measured) or "nothing"
 
 
 def _found(document: Mapping[str, Any]) -> str:

@@ -6,6 +6,7 @@ needs, are made where they are used.
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
@@ -33,7 +34,7 @@ from sim.views.evidence import open_case
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from sim.report.sources import Material
+    from sim.audit.audit import Audit
 
 Document = dict[str, Any]
 
@@ -122,7 +123,7 @@ class Views(Mapping[str, View]):
 # --- what follows from it --------------------------------------------------------------------------------------------
 
 
-class Audit(Document):
+class AuditDocument(Document):
     """The document that `keyhole audit --json` prints, except that infinity is a number in it."""
 
     @property
@@ -178,11 +179,18 @@ class Run(Document):
     def __init__(self, folder: Path, summary: Mapping[str, Any]) -> None:
         super().__init__(summary)
         self.folder = folder
-        self.audited: Audit | None = None  # the latest result of `audit`
+        self.audited: AuditDocument | None = None  # the latest result of `audit`
 
     @property
     def summary(self) -> Document:
         return dict(self)
+
+    @functools.cached_property
+    def live(self) -> Audit:
+        """Return the live audit of this run: `audit` and `report` ask it, and it computes nothing twice."""
+        from sim.audit.audit import Audit  # slow to import
+
+        return Audit(self.folder)
 
     @property
     def views(self) -> Views:
@@ -216,9 +224,9 @@ class Run(Document):
         made.attrs.update({name: document[name] for name in ("total", "match", "kernel_match")})
         return made
 
-    def audit(self, *, coalitions: Iterable[str] = (), only: Iterable[str] = (), **settings: Any) -> Audit:
+    def audit(self, *, coalitions: Iterable[str] = (), only: Iterable[str] = (), **settings: Any) -> AuditDocument:
         """Audit the run: what each party saw, and what `coalitions` can work out. Keywords as in `keyhole audit`."""
-        self.audited = audit(self.folder, coalitions, only, **settings)
+        self.audited = AuditDocument(self.live.ask(list(coalitions), only=list(only), **settings))
         return self.audited
 
     def verify(self, *, anchor: str | None = None) -> Document:
@@ -232,26 +240,14 @@ class Run(Document):
         return recommending.recommend(self.folder, user, top)
 
     def report(self, out: str | Path | None = None, **settings: Any) -> Path:
-        """Write the page of this run to a file. A complete audit made through this object is not repeated."""
+        """Write the page of this run to a file; no question that was answered before is asked again."""
         from sim.report.page import report_page
         from sim.report.page_file import page_path, write_page
-        from sim.report.sources import gather
+        from sim.report.reported_run import ask_for_page
 
         path = page_path(self.folder, None if out is None else Path(out))
-        material = None if settings else self._material()
-        write_page(path, report_page(material or gather(self.folder, **settings)))
+        write_page(path, report_page(ask_for_page(self.live, **settings)))
         return path
-
-    def _material(self) -> Material | None:
-        """Reuse the latest audit, if it asked every question and the summary on disk has not changed since."""
-        from sim.audit.findings import QUESTIONS
-        from sim.report.sources import Material
-
-        if self.audited is None or set(self.audited["questions"]) != set(QUESTIONS):
-            return None
-        if read_summary(self.folder) != self:
-            return None
-        return Material(self.folder, self.summary, open_case(self.folder), jsonable(self.audited))
 
     def __repr__(self) -> str:
         how = "completed" if self["completed"] else "aborted"
@@ -271,9 +267,3 @@ def load(folder: Path, scheme: str | None = None, trusted: bool = False) -> Run:
     if summary is None:
         raise BadInput(f"{folder} has no summary: the run goes on, or was killed; end it with keyhole resume {folder}.")
     return Run(folder, summary)
-
-
-def audit(folder: Path, coalitions: Iterable[str] = (), only: Iterable[str] = (), **settings: Any) -> Audit:
-    from sim.audit.audit import audit as ask  # slow to import
-
-    return Audit(ask(folder, list(coalitions), only=list(only), **settings))

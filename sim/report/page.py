@@ -19,14 +19,14 @@ from sim.report.iterations import iterations_section
 from sim.report.parties import parties_section
 from sim.report.recommended import recommended_section
 from sim.report.repeat import repeat_section
+from sim.report.reported_run import ReportedRun
 from sim.report.section import Section, render, template_folders
 from sim.report.sequence import received_section, sequence_section
-from sim.report.sources import Material
 from sim.report.tooltips import explained, glossary
 from sim.report.traffic import traffic_section
 from sim.report.verdict import figure_groups, verdict_section
 
-SECTIONS: tuple[Callable[[Material], Section | None], ...] = (  # in this order on the page
+SECTIONS: tuple[Callable[[ReportedRun], Section | None], ...] = (  # in this order on the page
     verdict_section.section,
     received_section.section,
     parties_section.section,
@@ -42,29 +42,29 @@ SECTIONS: tuple[Callable[[Material], Section | None], ...] = (  # in this order 
 )
 
 
-def report_page(material: Material) -> str:
-    made = [found for section in SECTIONS if (found := _made(section, material)) is not None]
-    summary = material.summary
+def report_page(run: ReportedRun) -> str:
+    made = [found for section in SECTIONS if (found := _made(section, run)) is not None]
+    summary = run.summary
     heading = f"{summary['scheme']} on {summary['data']}"
-    turns = length(material.scheme.factorizes, summary["iterations"], summary["dim"])
+    turns = length(run.scheme.factorizes, summary["iterations"], summary["dim"])
     sizes = f"{summary['users']:,} users, {summary['items']:,} items, {turns}"
-    bare = ", without the iteration noise (--no-rho)" if material.case.config.no_rho else ""
-    lead = f"{sizes}, seed {summary['seed']}. {material.scheme.title}{bare}"
+    bare = ", without the iteration noise (--no-rho)" if run.case.config.no_rho else ""
+    lead = f"{sizes}, seed {summary['seed']}. {run.scheme.title}{bare}"
     explained_ = [dataclasses.replace(each, html=explained(each.html)) for each in made]
-    return page(heading, lead, [*explained_, glossary()], f"{_date(material)} · {material.folder}")
+    return page(heading, lead, [*explained_, glossary()], f"{_date(run)} · {run.folder}")
 
 
-def _date(material: Material) -> str:
+def _date(run: ReportedRun) -> str:
     """Give the day on which the run was started, by the clock of this machine."""
-    return time.strftime("%Y-%m-%d", time.localtime((material.folder / "run.toml").stat().st_mtime))
+    return time.strftime("%Y-%m-%d", time.localtime((run.folder / "run.toml").stat().st_mtime))
 
 
-def _made(section: Callable[[Material], Section | None], material: Material) -> Section | None:
+def _made(section: Callable[[ReportedRun], Section | None], run: ReportedRun) -> Section | None:
     """Make a section; if a custom scheme does something that it cannot handle, say so in its place."""
-    if is_ours(material.scheme):
-        return section(material)
+    if is_ours(run.scheme):
+        return section(run)
     try:
-        return section(material)
+        return section(run)
     except Exception as fault:
         name = section.__module__.rpartition(".")[2]
         why = in_brief(fault)

@@ -10,11 +10,11 @@ from rich.markup import escape
 from rich.padding import Padding
 from rich.table import Table
 
-from protocol.schemes.base import LEVELS
 from sim.audit.claim import HOLDS, NOT_TESTED, REFUTED
-from sim.audit.findings import goes_beyond
+from sim.audit.findings import goes_beyond, word_of
 from sim.console.console import counted, figure, number, out, plain_table
 from sim.console.progress import PERCENT, Progress
+from sim.tables.party_rows import BEYOND, DECLARED, NOT_ASKED, name_of, named, party_rows
 
 _UNITS = {"empirical": PERCENT, "algebra": "users"}  # of the progress of a question
 WIDE = 120  # columns of a terminal that a table with five columns of words needs
@@ -128,7 +128,7 @@ def show_about(about: dict[str, Any]) -> None:
         style = {"exact": "bold red", "noisy": "yellow"}.get(row["knows"], "")
         words = f"[{style}]{escape(row['words'])}[/]" if style else escape(row["words"])
         one_of = "" if row["stands_for"] == 1 else f", alone as {row['stands_for'] - 1} others at its level"
-        table.add_row(escape(" + ".join(_named(row)) + one_of), words)
+        table.add_row(escape(" + ".join(named(row)) + one_of), words)
     out.print(table)
 
 
@@ -142,58 +142,18 @@ def show_parties(rows: list[dict[str, Any]]) -> None:
 
 
 def party_table(rows: list[dict[str, Any]], with_saw: bool = True) -> Table:
-    with_measured = any(row["measured"] for row in rows)
+    shown = party_rows(rows)
+    with_measured = any(row.measured for row in shown)
     with_saw = with_saw and any(row["saw"] is not None for row in rows)
     columns = ["who", *(["saw"] if with_saw else []), "can work out (exact algebra)", "permitted"]
-    columns += ["measured"] if with_measured else []
-    table = plain_table("Who can work out what", *columns)
-    for row in rows:
-        beyond = row["permitted"] is not None and LEVELS.index(row["determines"]) > LEVELS.index(row["permitted"])
-        works_out = escape(in_short(row) + (" (declared)" if row["declared"] else ""))
-        table.add_row(
-            escape(name_of(row)),
-            *(
-                [
-                    escape(
-                        "; ".join(row["saw"] or ["no numbers"]) if len(row["members"]) == 1 else "these views together"
-                    )
-                ]
-                if with_saw
-                else []
-            ),
-            f"[bold]{works_out}[/]" if beyond else works_out,
-            escape(row["permitted"] or "no collusion"),
-            *([escape("; ".join(row["measured"][:1]) or "–")] if with_measured else []),
-        )
+    table = plain_table("Who can work out what", *columns, *(["measured"] if with_measured else []))
+    for row in shown:
+        works_out = escape(row.learned)
+        cells = [escape(row.saw or NOT_ASKED)] if with_saw else []
+        cells.append(f"[bold]{works_out}[/]" if row.standing in (DECLARED, BEYOND) else works_out)
+        measured = [escape(next(iter(row.measured), "–"))] if with_measured else []
+        table.add_row(escape(row.who), *cells, escape(row.permitted), *measured)
     return table
-
-
-def in_short(row: dict[str, Any]) -> str:
-    level, users = row["determines"], row["individuals"]
-    whose = counted(users, "user")
-    words = {
-        "nothing": "nothing",
-        "aggregate": f"sums of ≥ {row['smallest_group']} users" if row["smallest_group"] else "published figures",
-        "noisy-individual": f"noisy {row['of']}s of {whose}",
-        "exact-individual": f"exact {row['of']}s of {whose}",
-    }[level]
-    items = counted(row["items"], "place" if row["of"] == "part" else "item")
-    return words + (f", {items} of one contributor" if row["items"] else "")
-
-
-def name_of(row: dict[str, Any]) -> str:
-    name = " + ".join(_named(row))
-    return name if row["stands_for"] == 1 else f"{row['stands_for']} users such as {name}"
-
-
-def _named(row: dict[str, Any]) -> list[str]:
-    """Name each member as the data does, where its name there says more than its number."""
-    names = row.get("names") or row["members"]
-    pairs = zip(names, row["members"], strict=True)
-    return [
-        member if name == member.removeprefix("user:") or name == member else f"{name} ({member})"
-        for name, member in pairs
-    ]
 
 
 def _show_findings(document: dict[str, Any], everything: bool) -> None:
@@ -211,20 +171,15 @@ def _show_findings(document: dict[str, Any], everything: bool) -> None:
     for id_, number_ in by_id.items():
         first = next(finding for finding in grave if finding["id"] == id_)
         cells = [f"{id_} ({number_})" if number_ > 1 else id_, first["title"]]
-        table.add_row(f"[{_STYLES[first['severity']]}]{_word(first, known)}[/]", *map(escape, cells))
+        table.add_row(f"[{_STYLES[first['severity']]}]{word_of(first, known)}[/]", *map(escape, cells))
     if grave:
         out.print(table)
-
-
-def _word(finding: dict[str, Any], known: list[str]) -> str:
-    severity = str(finding["severity"])
-    return severity if goes_beyond(severity, finding["id"], known) or severity == "info" else "declared"
 
 
 def _show_in_full(finding: dict[str, Any], known: list[str]) -> None:
     """Print a finding as a paragraph, as columns would be too narrow for sentences."""
     style, by = _STYLES[finding["severity"]], " + ".join(finding["coalition"]) or "a reader of the releases"
-    out.print(f"[{style}]{_word(finding, known)}[/] [bold]{finding['id']}[/] ({escape(by)})")
+    out.print(f"[{style}]{word_of(finding, known)}[/] [bold]{finding['id']}[/] ({escape(by)})")
     for name in ("title", "confidence", "evidence"):
         if finding[name]:
             text = finding[name] if name == "title" else f"{name}: {finding[name]}"

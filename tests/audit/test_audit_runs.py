@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 from protocol.party.view import Broken
 from sim.api import audit, run
 from sim.audit.attacks.difference_guesses import ceiling
-from sim.audit.audit import FALSE_ALARMS
 from sim.audit.findings import QUESTIONS
+from sim.audit.questions import FALSE_ALARMS
 from sim.audit.scoring import Score, score
 from sim.cli.app import app
 from sim.foreign.plain_text import jsonable

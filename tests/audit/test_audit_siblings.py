@@ -25,11 +25,11 @@ from protocol.schemes.covariance.hybrid import Hybrid, PerturbingUser
 from protocol.wire.messages import PerturbedRatings, RandomizedLevels
 from sim.api import audit, run
 from sim.audit import audit as audit_module
-from sim.audit import brief
+from sim.audit import questions
 from sim.audit.accounting.account import account
 from sim.audit.accounting.neighbours import sensitivity
 from sim.audit.algebra.solve import findings, solve
-from sim.audit.attacks import attack
+from sim.audit.attacks.attack import attack
 from sim.audit.attacks.channels import UniformNoise
 from sim.audit.attacks.perturbed import fresh_submissions
 from sim.audit.families.collection.entry_channels import LaplaceEntries, ResponseEntries
@@ -249,7 +249,7 @@ def test_single_contributors_of_the_sparse_form_are_counted_and_the_dense_form_h
 
 def test_the_algebra_says_so_where_masked_vectors_are_too_long_for_it(tmp_path, monkeypatch):
     case = ran(tmp_path, "covariance-masked", epsilon=1.0, options={"items": 12})
-    monkeypatch.setattr(audit_module, "MOST_NUMBERS", 1000)
+    monkeypatch.setattr(questions, "MOST_NUMBERS", 1000)
     document = audit(case.folder, only=["algebra"])
     assert "fewer" in document["unanswered"]["algebra"] and document["parties"] == []
 
@@ -257,9 +257,9 @@ def test_the_algebra_says_so_where_masked_vectors_are_too_long_for_it(tmp_path, 
 def test_of_a_run_with_long_vectors_a_part_is_audited_in_passing(tmp_path, monkeypatch):
     case = ran(tmp_path, "randomized-response", epsilon=1.0)
     summary = {"run": str(case.folder), "ratings": {"train": 500}, "iterations": 1}
-    assert brief.brief(summary)["verdict"] == "within-claims" and brief.brief(summary)["part"] is None
-    monkeypatch.setattr(brief, "MOST_IN_VECTORS", case.card.params.cells - 1)
-    assert "the servers' views alone" in brief.brief(summary)["part"]
+    assert audit_module.brief(summary)["verdict"] == "within-claims" and audit_module.brief(summary)["part"] is None
+    monkeypatch.setattr(audit_module, "MOST_IN_VECTORS", case.card.params.cells - 1)
+    assert "the servers' views alone" in audit_module.brief(summary)["part"]
 
 
 def test_both_servers_read_ratings_that_neither_reads_alone(tmp_path):

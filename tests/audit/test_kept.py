@@ -12,8 +12,9 @@ from support.audit import audited
 
 from actors.source_root import ROOT
 from protocol.party.view import Broken
-from sim.audit import audit as auditing
 from sim.audit import kept_answers
+from sim.audit import questions as asking
+from sim.audit.algebra import solve as algebra
 from sim.audit.audit import audit
 from sim.audit.canary import canary_cache, empirical
 from sim.data.ratings import cache_folder
@@ -52,8 +53,8 @@ def questions(monkeypatch):
 
         return outer
 
-    for question, ask in list(auditing._ASK.items()):
-        monkeypatch.setitem(auditing._ASK, question, noting(question, ask))
+    for question, ask in list(asking.ASK.items()):
+        monkeypatch.setitem(asking.ASK, question, noting(question, ask))
     return asked
 
 
@@ -79,7 +80,7 @@ def test_the_file_is_the_document_and_its_owner_s_alone(run):
     assert {"code", "files", "colluders", "repetitions"} <= set(held["kept"]["key"])
 
 
-def test_only_new_questions_are_asked_and_what_was_asked_stays(run, monkeypatch):
+def test_only_new_askingare_asked_and_what_was_asked_stays(run, monkeypatch):
     audit(run, only=["inventory", "algebra"])
     asked = questions(monkeypatch)
     document = audit(run, only=["accounting"])
@@ -90,13 +91,13 @@ def test_only_new_questions_are_asked_and_what_was_asked_stays(run, monkeypatch)
 
 def test_only_new_coalitions_are_worked_out(run, monkeypatch):
     first = audit(run, only=["algebra", "attacks"])
-    solved, real = [], auditing.algebra.solve_one
+    solved, real = [], algebra.solve_one
 
     def noting(case, library, members, **more):
         solved.append(members)
         return real(case, library, members, **more)
 
-    monkeypatch.setattr(auditing.algebra, "solve_one", noting)
+    monkeypatch.setattr(algebra, "solve_one", noting)
     asked = questions(monkeypatch)
     more = audit(run, ["recommender+user:0"], only=["algebra", "attacks"])
     assert asked == ["algebra", "attacks"] and solved == [("recommender", "user:0")]

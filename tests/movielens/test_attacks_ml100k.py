@@ -8,7 +8,7 @@ from support.audit import isolating_users
 
 from protocol.party.role import user_name
 from sim.api import run
-from sim.audit.attacks import attack
+from sim.audit.attacks.attack import attack
 from sim.audit.attacks.coalition_views import Scene, Truth
 from sim.audit.attacks.difference import round_to
 from sim.audit.attacks.difference_guesses import attack_difference, readings, recovered

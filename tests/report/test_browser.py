@@ -8,9 +8,10 @@ import pytest
 from support.browser import CHECKS, FOCUS, STOPS, browser, needs_browser, opened, pages_of
 
 from sim.api import run
+from sim.audit.audit import Audit
 from sim.report.page import report_page
 from sim.report.page_file import write_page
-from sim.report.sources import gather
+from sim.report.reported_run import ask_for_page
 
 pytestmark = needs_browser
 
@@ -22,7 +23,7 @@ def report(tmp_path_factory):
     folder = tmp_path_factory.mktemp("page") / "run"
     run(out=folder, data="demo-small", seed=1, transport="inprocess")
     path = folder / "report.html"
-    write_page(path, report_page(gather(folder, repetitions=1000)))
+    write_page(path, report_page(ask_for_page(Audit(folder), repetitions=1000)))
     return path
 
 

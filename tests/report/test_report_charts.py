@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from protocol.schemes import SCHEMES
-from sim.audit.accounting.account import account
+from sim.audit.audit import Audit
 from sim.console.console import size
 from sim.folder.traffic import by_kind
 from sim.foreign.plain_text import jsonable
@@ -22,35 +22,35 @@ from sim.report import section
 from sim.report.charts import chart, series
 from sim.report.epsilon import epsilon_curve, epsilon_section
 from sim.report.iterations import iterations_section
-from sim.report.sources import Material
+from sim.report.reported_run import ReportedRun
 from sim.report.traffic import traffic_bars, traffic_section
 from sim.run.run import run
-from sim.views.evidence import open_case
 
 DATA: dict[str, Any] = {"data": "synthetic:8x6:.6", "seed": 1, "transport": "inprocess", "iterations": 5, "dim": 2}
 ONE_SHOT = ("trusted", "covariance", "hybrid", "laplace-ratings", "randomized-response")
 MOST_SVG = 40_000
 
 
-def material_of(folder: Path, scheme: str, **flags: Any) -> Material:
+def reported(folder: Path, scheme: str, **flags: Any) -> ReportedRun:
     config = {**DATA, **flags}
     if not SCHEMES[scheme].factorizes:
         config = {name: value for name, value in config.items() if name not in ("iterations", "dim")}
     on_line = config.pop("on_line", lambda line: None)
     summary = run(RunConfig(scheme=scheme, **config), out=folder, on_line=on_line)
-    case = open_case(folder)
-    return Material(folder, summary, case, {"accounting": jsonable(account(case)[0])})
+    live = Audit(folder)
+    audit = live.ask(only=["accounting"]) if live.case.kept else {}
+    return ReportedRun(summary, live, jsonable(audit))
 
 
 @pytest.fixture(scope="module")
 def dynamic(tmp_path_factory):
     """Make a run in which users come and go, so that iterations differ."""
-    return material_of(tmp_path_factory.mktemp("dynamic") / "run", "dynamic", join=0.4, leave=0.4)
+    return reported(tmp_path_factory.mktemp("dynamic") / "run", "dynamic", join=0.4, leave=0.4)
 
 
 @pytest.fixture(scope="module")
 def masked(tmp_path_factory):
-    return material_of(tmp_path_factory.mktemp("masked") / "run", "masked")
+    return reported(tmp_path_factory.mktemp("masked") / "run", "masked")
 
 
 Drawn = dict[str, tuple[Any, Any, Any, str]]  # key -> axes, columns and rows of the table, words
@@ -172,8 +172,8 @@ def test_prediction_measurement_and_kernel_are_compared_in_words(masked):
     assert '<p class="bad">' in killed and "they differ" not in killed
 
 
-def words_of(material: Material) -> str:
-    words = traffic_section._words(material, traffic_section.count(material))
+def words_of(run: ReportedRun) -> str:
+    words = traffic_section._words(run, traffic_section.count(run))
     return str(section.render("traffic.html", **words, charts=[]))
 
 
@@ -188,14 +188,14 @@ def test_payload_and_overhead_add_up(masked):
 
 
 def test_a_long_run_is_drawn_in_steps_and_says_so(tmp_path, drawn):
-    material = material_of(tmp_path / "run", "dynamic", iterations=250, join=0.3, leave=0.3, views="none")
-    html = traffic_section.section(material).html + iterations_section.section(material).html
+    run = reported(tmp_path / "run", "dynamic", iterations=250, join=0.3, leave=0.3, views="none")
+    html = traffic_section.section(run).html + iterations_section.section(run).html
     axes, _, rows, words = drawn["traffic-kind"]
     steps = axes.patches[0].get_data()
     assert len(steps.values) == 84 and "Each step is the mean of 3 iterations." in words
     assert len(rows) <= series.MOST_ROWS + 1 and "one of every 2 steps" in words and rows[-1][0] == "249"
     widths = np.diff(steps.edges)
-    counted = sum(row["wire_bytes"] for row in material.bandwidth["rows"] if 0 <= row["iteration"] < 250)
+    counted = sum(row["wire_bytes"] for row in run.bandwidth["rows"] if 0 <= row["iteration"] < 250)
     assert (steps.values * widths).sum() * scale_of(axes.get_ylabel()) == pytest.approx(counted)
     assert all(len(picture) <= MOST_SVG for picture in pictures(html)) and len(pictures(html)) == 8
 
@@ -256,12 +256,12 @@ def test_who_dropped_out_is_said_in_words(gone, words, drawn):
 
 @pytest.mark.parametrize("scheme", ONE_SHOT)
 def test_what_has_no_iterations_says_so_instead_of_an_empty_chart(scheme, tmp_path):
-    material = material_of(tmp_path / "run", scheme)
-    assert "so there is nothing to draw" in iterations_section.section(material).html
-    assert not pictures(iterations_section.section(material).html)
-    figures = epsilon_section.section(material).html
+    run = reported(tmp_path / "run", scheme)
+    assert "so there is nothing to draw" in iterations_section.section(run).html
+    assert not pictures(iterations_section.section(run).html)
+    figures = epsilon_section.section(run).html
     assert "there is no curve" in figures and "<table>" in figures and not pictures(figures)
-    charts = pictures(traffic_section.section(material).html)
+    charts = pictures(traffic_section.section(run).html)
     assert len(charts) == 1 and "traffic-once" in charts[0]
 
 
@@ -270,21 +270,21 @@ def test_an_aborted_run_shows_how_far_it_came_and_predicts_nothing(tmp_path, dra
         if line["iteration"] == 2:
             raise KeyboardInterrupt
 
-    material = material_of(tmp_path / "run", "masked", on_line=stop)
-    bytes_, shown = traffic_section.section(material).html, iterations_section.section(material).html
+    run = reported(tmp_path / "run", "masked", on_line=stop)
+    bytes_, shown = traffic_section.section(run).html, iterations_section.section(run).html
     assert "Nothing is predicted" in bytes_ and "to the byte" not in bytes_
     assert "predicted, in all" not in pictures(bytes_)[0] and "not predicted" in bytes_
     assert "after 3 of 5 iterations: INTERRUPTED" in shown
     assert len(drawn["course-seconds"][2]) == 3
-    epsilon_section.section(material)
+    epsilon_section.section(run)
     assert [row[0] for row in drawn["accounting-curve"][2]] == ["1", "2", "3"]
 
 
 # --- accounting ------------------------------------------------------------------------------------------------------
 
 
-def last_of(material: Material) -> epsilon_curve.EpsilonPoint:
-    curve = epsilon_curve.curve_of(material)
+def last_of(run: ReportedRun) -> epsilon_curve.EpsilonPoint:
+    curve = epsilon_curve.curve_of(run)
     assert isinstance(curve, epsilon_curve.EpsilonCurve)
     figures = [(point.basic, point.tight, point.worst or 0) for point in curve.points]
     assert figures == sorted(figures)  # more releases never lower ε
@@ -293,32 +293,32 @@ def last_of(material: Material) -> epsilon_curve.EpsilonPoint:
 
 @pytest.mark.parametrize("run", ["masked", "dynamic"])
 def test_the_curve_ends_at_the_audits_figure(run, request):
-    material = request.getfixturevalue(run)
-    last, found = last_of(material), material.audit["accounting"]
+    run = request.getfixturevalue(run)
+    last, found = last_of(run), run.audit["accounting"]
     assert {name: getattr(last, name) for name in found["composed"]} == found["composed"]
     even = found["all_releases"]["even"]
     assert (last.median, last.worst) == (even["median"], even["worst"])
-    assert last.iterations == material.summary["iterations"]
+    assert last.iterations == run.summary["iterations"]
 
 
 def test_the_median_is_over_the_items_that_were_released(tmp_path):
-    material = material_of(tmp_path / "run", "masked", options={"min_contributors": 5})
-    even = material.audit["accounting"]["all_releases"]["even"]
-    assert 0 < even["items"] < material.params.n_items
-    assert f"over the {even['items']} items that were released" in epsilon_section.section(material).html
+    run = reported(tmp_path / "run", "masked", options={"min_contributors": 5})
+    even = run.audit["accounting"]["all_releases"]["even"]
+    assert 0 < even["items"] < run.params.n_items
+    assert f"over the {even['items']} items that were released" in epsilon_section.section(run).html
 
 
 @pytest.mark.parametrize(("scheme", "source"), [("masked", "expected"), ("direct", "uploads")])
 def test_without_views_it_ends_at_the_summarys_figure(scheme, source, tmp_path):
-    material = material_of(tmp_path / "run", scheme, views="none", iterations=17, epsilon=0.5)
-    last, accounted = last_of(material), material.summary["privacy"]["accounted"]
+    run = reported(tmp_path / "run", scheme, views="none", iterations=17, epsilon=0.5)
+    last, accounted = last_of(run), run.summary["privacy"]["accounted"]
     assert (last.basic, last.advanced, last.tight) == tuple(accounted[name] for name in ("basic", "advanced", "tight"))
     assert last.releases == accounted["releases"] == 17
     if scheme == "masked":
         known = accounted["recommender"]
         assert (last.median, last.worst) == (known["median"], known["worst"])
-        assert "The recommender kept no view" in epsilon_section.section(material).html
-    curve = epsilon_curve.curve_of(material)
+        assert "The recommender kept no view" in epsilon_section.section(run).html
+    curve = epsilon_curve.curve_of(run)
     assert isinstance(curve, epsilon_curve.EpsilonCurve) and curve.source == source and len(curve.points) < 17
 
 
@@ -343,7 +343,7 @@ def test_the_drawn_lines_are_the_points_and_the_claim_is_drawn_as_one(masked, dr
     ],
 )
 def test_what_nothing_bounds_has_no_curve(scheme, flags, words, tmp_path):
-    html = epsilon_section.section(material_of(tmp_path / "run", scheme, **flags)).html
+    html = epsilon_section.section(reported(tmp_path / "run", scheme, **flags)).html
     assert words in html and not pictures(html)
     assert "composition" not in html  # figures that are not bounds are not printed as bounds
 
@@ -357,7 +357,7 @@ def test_what_nothing_bounds_has_no_curve(scheme, flags, words, tmp_path):
     ],
 )
 def test_the_claim_is_in_the_schemes_own_measure(scheme, flags, words, tmp_path):
-    html = epsilon_section.section(material_of(tmp_path / "run", scheme, **flags)).html
+    html = epsilon_section.section(reported(tmp_path / "run", scheme, **flags)).html
     assert words in html and "inf" not in html.replace("information", "")
 
 

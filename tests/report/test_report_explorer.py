@@ -13,37 +13,38 @@ from support.audit import audited, made
 from protocol.schemes import SCHEMES
 from protocol.schemes.base import LEVELS
 from sim.api import audit
+from sim.audit.audit import Audit
 from sim.audit.victims import about_user
 from sim.folder.folder import read_summary
 from sim.folder.naming import Names, read_names
 from sim.foreign.plain_text import jsonable
 from sim.report.explorer import about_user as explorer_about
-from sim.report.explorer import explorer_section, party_sets, set_attacks
+from sim.report.explorer import explorer_section, party_sets
 from sim.report.explorer.about_user import known_of_each
 from sim.report.explorer.party_sets import explore
 from sim.report.explorer.set_attacks import LATE, add_attacks
-from sim.report.sources import Material
+from sim.report.reported_run import ReportedRun
 
 ASKED = ("inventory", "algebra", "attacks")
 
 
-def material_of(folder, scheme, **flags):
-    case = made(folder, scheme, **flags)
-    return Material(folder, read_summary(folder), case, jsonable(audit(folder, only=ASKED)))
+def reported(folder, scheme, **flags):
+    live = Audit(made(folder, scheme, **flags).folder)
+    return ReportedRun(read_summary(folder), live, jsonable(live.ask(only=ASKED)))
 
 
 @pytest.fixture(scope="module")
 def dynamic(tmp_path_factory):
-    return material_of(tmp_path_factory.mktemp("explored") / "dynamic", "dynamic", iterations=4)
+    return reported(tmp_path_factory.mktemp("explored") / "dynamic", "dynamic", iterations=4)
 
 
 @pytest.fixture(scope="module")
 def explored(dynamic):
     """Explore all sets, and attack the audit's own sets and those of one or two parties."""
-    found = explore(dynamic.case, dynamic.audit, seconds=600.0)
+    found = explore(dynamic.live, dynamic.audit, seconds=600.0)
     own = {tuple(row["members"]) for row in dynamic.audit["coalitions"]}
     some = {members: one for members, one in found.sets.items() if members in own or len(members) < 3}
-    add_attacks(dynamic.case, dynamic.audit, some, seconds=600.0)
+    add_attacks(dynamic.live, dynamic.audit, some, seconds=600.0)
     return found
 
 
@@ -84,7 +85,7 @@ def test_a_computed_answer_is_what_the_audit_says_when_it_is_asked(dynamic, expl
 def test_the_audits_own_coalitions_get_its_answers_also_when_they_are_solved_again(dynamic, explored):
     """The document's answers are used as they are; with an empty document, the algebra gives the same answers."""
     forgetful = copy.deepcopy(dynamic.audit) | {"coalitions": [], "parties": []}
-    again = explore(dynamic.case, forgetful, seconds=600.0)
+    again = explore(dynamic.live, forgetful, seconds=600.0)
     common = [row for row in dynamic.audit["coalitions"] if set(row["members"]) & set(again_users(again))]
     common = [row for row in common if tuple(row["members"]) in again.sets and len(row["members"]) > 1]
     assert len(common) >= 3  # each server with the users, the users
@@ -121,7 +122,8 @@ def test_a_superset_never_determines_less(explored):
 def test_who_joins_is_read_no_more_and_that_is_said(tmp_path):
     """Each of two users isolates the other; together they have no other user to read."""
     case = audited(tmp_path, [{0: 4.0, 1: 3.0}, {0: 2.0, 1: 5.0}])
-    found = explore(case, jsonable(audit(case.folder, only=("algebra",))))
+    live = Audit(case.folder)
+    found = explore(live, jsonable(live.ask(only=("algebra",))))
     one, both = found.sets["user:0",], found.sets["user:0", "user:1"]
     assert (one.row["determines"], both.row["determines"]) == ("noisy-individual", "nothing")
     assert explorer_section.together(both.members, found.sets).endswith("but whom it reads is a member here.")
@@ -157,7 +159,7 @@ def test_the_recommender_is_ticked_first_and_there_is_a_box_for_every_party(expl
 
 def test_sets_that_were_not_attacked_say_so(dynamic, explored):
     sets = {members: party_sets.Answered(one.row) for members, one in explored.sets.items()}
-    add_attacks(dynamic.case, dynamic.audit, sets, seconds=-1.0)
+    add_attacks(dynamic.live, dynamic.audit, sets, seconds=-1.0)
     user = again_users(explored)[0]
     assert sets["recommender", user].attacks is None and sets["recommender", user].unattacked == LATE
     assert sets["recommender",].attacks  # the audit's own
@@ -166,7 +168,7 @@ def test_sets_that_were_not_attacked_say_so(dynamic, explored):
 
 def test_a_large_run_has_the_audits_own_sets_and_every_other_knows_at_least_what_its_parts_know(dynamic, monkeypatch):
     monkeypatch.setattr(party_sets, "MOST_TURNS", 0)
-    found = explore(dynamic.case, dynamic.audit)
+    found = explore(dynamic.live, dynamic.audit)
     asked = {tuple(row["members"]) for row in dynamic.audit["coalitions"]}
     assert len(found.sets) == 2 ** len(found.choices) - 1  # every set that can be ticked
     computed = {members for members, one in found.sets.items() if not one.least}
@@ -183,7 +185,7 @@ def test_a_large_run_has_the_audits_own_sets_and_every_other_knows_at_least_what
     assert explorer_section.together(one.members, found.sets).endswith("at least what recommender + third_party knows.")
     for part, whole in ((a, b) for a in computed for b in found.sets if set(a) <= set(b) and found.sets[b].least):
         assert level(found.sets[part].row) <= level(found.sets[whole].row)
-    add_attacks(dynamic.case, dynamic.audit, found.sets)
+    add_attacks(dynamic.live, dynamic.audit, found.sets)
     html = str(explorer_section.show(dynamic, found).html)
     assert "At least what recommender + third_party knows: noisy-individual" in cells(html, "+".join(one.members))
     assert "stands what the most knowing part of it knows" in found.notes[0]
@@ -191,13 +193,13 @@ def test_a_large_run_has_the_audits_own_sets_and_every_other_knows_at_least_what
 
 def test_attacks_that_the_audit_made_are_not_made_again(dynamic, monkeypatch):
     monkeypatch.setattr(party_sets, "MOST_TURNS", 0)
-    found = explore(dynamic.case, dynamic.audit)
+    found = explore(dynamic.live, dynamic.audit)
 
     def refuse(*given):
         raise AssertionError("it was attacked again")
 
-    monkeypatch.setattr(set_attacks, "attack_by", refuse)
-    add_attacks(dynamic.case, dynamic.audit, found.sets)
+    monkeypatch.setattr("sim.audit.attacks.attack.attack_by", refuse)
+    add_attacks(dynamic.live, dynamic.audit, found.sets)
     made_ = [row for row in dynamic.audit["findings"] if row["question"] == "attacks"]
     mine = [finding.title for one in found.sets.values() for finding in one.attacks or ()]
     assert mine and set(mine) <= {row["title"] for row in made_}
@@ -233,7 +235,7 @@ def test_of_many_users_the_last_cannot_be_chosen_and_that_is_said(dynamic, explo
 
 
 def test_a_short_time_means_fewer_users_and_says_so(dynamic):
-    found = explore(dynamic.case, dynamic.audit, seconds=0.0)
+    found = explore(dynamic.live, dynamic.audit, seconds=0.0)
     assert len(again_users(found)) == 1
     assert len(found.sets) == 2**3 - 1
     assert any("another user would double them" in note for note in found.notes)
@@ -253,9 +255,9 @@ def test_where_the_algebra_was_not_answered_the_reason_stands_instead(dynamic):
 
 @pytest.mark.parametrize("views", ["servers", "none"])
 def test_a_run_without_the_users_views_has_a_sentence(tmp_path, views):
-    case = made(tmp_path / "run", "masked", iterations=2, views=views)
+    live = Audit(made(tmp_path / "run", "masked", iterations=2, views=views).folder)
     document = {"coalitions": None, "parties": [], "unanswered": {}, "nothing_to_ask": {}, "questions": {}}
-    found = explorer_section.section(Material(tmp_path / "run", read_summary(tmp_path / "run"), case, document))
+    found = explorer_section.section(ReportedRun(read_summary(tmp_path / "run"), live, document))
     assert "it needs the view of every party, --views full" in found.html
 
 
@@ -263,10 +265,10 @@ def test_a_run_without_the_users_views_has_a_sentence(tmp_path, views):
 def test_every_scheme_can_be_explored(tmp_path, monkeypatch, scheme):
     monkeypatch.setattr(party_sets, "MOST_USERS", 1)
     flags = {"iterations": 2} if SCHEMES[scheme].factorizes else {}
-    case = made(tmp_path / "run", scheme, **flags)
-    document = jsonable(audit(tmp_path / "run", only=("inventory", "algebra")))
-    material = Material(tmp_path / "run", read_summary(tmp_path / "run"), case, document)
-    html = str(explorer_section.section(material).html)
+    live = Audit(made(tmp_path / "run", scheme, **flags).folder)
+    document = jsonable(live.ask(only=("inventory", "algebra")))
+    run = ReportedRun(read_summary(tmp_path / "run"), live, document)
+    html = str(explorer_section.section(run).html)
     (row,) = [row for row in document["coalitions"] if row["members"] == ["recommender"]]
     assert row["detail"].replace("'", "&#39;") in cells(html, "recommender")
     assert "The audit was not asked for attacks." in cells(html, "recommender")

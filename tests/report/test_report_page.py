@@ -9,10 +9,10 @@ import pytest
 from markupsafe import Markup
 
 from sim.api import run
-from sim.audit.audit import audit
+from sim.audit.audit import Audit, audit
 from sim.console.glossary import TERMS
 from sim.report.page import report_page
-from sim.report.sources import gather
+from sim.report.reported_run import ask_for_page
 from sim.report.tooltips import explained, glossary
 
 MOST_BYTES = 3_000_000
@@ -24,7 +24,7 @@ def made(tmp_path_factory):
     folder = tmp_path_factory.mktemp("whole") / "<first>"
     run(out=folder, scheme="laplace-ratings", data="synthetic:12x10:.5", seed=1, transport="inprocess")
     audit(folder, ["recommender+user:3"], repetitions=400)
-    return folder, report_page(gather(folder, repetitions=400))
+    return folder, report_page(ask_for_page(Audit(folder), repetitions=400))
 
 
 def test_the_title_names_the_product_the_run_its_day_and_its_folder(made):

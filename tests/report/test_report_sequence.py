@@ -17,9 +17,11 @@ from actors.own_scheme import load_scheme
 from protocol.arithmetic.factors import item_gradients, prediction_errors, step_user
 from protocol.schemes import SCHEMES
 from sim.audit import inventory
+from sim.audit.audit import Audit
 from sim.folder.folder import read_summary
 from sim.foreign.plain_text import jsonable
 from sim.plan.config import RunConfig
+from sim.report.reported_run import ReportedRun
 from sim.report.sequence import sequence_section
 from sim.report.sequence.arrows import Edge, in_order, rows_of, typical_iteration
 from sim.report.sequence.first_records import scan
@@ -27,9 +29,7 @@ from sim.report.sequence.histograms import Series, draw
 from sim.report.sequence.numbers_behind import UploadsBehind, uploads_of
 from sim.report.sequence.panels import shown
 from sim.report.sequence.pictures import _how_far, _how_hidden, pictures_of
-from sim.report.sources import Material
 from sim.run.run import run
-from sim.views.evidence import open_case
 from sim.views.exhibits import Exhibits
 
 OWN = "example_shares:Shares"
@@ -41,7 +41,7 @@ def make(tmp_path_factory):
     """Return a function that runs a scheme, and gathers what the page needs except the audit's slow questions."""
 
     @functools.cache
-    def made(scheme: str, views: str = "full", **stop: int) -> Material:
+    def made(scheme: str, views: str = "full", **stop: int) -> ReportedRun:
         folder = tmp_path_factory.mktemp("runs") / "run"
         settings = dict(TINY, scheme=scheme, views=views)
         if scheme == "dynamic":
@@ -59,29 +59,29 @@ def make(tmp_path_factory):
 
         load_scheme(scheme)
         run(RunConfig(**settings), out=folder, on_line=interrupt)
-        case = open_case(folder)
-        rows = inventory.take(case)[0] if "recommender" in case.kept else []
-        return Material(folder, read_summary(folder) or {}, case, jsonable({"inventory": rows}))
+        live = Audit(folder)
+        rows = inventory.take(live.case)[0] if "recommender" in live.case.kept else []
+        return ReportedRun(read_summary(folder) or {}, live, jsonable({"inventory": rows}))
 
     return made
 
 
-def diagrams_of(material: Material) -> list[Any]:
-    rows, _ = rows_of(material)
-    chosen = typical_iteration(material, rows)
-    found = scan(material.case, {row["iteration"] for row in rows})
-    return sequence_section.make_diagrams(material, rows, found, chosen)
+def diagrams_of(run: ReportedRun) -> list[Any]:
+    rows, _ = rows_of(run)
+    chosen = typical_iteration(run, rows)
+    found = scan(run.case, {row["iteration"] for row in rows})
+    return sequence_section.make_diagrams(run, rows, found, chosen)
 
 
-def arrow_of(material: Material, kind: str) -> Any:
-    return next(arrow for one in diagrams_of(material) for arrow in one.arrows if arrow.first["kind"] == kind)
+def arrow_of(run: ReportedRun, kind: str) -> Any:
+    return next(arrow for one in diagrams_of(run) for arrow in one.arrows if arrow.first["kind"] == kind)
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_arrows_add_up_to_the_bytes_that_were_counted_and_every_panel_is_in_the_page(make, scheme):
-    material = make(scheme)
-    text = str(sequence_section.section(material).html)
-    rows, drawn = material.bandwidth["rows"], diagrams_of(material)
+    run = make(scheme)
+    text = str(sequence_section.section(run).html)
+    rows, drawn = run.bandwidth["rows"], diagrams_of(run)
     for diagram in drawn:
         iterations = {arrow.first["iteration"] for arrow in diagram.arrows}
         counted = sum(row["wire_bytes"] for row in rows if row["iteration"] in iterations)
@@ -90,7 +90,7 @@ def test_arrows_add_up_to_the_bytes_that_were_counted_and_every_panel_is_in_the_
             assert f'href="#{arrow.key}"' in text and f'id="{arrow.key}"' in text
             assert html.escape(arrow.spoken, quote=True) in text
     assert [diagram.key for diagram in drawn] in (["run"], ["setup", "iteration"])
-    for role in material.scheme.parties():
+    for role in run.scheme.parties():
         assert f'id="seq-party-{role}"' in text
     assert "hidden" not in text  # without a script everything is shown
     targets = set(re.findall(r'href="#([^"]+)"', text))
@@ -139,13 +139,13 @@ def test_what_the_drawn_iteration_has_not_is_said(make):
 
 
 def test_the_chosen_iteration_is_the_middle_one_with_a_contributor(make):
-    material = make("plain")
-    rows, _ = rows_of(material)
-    assert typical_iteration(material, rows) == 2
-    nobody = Material(material.folder, material.summary, material.case, material.audit)
-    nobody.__dict__["lines"] = [line | {"contributors": int(line["iteration"] == 4)} for line in material.lines]
+    run = make("plain")
+    rows, _ = rows_of(run)
+    assert typical_iteration(run, rows) == 2
+    nobody = ReportedRun(run.summary, run.live, run.audit)
+    nobody.__dict__["lines"] = [line | {"contributors": int(line["iteration"] == 4)} for line in run.lines]
     assert typical_iteration(nobody, rows) == 4
-    nobody.__dict__["lines"] = [line | {"contributors": 0} for line in material.lines]
+    nobody.__dict__["lines"] = [line | {"contributors": 0} for line in run.lines]
     assert typical_iteration(nobody, rows) is None
     assert [one.key for one in sequence_section.make_diagrams(nobody, rows, scan(nobody.case, {-1}), None)] == ["setup"]
 
@@ -153,7 +153,7 @@ def test_the_chosen_iteration_is_the_middle_one_with_a_contributor(make):
 # --- the truth -------------------------------------------------------------------------------------------------------
 
 
-def drawn_of(material: Material, kind: str, monkeypatch: pytest.MonkeyPatch) -> tuple[list[Series], list[str]]:
+def drawn_of(run: ReportedRun, kind: str, monkeypatch: pytest.MonkeyPatch) -> tuple[list[Series], list[str]]:
     """Return the series that the histograms of this arrow count, and the sentences about them."""
     caught: list[Series] = []
 
@@ -162,18 +162,18 @@ def drawn_of(material: Material, kind: str, monkeypatch: pytest.MonkeyPatch) -> 
         return draw(key, series)
 
     monkeypatch.setattr("sim.report.sequence.pictures.draw", catch)
-    arrow = arrow_of(material, kind)
-    found = scan(material.case, {arrow.edge[0]})
-    made = pictures_of(material, arrow, found, UploadsBehind(material.case))
+    arrow = arrow_of(run, kind)
+    found = scan(run.case, {arrow.edge[0]})
+    made = pictures_of(run, arrow, found, UploadsBehind(run.case))
     assert len(made.drawn) == len(caught)
     return caught, made.words
 
 
-def gradients_by_hand(material: Material, user: str, last: int) -> np.ndarray:
+def gradients_by_hand(run: ReportedRun, user: str, last: int) -> np.ndarray:
     """Compute the gradients by the protocol's rule, from the user's ratings and the item factors that it received."""
-    params, exhibits = material.params, Exhibits(material.case, (user,))
+    params, exhibits = run.params, Exhibits(run.case, (user,))
     brought = exhibits.brought(user)
-    role = material.scheme.make_role(user, material.case.card.setting, brought.tape, brought.inputs)
+    role = run.scheme.make_role(user, run.case.card.setting, brought.tape, brought.inputs)
     own, gradients = role.user_factors.copy(), None
     for seen in exhibits.received(user, "ItemFactors"):
         if seen.iteration <= last:
@@ -186,15 +186,15 @@ def gradients_by_hand(material: Material, user: str, last: int) -> np.ndarray:
 
 
 def test_masked_values_are_those_of_the_view_and_the_gradients_those_of_the_users(make, monkeypatch):
-    material = make("masked")
-    (received, true), words = drawn_of(material, "MaskedGradient", monkeypatch)
-    uploads = list(Exhibits(material.case, ("third_party",)).received("third_party", "MaskedGradient"))
+    run = make("masked")
+    (received, true), words = drawn_of(run, "MaskedGradient", monkeypatch)
+    uploads = list(Exhibits(run.case, ("third_party",)).received("third_party", "MaskedGradient"))
     uploads = [one for one in uploads if one.iteration == 2]
     signed = np.concatenate([one.message.values.ravel() for one in uploads]).astype(np.int64)
     signed[signed >= 1 << 31] -= 1 << 32
     np.testing.assert_array_equal(received.values, signed / 2.0**31)
-    by_hand = np.concatenate([gradients_by_hand(material, one.sender, 2).ravel() for one in uploads])
-    unit = 2.0**-material.params.fraction_bits
+    by_hand = np.concatenate([gradients_by_hand(run, one.sender, 2).ravel() for one in uploads])
+    unit = 2.0**-run.params.fraction_bits
     np.testing.assert_allclose(true.values, by_hand, rtol=0, atol=unit / 2)  # rounded once, when it is encoded
     assert np.abs(by_hand).max() > 100 * unit and received.values.std() > 0.4
     assert any("did not test it" in sentence for sentence in words)  # statistics were not asked
@@ -204,9 +204,9 @@ def test_how_far_and_how_hidden_the_numbers_are_is_said(make):
     received, true = np.array([1.0, 2.0, -4.0]), np.array([1.0, 4.0, 0.0])
     assert "by 2 on average (absolute difference); 1 of 3 are the same." in _how_far(received, true)
     assert "the same numbers" in _how_far(true, true)
-    params = (material := make("masked")).params
+    params = (run := make("masked")).params
     whole = 2.0 ** (params.ring_bits - 1 - params.fraction_bits)  # half of the ring, as a real number
-    assert "between −0.5 and 0.5." in _how_hidden(material, 0, np.array([0.0, -whole / 2]))
+    assert "between −0.5 and 0.5." in _how_hidden(run, 0, np.array([0.0, -whole / 2]))
 
 
 def test_every_value_is_in_a_bin_also_the_outermost():
@@ -218,27 +218,27 @@ def test_every_value_is_in_a_bin_also_the_outermost():
 
 
 def test_the_recommenders_unmasked_sum_stands_beside_the_true_one(make, monkeypatch):
-    material = make("masked")
-    (_, unmasked, true), _ = drawn_of(material, "MaskedTotal", monkeypatch)
-    uploads = list(Exhibits(material.case, ("third_party",)).received("third_party", "MaskedGradient"))
+    run = make("masked")
+    (_, unmasked, true), _ = drawn_of(run, "MaskedTotal", monkeypatch)
+    uploads = list(Exhibits(run.case, ("third_party",)).received("third_party", "MaskedGradient"))
     (total,) = (
         one.message
-        for one in Exhibits(material.case, ("recommender",)).received("recommender", "MaskedTotal")
+        for one in Exhibits(run.case, ("recommender",)).received("recommender", "MaskedTotal")
         if one.iteration == 2
     )
-    by_hand = np.zeros((material.params.n_items, 2))
+    by_hand = np.zeros((run.params.n_items, 2))
     for one in uploads:
         if one.iteration == 2:
-            by_hand[one.message.items] += gradients_by_hand(material, one.sender, 2)
-    unit = 2.0**-material.params.fraction_bits
+            by_hand[one.message.items] += gradients_by_hand(run, one.sender, 2)
+    unit = 2.0**-run.params.fraction_bits
     np.testing.assert_allclose(true.values, by_hand[total.items].ravel(), rtol=0, atol=8 * unit)
     # V moves by what the recommender unmasked: v(t+1) = v(t) − γ (sum / k + 2 μ v(t)), as item factors show
-    params = material.params
+    params = run.params
     before, after, counts = (np.zeros((params.n_items, 2)), np.zeros((params.n_items, 2)), np.zeros(params.n_items))
-    for user in material.case.parties[2:]:
-        items = Exhibits(material.case, (user,)).brought(user).inputs.items
+    for user in run.case.parties[2:]:
+        items = Exhibits(run.case, (user,)).brought(user).inputs.items
         counts[items] += 1
-        for seen in Exhibits(material.case, (user,)).received(user, "ItemFactors"):
+        for seen in Exhibits(run.case, (user,)).received(user, "ItemFactors"):
             if seen.iteration in (2, 3):
                 (before if seen.iteration == 2 else after)[items] = seen.message.factors
     moved = (before * (1 - 2 * params.learning_rate * params.item_regularisation) - after) / params.learning_rate
@@ -263,35 +263,35 @@ def test_what_no_mask_hides_stands_beside_the_truth_in_the_same_unit(make, monke
 
 @pytest.mark.parametrize(("kind", "holder"), [("BlindedShare", "third_party"), ("SealedTotal", "recommender")])
 def test_committed_noise_is_drawn_beside_what_seals_it(make, monkeypatch, kind, holder):
-    material = make("dynamic")
-    (received, true), _ = drawn_of(material, kind, monkeypatch)
-    seen = list(Exhibits(material.case, (holder,)).received(holder, kind))
+    run = make("dynamic")
+    (received, true), _ = drawn_of(run, kind, monkeypatch)
+    seen = list(Exhibits(run.case, (holder,)).received(holder, kind))
     assert received.values.size == true.values.size == sum(one.message.values.size for one in seen)
     if kind == "SealedTotal":  # Σ of the shares of all committers
-        shares = np.zeros((material.params.n_items, 2))
-        for user in material.case.parties[2:]:
-            for upload in uploads_of(material.case, user, -1):
+        shares = np.zeros((run.params.n_items, 2))
+        for user in run.case.parties[2:]:
+            for upload in uploads_of(run.case, user, -1):
                 np.add.at(shares, upload.message.items, upload.marks[0].values)
         np.testing.assert_allclose(true.values, shares[seen[0].message.items].ravel())
 
 
 def test_a_scheme_of_ones_own_is_drawn_too(make, monkeypatch):
-    material = make(OWN)
-    (_, true), _ = drawn_of(material, "Total", monkeypatch)
-    by_hand = np.zeros(material.params.n_items)
-    for user in material.case.parties[2:]:
-        own = Exhibits(material.case, (user,)).brought(user).inputs
+    run = make(OWN)
+    (_, true), _ = drawn_of(run, "Total", monkeypatch)
+    by_hand = np.zeros(run.params.n_items)
+    for user in run.case.parties[2:]:
+        own = Exhibits(run.case, (user,)).brought(user).inputs
         by_hand[own.items] += own.ratings
     np.testing.assert_allclose(true.values, by_hand, atol=1e-4)
-    (received, true), _ = drawn_of(material, "Share", monkeypatch)
+    (received, true), _ = drawn_of(run, "Share", monkeypatch)
     assert received.values.size == true.values.size and set(true.values.tolist()) <= {1.0, 2.0, 3.0, 4.0, 5.0}
-    assert "Total, third_party to recommender, 1 message" in str(sequence_section.section(material).html)
+    assert "Total, third_party to recommender, 1 message" in str(sequence_section.section(run).html)
 
 
 def test_a_role_that_sends_something_else_than_its_view_says_is_not_taken_for_the_truth(make):
-    material = make("masked")
-    seen = next(Exhibits(material.case, ("third_party",)).received("third_party", "MaskedGradient"))
-    truth = UploadsBehind(material.case)
+    run = make("masked")
+    seen = next(Exhibits(run.case, ("third_party",)).received("third_party", "MaskedGradient"))
+    truth = UploadsBehind(run.case)
     upload = truth.upload(seen, "third_party")
     assert upload is not None and upload.behind() is not None
     other = dataclasses.replace(seen.message, values=seen.message.values + np.uint32(1))
@@ -301,11 +301,11 @@ def test_a_role_that_sends_something_else_than_its_view_says_is_not_taken_for_th
 def test_a_large_message_is_sampled_in_words(make, monkeypatch):
     monkeypatch.setattr("sim.report.sequence.pictures.MOST_VALUES", 10)
     monkeypatch.setattr("sim.report.sequence.pictures.MOST_STEPS", 10)
-    material = make("masked")
-    (received, true), words = drawn_of(material, "MaskedGradient", monkeypatch)
+    run = make("masked")
+    (received, true), words = drawn_of(run, "MaskedGradient", monkeypatch)
     assert 10 <= received.values.size == true.values.size < 40
     assert any(re.match(r"Drawn from a sample: the first \d of 8 messages", sentence) for sentence in words)
-    (_,), words = drawn_of(material, "MaskedTotal", monkeypatch)
+    (_,), words = drawn_of(run, "MaskedTotal", monkeypatch)
     assert any("would have to be run again through 3 iterations" in sentence for sentence in words)
 
 
@@ -327,22 +327,22 @@ def test_without_views_the_arrows_are_drawn_and_the_page_says_what_is_missing(ma
 
 @pytest.mark.parametrize("stop", [-1, 1])
 def test_an_aborted_run_is_drawn_as_far_as_it_went(make, stop):
-    material = make("masked", stop=stop)
-    assert not material.summary["completed"]
-    text = str(sequence_section.section(material).html)
+    run = make("masked", stop=stop)
+    assert not run.summary["completed"]
+    text = str(sequence_section.section(run).html)
     assert "The run did not complete: these are the bytes that were told until then." in text
     assert ("Iteration 1" in text) is (stop == 1) and "Set-up" in text
-    rows, _ = rows_of(material)
-    told = [json.loads(line) for line in (material.folder / "iterations.jsonl").read_text().splitlines()]
+    rows, _ = rows_of(run)
+    told = [json.loads(line) for line in (run.folder / "iterations.jsonl").read_text().splitlines()]
     assert sum(row["wire_bytes"] for row in rows) == sum(row[6] for line in told for row in line["rows"])
 
 
 def test_no_key_is_in_the_page(make):
-    material = make("masked")
-    text = str(sequence_section.section(material).html)
-    for user in material.case.parties[2:]:
-        (welcome,) = Exhibits(material.case, (user,)).received(user, "Welcome")
-        for secret in (welcome.message.mask_key, *welcome.message.item_keys, material.case.tape_seed(user)):
+    run = make("masked")
+    text = str(sequence_section.section(run).html)
+    for user in run.case.parties[2:]:
+        (welcome,) = Exhibits(run.case, (user,)).received(user, "Welcome")
+        for secret in (welcome.message.mask_key, *welcome.message.item_keys, run.case.tape_seed(user)):
             assert secret.hex()[:12] not in text
     assert "32 bytes, not shown" in text
     assert shown("ab" * 32, "32-byte digest") == "abababababababab…"
@@ -350,20 +350,20 @@ def test_no_key_is_in_the_page(make):
 
 
 def test_an_undeclared_field_is_called_so(make):
-    material = make("plain")
-    rows = [row | {"declared": False, "words": None} for row in material.audit["inventory"]]
-    undeclared = Material(material.folder, material.summary, material.case, {"inventory": rows})
+    run = make("plain")
+    rows = [row | {"declared": False, "words": None} for row in run.audit["inventory"]]
+    undeclared = ReportedRun(run.summary, run.live, {"inventory": rows})
     text = str(sequence_section.section(undeclared).html)
     assert '<span class="bad">not declared</span>' in text
 
 
 def test_the_audits_test_of_uniformity_is_quoted(make, monkeypatch):
-    material = make("masked")
+    run = make("masked")
     field = {"party": "third_party", "kind": "MaskedGradient", "values": 1234, "smallest_p_corrected": 0.25}
     for rejected, words in (([], "not told from uniform"), ([{"test": "bit 0"}], ": told from uniform")):
         tested = {"level": 0.001, "correction": "Holm", "tests": 99, "fields": [field | {"rejected": rejected}]}
         audit = {"inventory": [], "statistics": {"uniformity": tested}}
-        given = Material(material.folder, material.summary, material.case, audit)
+        given = ReportedRun(run.summary, run.live, audit)
         _, told = drawn_of(given, "MaskedGradient", monkeypatch)
         (sentence,) = (one for one in told if one.startswith("Claimed"))
         assert "Measured on all 1,234 values" in sentence and words in sentence and "p = 0.25" in sentence

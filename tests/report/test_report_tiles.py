@@ -7,25 +7,26 @@ import json
 
 import pytest
 
+from sim.audit.audit import Audit
 from sim.console import console
 from sim.console.console import size
 from sim.report.epsilon import epsilon_section
 from sim.report.page import report_page
 from sim.report.parties import parties_section
-from sim.report.sources import Material, gather
+from sim.report.reported_run import ReportedRun, ask_for_page
 from sim.report.verdict import tiles, verdict_section
 from sim.tables import first_screen
-from tests.report.test_report_verdict import made, material_of, shown
+from tests.report.test_report_verdict import made, reported, shown
 
 
 @pytest.fixture(scope="module")
-def masked(tmp_path_factory: pytest.TempPathFactory) -> Material:
-    return material_of(made(tmp_path_factory.mktemp("masked") / "run", "masked"))
+def masked(tmp_path_factory: pytest.TempPathFactory) -> ReportedRun:
+    return reported(made(tmp_path_factory.mktemp("masked") / "run", "masked"))
 
 
-def figures(material: Material) -> list[dict[str, str]]:
+def figures(run: ReportedRun) -> list[dict[str, str]]:
     """Return the figures of each tile by their names."""
-    made = tiles.tiles(material, verdict_section.published(material), verdict_section.sentence(material))
+    made = tiles.tiles(run, verdict_section.published(run), verdict_section.sentence(run))
     assert len(made) == 4
     return [{value.name: value.figure for value in tile.values} for tile in made]
 
@@ -63,9 +64,9 @@ def test_a_refuted_claim_is_amber_and_the_run_may_leak_as_declared(masked):
     claim = {"claimed": 8.0, "claim": "ε = 8 per release", "shown": 9.5, "confidence": "exact", "why": "Because."}
     for status, style in (("refuted", "weak"), ("holds", "good"), ("not-tested", "")):
         document["published_claim"] = {"status": status, **claim}
-        material = dataclasses.replace(masked, audit=document)
-        assert verdict_section.published(material).style == style
-        html = str(verdict_section.section(material).html)
+        run = dataclasses.replace(masked, audit=document)
+        assert verdict_section.published(run).style == style
+        html = str(verdict_section.section(run).html)
         word = status.replace("-", " ").capitalize()
         assert f'<strong class="{style or "figure"}">{word} (ε = 8 per release)' in html
         assert "As declared." in html and "Shown: ε = 9.5 (exact)." in html
@@ -88,8 +89,8 @@ def test_a_page_without_the_ratings_says_what_is_missing(tmp_path, views):
     data.write_text("user,item,rating\n" + "".join(f"u{n % 6},i{n // 6},{1 + n % 5}\n" for n in range(30)))
     folder = made(tmp_path / "run", "masked", data=str(data), views=views)
     data.unlink()
-    material = gather(folder, repetitions=400)
-    page = report_page(material)
-    assert "best guess on the device" in page and material.summary["accuracy"]["on_device"]
+    run = ask_for_page(Audit(folder), repetitions=400)
+    page = report_page(run)
+    assert "best guess on the device" in page and run.summary["accuracy"]["on_device"]
     gone = "the data that the run was made from is not at hand"
-    assert (gone in shown(str(epsilon_section.section(material).html))) == (views == "none")
+    assert (gone in shown(str(epsilon_section.section(run).html))) == (views == "none")

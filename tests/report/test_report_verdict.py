@@ -20,7 +20,7 @@ from protocol.party.role import user_index
 from protocol.schemes import SCHEMES, find_scheme
 from sim.api import run
 from sim.audit import truth
-from sim.audit.audit import audit
+from sim.audit.audit import Audit
 from sim.cli.flags import takes_configuration
 from sim.console.console import size
 from sim.data.ratings import load
@@ -32,20 +32,20 @@ from sim.report.findings.evidence_tables import behind
 from sim.report.findings.evidence_values import text, value_html
 from sim.report.parties import parties_section
 from sim.report.repeat import repeat_section
-from sim.report.sources import Material, gather
+from sim.report.reported_run import ReportedRun, ask_for_page
 from sim.report.verdict import figure_groups, verdict_section
 from sim.report.verdict.three_epsilons import EpsilonEntry, accounted, claimed, measured
-from sim.tables.audit_tables import in_short, name_of
-from sim.views.evidence import open_case
+from sim.tables.party_rows import in_short, name_of
 
 DATA = "synthetic:12x10:.5"
 QUICK = ("inventory", "algebra", "accounting")
 
 
-def material_of(folder: Path, only: tuple[str, ...] = QUICK) -> Material:
+def reported(folder: Path, only: tuple[str, ...] = QUICK) -> ReportedRun:
     summary = read_summary(folder)
     assert summary is not None
-    return Material(folder, summary, open_case(folder), jsonable(audit(folder, only=only)))
+    live = Audit(folder)
+    return ReportedRun(summary, live, jsonable(live.ask(only=only)))
 
 
 def made(folder: Path, scheme: str, **flags: Any) -> Path:
@@ -55,20 +55,20 @@ def made(folder: Path, scheme: str, **flags: Any) -> Path:
 
 
 @pytest.fixture(scope="module")
-def masked(tmp_path_factory: pytest.TempPathFactory) -> Material:
-    return material_of(made(tmp_path_factory.mktemp("masked") / "run", "masked"))
+def masked(tmp_path_factory: pytest.TempPathFactory) -> ReportedRun:
+    return reported(made(tmp_path_factory.mktemp("masked") / "run", "masked"))
 
 
 @pytest.fixture(scope="module")
-def collected(tmp_path_factory: pytest.TempPathFactory) -> Material:
+def collected(tmp_path_factory: pytest.TempPathFactory) -> ReportedRun:
     """Make a run of the scheme whose canary is quick, and ask every question of the audit about it."""
     folder = made(tmp_path_factory.mktemp("collected") / "run", "laplace-ratings")
-    return gather(folder, repetitions=400)
+    return ask_for_page(Audit(folder), repetitions=400)
 
 
-def top(material: Material) -> str:
+def top(run: ReportedRun) -> str:
     """Render the sections on what each party learns, and on how the run went."""
-    return "".join(str(part.section(material).html) for part in (verdict_section, parties_section, figure_groups))
+    return "".join(str(part.section(run).html) for part in (verdict_section, parties_section, figure_groups))
 
 
 def shown(html: str) -> str:
@@ -85,11 +85,11 @@ def words(given: str) -> str:
 
 @pytest.mark.parametrize("scheme", list(SCHEMES))
 def test_every_party_of_the_audit_is_in_the_table_with_its_words(tmp_path, scheme):
-    material = material_of(made(tmp_path / "run", scheme))
-    html = top(material)
+    run = reported(made(tmp_path / "run", scheme))
+    html = top(run)
     body = html[html.index("<tbody>") :]
     rows = [shown(row) for row in re.findall(r"<tr>.*?</tr>", body[: body.index("</table>")], re.S)]
-    parties_section = material.audit["parties"]
+    parties_section = run.audit["parties"]
     assert len(parties_section) >= 3 and len(rows) in (len(parties_section), len(parties_section) + 1)
     for row, party in zip(rows, parties_section, strict=False):
         assert row.startswith(words(name_of(party)))
@@ -103,21 +103,21 @@ def test_every_party_of_the_audit_is_in_the_table_with_its_words(tmp_path, schem
     assert f"As declared. {scheme} leaked nothing beyond what it declares" in shown(html)
     exposed = SCHEMES[scheme].permits["recommender"] == "exact-individual"
     assert bool(re.search("which lets the recommender .*see exact numbers of single users", shown(html))) == exposed
-    refuted = material.audit["published_claim"]["status"] == "refuted"
-    told = verdict_section.sentence(material)
+    refuted = run.audit["published_claim"]["status"] == "refuted"
+    told = verdict_section.sentence(run)
     assert told.style == ("weak" if exposed or refuted or told.declared else "good")
-    assert verdict_section.published(material).style == ("weak" if refuted else "")
+    assert verdict_section.published(run).style == ("weak" if refuted else "")
     assert words(SCHEMES[scheme].claims) in shown(html)
 
 
 def test_a_run_beyond_its_claims_says_so_in_the_first_words(tmp_path):
-    material = material_of(made(tmp_path / "run", "direct", no_rho=True))
-    assert material.audit["verdict"] == "beyond-claims"
-    html = top(material)
+    run = reported(made(tmp_path / "run", "direct", no_rho=True))
+    assert run.audit["verdict"] == "beyond-claims"
+    html = top(run)
     assert 'class="answer bad">Beyond what it declares' in html and "As declared" not in html
     assert '<strong class="bad">Beyond.</strong> direct leaked beyond what it declares.' in html
     assert "Found beyond it: difference-attack" in shown(html)
-    assert words(material.audit["findings"][0]["title"]) in shown(html)
+    assert words(run.audit["findings"][0]["title"]) in shown(html)
     assert "beyond its claim; claimed: noisy-individual at most" in shown(html)
 
 
@@ -132,34 +132,34 @@ def test_declared_weaknesses_are_named_and_lead_to_their_findings(masked):
 
 def test_an_aborted_run_says_so_and_is_not_called_good(tmp_path):
     made(tmp_path / "run", "masked", iterations=20, options={"learning_rate": 1e6})
-    material = material_of(tmp_path / "run")
-    assert not material.summary["completed"]
-    html = top(material)
-    assert "until it was aborted" in shown(html) and words(material.summary["abort"]["sentence"]) in shown(html)
-    assert verdict_section.sentence(material).style == "weak"
+    run = reported(tmp_path / "run")
+    assert not run.summary["completed"]
+    html = top(run)
+    assert "until it was aborted" in shown(html) and words(run.summary["abort"]["sentence"]) in shown(html)
+    assert verdict_section.sentence(run).style == "weak"
     assert "not measured" in shown(html) and "there is no result to measure" in shown(html)
-    assert "keyhole resume" in str(repeat_section.section(material).html)
-    assert "none: the run has no result" in str(repeat_section.section(material).html)
+    assert "keyhole resume" in str(repeat_section.section(run).html)
+    assert "none: the run has no result" in str(repeat_section.section(run).html)
 
 
 def test_without_views_there_is_no_verdict_and_every_gap_is_said_in_words(tmp_path):
-    material = gather(made(tmp_path / "run", "masked", views="none"), repetitions=400)
-    html = shown(top(material))
-    assert material.audit["verdict"] is None and "Not asked. There is no verdict." in html
+    run = ask_for_page(Audit(made(tmp_path / "run", "masked", views="none")), repetitions=400)
+    html = shown(top(run))
+    assert run.audit["verdict"] is None and "Not asked. There is no verdict." in html
     assert "No verdict" in html and "Who can work out what was not asked." in html
     assert "has no view of recommender (14 are missing)" in html and "run with --views full" in html
     assert "not known: no view was kept" in html and "not asked" in html
-    assert "nothing could be asked" in shown(str(findings_section.section(material).html))
-    assert "keyhole audit" not in str(repeat_section.section(material).html)
+    assert "nothing could be asked" in shown(str(findings_section.section(run).html))
+    assert "keyhole audit" not in str(repeat_section.section(run).html)
 
 
 @pytest.mark.parametrize("views", ["servers", "sample:3"])
 def test_with_some_views_the_other_questions_are_asked(tmp_path, views):
-    material = gather(made(tmp_path / "run", "laplace-ratings", views=views), repetitions=400)
-    told = verdict_section.sentence(material)
+    run = ask_for_page(Audit(made(tmp_path / "run", "laplace-ratings", views=views)), repetitions=400)
+    told = verdict_section.sentence(run)
     assert told.headline.endswith("by the questions that could be asked") and told.style == "weak"
     assert any(note.startswith("Not answered: algebra, attacks, statistics.") for note in told.notes)
-    rows = {row.who: row for row in parties_section.table_rows(material)}
+    rows = {row.who: row for row in parties_section.table_rows(run)}
     recommender = rows["recommender"]
     assert recommender.works_out == "not asked" and recommender.saw != "not known: no view was kept"
     assert recommender.measured.figure.startswith("≥ ") and recommender.accounted.figure == "8 per entry"
@@ -210,11 +210,11 @@ def test_a_measured_bound_of_a_real_canary_is_in_the_table(collected):
 
 
 def test_no_noise_is_no_claim(tmp_path):
-    material = material_of(made(tmp_path / "run", "masked", epsilon=math.inf))
-    rows = {row.who: row for row in parties_section.table_rows(material)}
+    run = reported(made(tmp_path / "run", "masked", epsilon=math.inf))
+    rows = {row.who: row for row in parties_section.table_rows(run)}
     assert rows["recommender"].claimed == EpsilonEntry(why="no noise was asked for: ε = ∞")
     assert rows["recommender"].accounted == EpsilonEntry(why="nothing is claimed")
-    told = verdict_section.sentence(material)
+    told = verdict_section.sentence(run)
     assert told.style != "good" and "ε = ∞ bounds nothing" in told.headline
 
 
@@ -384,14 +384,14 @@ def test_names_that_look_like_html_stay_names(tmp_path):
     data = tmp_path / "<script>alert(1)<" / "script>.csv"  # the path holds a whole element
     data.parent.mkdir()
     data.write_text("user,item,rating\n" + "".join(f"u{n % 6},i{n // 6},{1 + n % 5}\n" for n in range(30)))
-    material = material_of(made(tmp_path / "<img src=x>", "direct", data=str(data)))
-    hostile = json.loads(json.dumps(material.audit))
+    run = reported(made(tmp_path / "<img src=x>", "direct", data=str(data)))
+    hostile = json.loads(json.dumps(run.audit))
     hostile["findings"][0] |= {"title": "<script>alert(2)</script>", "evidence": "<i>", "measured": {"<u>": ["<s>"]}}
     hostile["unanswered"] = {"algebra": "<script>alert(3)</script>"}
-    material = dataclasses.replace(material, audit=hostile)
+    run = dataclasses.replace(run, audit=hostile)
     data.unlink()
     for section in (verdict_section.section, parties_section.section, findings_section.section, repeat_section.section):
-        html = str(section(material).html)
+        html = str(section(run).html)
         assert not re.search(r"<(script|img|i|u|s)\b", html)
-    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in str(repeat_section.section(material).html)
-    assert "&lt;script&gt;alert(3)" in str(verdict_section.section(material).html)
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in str(repeat_section.section(run).html)
+    assert "&lt;script&gt;alert(3)" in str(verdict_section.section(run).html)

@@ -35,13 +35,10 @@ def solve(
     extra: Sequence[Coalition] = (),
     colluders: int = COLLUDERS,
     tell: Tell = lambda done, total: None,
-    until: int | None = None,
+    library: Library | None = None,
 ) -> list[Solved]:
-    """Solve each server alone, one user per level that users reach, the default coalitions, and the `extra` ones.
-
-    `until` is the iteration before which to stop.
-    """
-    library = library_of(case, until)
+    """Solve each server alone, one user per level that users reach, the default coalitions, and the `extra` ones."""
+    library = library or library_of(case)
     solved = [solve_one(case, library, (server,)) for server in case.card.scheme.servers]
     solved += _users_alone(case, library, tell)
     default = beyond_single(case, library, colluders)

@@ -3,10 +3,3 @@
 Every attack guesses first, from `Exhibits` of the coalition alone; only then are other views opened to score it. The
 sizes and parameters of the run and the frequency of each rating value count as public, and are available before.
 """
-
-from __future__ import annotations
-
-from sim.audit import scoring
-from sim.audit.attacks.attack import attack
-
-__all__ = ["attack", "scoring"]

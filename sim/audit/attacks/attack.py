@@ -14,14 +14,18 @@ from sim.views.evidence import Case
 
 
 def attack(
-    case: Case, coalitions: Sequence[tuple[str, ...]], now: Sequence[tuple[str, ...]] | None = None
+    case: Case,
+    coalitions: Sequence[tuple[str, ...]],
+    now: Sequence[tuple[str, ...]] | None = None,
+    shared: Truth | None = None,
 ) -> list[Finding]:
     """Collect the findings of each coalition in turn; raise `BadInput` if a member is no party or kept no view.
 
-    `now` are the coalitions that attack now (None: all); the others have done so before.
+    `now` are the coalitions that attack now (None: all); the others have done so before. `shared` is the truth that
+    they are scored against.
     """
     alone = sum(len(members) == 1 for members in coalitions)
-    shared = Truth(case, iterations_attacked(case.card.params), alone)
+    shared = shared or Truth(case, iterations_attacked(case.card.params), alone)
     if not truth.known_users(case):
         raise BadInput(f"{case.folder} has no view of a user to score attacks against: run it with --views full.")
     findings = []

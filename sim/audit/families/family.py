@@ -63,6 +63,10 @@ class Family:
         """Account for a finite ε."""
         return no_claim(head, self.scheme.name)
 
+    def composed(self, params: Params, releases: int) -> dict[str, Any]:
+        """Compose the ε of `releases`, to a party without the envelopes."""
+        return {}
+
     def sensitivity(self, case: Case, sample: int | None, draw: np.random.Generator) -> Audited:
         """Measure how far `sample` neighbouring data sets move what is released; None: as many as take seconds."""
         return {}, []

@@ -5,6 +5,7 @@ It is computed with the functions of the audit and the summary, so that the last
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,21 +15,11 @@ from protocol.arithmetic.tape import Tape, exponential
 from protocol.errors import BadInput
 from protocol.party.role import RECOMMENDER
 from protocol.schemes.base import DELTA
-from protocol.schemes.composition import (
-    accounted_items,
-    advanced_composition,
-    basic_composition,
-    recommender_epsilons,
-    tight_laplace,
-)
-from sim.audit.families.masked.envelope_account import seeded
-from sim.audit.families.masked.envelope_sums import EnvelopeSums
-from sim.audit.families.masked.releases import RecommenderReading
+from protocol.schemes.composition import accounted_items, recommender_epsilons
+from sim.audit.families.masked.envelope_sums import composed, curve_iterations
 from sim.plan.plan import make_plan
-from sim.report.sources import Material
+from sim.report.reported_run import Document, ReportedRun
 from sim.views.evidence import Case
-
-POINTS = 9  # the tight figure takes up to half a second each
 
 IN_VIEW = "view"
 EXPECTED = "expected"
@@ -53,67 +44,36 @@ class EpsilonCurve:
     items: int = 0  # over which the recommender's figures are
 
 
-def curve_of(material: Material) -> EpsilonCurve | str:
+def curve_of(run: ReportedRun) -> EpsilonCurve | str:
     """Compute the curve, or say why there is no curve: nothing is released repeatedly, or nothing bounds it."""
-    composed = (material.audit.get("accounting") or {}).get("composed") or {}
-    accounted = material.summary["privacy"]["accounted"]
-    if isinstance(composed.get("tight"), float) and "basic" in composed:
-        if "all_releases" in material.audit["accounting"]:
-            return _from_view(material.case)
-        return _of_uploads(material, int(composed["releases"]))
+    figures = (run.audit.get("accounting") or {}).get("composed") or {}
+    accounted = run.summary["privacy"]["accounted"]
+    if isinstance(figures.get("tight"), float) and "basic" in figures:
+        if "all_releases" in run.audit["accounting"]:
+            return _from_view(run.audit["accounting"])
+        return _of_uploads(run, int(figures["releases"]))
     if isinstance(accounted.get("tight"), float) and "recommender" in accounted:
-        return _expected(material.case)
+        return _expected(run.case)
     if isinstance(accounted.get("tight"), float) and "basic" in accounted:
-        return _of_uploads(material, int(accounted["releases"]))
+        return _of_uploads(run, int(accounted["releases"]))
     return str(accounted["method"])
 
 
-def chosen(iterations: int, most: int = POINTS) -> list[int]:
-    """Choose at most `most` of 1 … T = `iterations`, evenly by their logarithms; all of them if they are few."""
-    if iterations <= most:
-        return list(range(1, iterations + 1))
-    return sorted({round(float(t)) for t in np.geomspace(1, iterations, most)})
-
-
-def _of_uploads(material: Material, releases: int) -> EpsilonCurve:
+def _of_uploads(run: ReportedRun, releases: int) -> EpsilonCurve:
     """Compute the curve to the recommender, which does not know the noise of an upload."""
-    params = material.params
-    return EpsilonCurve([_without(params.epsilon, params.dim, t, t) for t in chosen(releases)], UPLOADS)
+    params = run.params
+    points = [EpsilonPoint(iterations=t, **composed(params, t)) for t in curve_iterations(releases)]
+    return EpsilonCurve(points, UPLOADS)
 
 
-def _without(claim: float, dim: int, iterations: int, releases: int, **known: float | None) -> EpsilonPoint:
-    """Compute a point to a party without the envelopes; `known` are the figures to the recommender."""
-    basic, advanced = basic_composition(claim, releases), advanced_composition(claim, releases, DELTA)
-    tight = tight_laplace(claim, dim, releases, DELTA) if releases else 0.0
-    return EpsilonPoint(iterations, releases, basic, advanced, tight, **known)
+def _from_view(accounting: Document) -> EpsilonCurve:
+    """Take the curve from the audit: of the sums that were released, with the contributors that they had."""
+    points = [EpsilonPoint(**dict(zip(row, map(_number, row.values()), strict=True))) for row in accounting["curve"]]
+    return EpsilonCurve(points, IN_VIEW, accounting["all_releases"]["even"]["items"])
 
 
-def _from_view(case: Case) -> EpsilonCurve:
-    """Compute the curve from the sums that were released, with the contributors that they had."""
-    reading, params = RecommenderReading(case), case.card.params
-    role, wanted = reading.role, set(chosen(params.iterations))
-    ledger, points, ended = None, [], 0
-    for release in reading.releases():
-        ledger = ledger or EnvelopeSums(params, role.supports, seeded(case, "accounting"))
-        mine, places = ledger.pick(release)
-        keys = [role.item_keys[item] for item in release.items[mine]]
-        envelope = exponential(keys, params.dim, "rho", release.iteration).astype(np.float64)
-        ledger.add(release, mine, places, envelope)
-        ended = release.iteration + 1
-        if ended in wanted:
-            points.append(_ledger_point(ledger, ended))
-    assert ledger is not None, "the audit has accounted releases"
-    if not points or points[-1].iterations != ended:  # the run stopped between two of them
-        points.append(_ledger_point(ledger, ended))
-    return EpsilonCurve(points, IN_VIEW, int(ledger.inverse.any(axis=1).sum()))
-
-
-def _ledger_point(ledger: EnvelopeSums, ended: int) -> EpsilonPoint:
-    composed, even = ledger.composed(), ledger.directions_of(ledger.inverse).get("even", {})
-    known = {name: even.get(name) for name in ("median", "worst")}
-    return EpsilonPoint(
-        ended, composed["releases"], *(composed[name] for name in ("basic", "advanced", "tight")), **known
-    )
+def _number(value: Any) -> Any:
+    return math.inf if value == "inf" else value
 
 
 def _expected(case: Case) -> EpsilonCurve | str:
@@ -126,11 +86,11 @@ def _expected(case: Case) -> EpsilonCurve | str:
     tape = Tape(case.tape_seed(RECOMMENDER))
     items, _ = accounted_items(params, tape, plan.shape.raters)
     keys: list[Any] = [tape.key("item", int(item)) for item in items]
-    sums, points, wanted = np.zeros((len(keys), params.dim)), [], set(chosen(params.iterations))
+    sums, points, wanted = np.zeros((len(keys), params.dim)), [], curve_iterations(params.iterations)
     for iteration in range(params.iterations):
         sums += 1 / exponential(keys, params.dim, "rho", iteration).astype(np.float64)
         if iteration + 1 in wanted:
             known = recommender_epsilons(params, sums, DELTA)
-            picked = {name: known[name] for name in ("median", "worst")}
-            points.append(_without(params.epsilon, params.dim, iteration + 1, iteration + 1, **picked))
+            figures = composed(params, iteration + 1)
+            points.append(EpsilonPoint(iteration + 1, **figures, median=known["median"], worst=known["worst"]))
     return EpsilonCurve(points, EXPECTED, len(keys))

@@ -13,8 +13,8 @@ from sim.console.console import figure
 from sim.report.charts import chart
 from sim.report.charts.series import legend_below
 from sim.report.epsilon.epsilon_curve import EXPECTED, IN_VIEW, UPLOADS, EpsilonCurve, curve_of
+from sim.report.reported_run import ReportedRun
 from sim.report.section import Section, picture, render, table
-from sim.report.sources import Material
 from sim.report.verdict.three_epsilons import epsilon
 
 if TYPE_CHECKING:
@@ -56,34 +56,34 @@ FIGURES = {  # of `composed` and of the summary's `accounted`, in words
 }
 
 
-def section(material: Material) -> Section:
-    found = material.audit.get("accounting") or {}
-    made = curve_of(material)
-    privacy = material.summary["privacy"]
+def section(run: ReportedRun) -> Section:
+    found = run.audit.get("accounting") or {}
+    made = curve_of(run)
+    privacy = run.summary["privacy"]
     claimed = privacy["claimed_epsilon"]
     drawn, notes = None, []
     if isinstance(made, EpsilonCurve):
-        drawn, notes = _draw(made, claimed, privacy["accounted"]["delta"]), _notes(made, material)
+        drawn, notes = _draw(made, claimed, privacy["accounted"]["delta"]), _notes(made, run)
     html = render(
         "epsilon.html",
-        claim=_claim(material, claimed),
+        claim=_claim(run, claimed),
         drawn=drawn,
         notes=notes,
         method=str(found.get("method") or privacy["accounted"]["method"]).rstrip("."),
-        figures=None if drawn else _figures(material),
-        sentences=[_not_drawn(material, claimed, made)] if isinstance(made, str) else [],
+        figures=None if drawn else _figures(run),
+        sentences=[_not_drawn(run, claimed, made)] if isinstance(made, str) else [],
     )
     return Section("accounting", "Accounting", html)
 
 
-def _claim(material: Material, claimed: Any) -> str:
+def _claim(run: ReportedRun, claimed: Any) -> str:
     """State the claim in the scheme's own measure: θ is no ε."""
     if claimed is None:
         return "Nothing is claimed."
     if claimed == "inf":
         return "No ε is claimed: no noise was asked for (ε = ∞)."
-    name = promised(material.case).partition(" = ")[0]
-    return f"Claimed (a claim, not a measurement): {name} = {figure(claimed)}, {material.summary['privacy']['unit']}."
+    name = promised(run.case).partition(" = ")[0]
+    return f"Claimed (a claim, not a measurement): {name} = {figure(claimed)}, {run.summary['privacy']['unit']}."
 
 
 # --- the curve -------------------------------------------------------------------------------------------------------
@@ -162,14 +162,14 @@ def _numbers(made: EpsilonCurve) -> tuple[list[str], list[list[str]]]:
     return columns + (["recommender, median item", "recommender, worst item"] if with_envelopes else []), rows
 
 
-def _notes(made: EpsilonCurve, material: Material) -> list[str]:
+def _notes(made: EpsilonCurve, run: ReportedRun) -> list[str]:
     points = ", ".join(str(point.iterations) for point in made.points)
     what = "uploads" if made.source == UPLOADS else "iterations"
     notes = [
         SOURCES[made.source].format(items=made.items),
         f"Evaluated after {points} {what}; lines join these points.",
     ]
-    accounted, last = material.summary["privacy"]["accounted"], made.points[-1]
+    accounted, last = run.summary["privacy"]["accounted"], made.points[-1]
     if made.source == IN_VIEW and "recommender" in accounted and accounted["recommender"]["worst"] != last.worst:
         worst = figure(accounted["recommender"]["worst"])
         notes.append(
@@ -182,24 +182,24 @@ def _notes(made: EpsilonCurve, material: Material) -> list[str]:
 # --- figures without a curve -----------------------------------------------------------------------------------------
 
 
-def _not_drawn(material: Material, claimed: Any, why: str) -> str:
+def _not_drawn(run: ReportedRun, claimed: Any, why: str) -> str:
     if claimed is None:
         return "So no curve is drawn."
     if claimed == "inf":
         return "ε = ∞: no noise is added, so nothing bounds what is released, and no curve is drawn."
-    if not material.summary["completed"]:
+    if not run.summary["completed"]:
         return "The run did not complete, and no release of it could be accounted, so no curve is drawn."
-    composed = (material.audit.get("accounting") or {}).get("composed") or {}
+    composed = (run.audit.get("accounting") or {}).get("composed") or {}
     if composed.get("tight") == "inf":
         return f"Nothing bounds {composed['releases']} releases together, so no curve is drawn."
-    if "releases" in material.summary["privacy"]["accounted"]:
+    if "releases" in run.summary["privacy"]["accounted"]:
         return f"No curve is drawn. {why}"
     return "Nothing is released again and again, so there is no curve: these figures are of the whole run."
 
 
-def _figures(material: Material) -> Markup | None:
+def _figures(run: ReportedRun) -> Markup | None:
     """Tabulate the figures of the audit, or else of the summary, with the unit of each ε."""
-    found, privacy = material.audit.get("accounting") or {}, material.summary["privacy"]
+    found, privacy = run.audit.get("accounting") or {}, run.summary["privacy"]
     composed = dict(found.get("composed") or {})
     source = "audit" if composed else "summary"
     composed = composed or dict(privacy["accounted"])

@@ -13,7 +13,7 @@ from protocol.party.role import user_name
 from sim.audit.victims import EXACT, MEMBER, NOISY, NOTHING, SUMS, about_user
 from sim.folder.naming import Names, read_names
 from sim.foreign.plain_text import one_line
-from sim.tables.audit_tables import name_of
+from sim.tables.party_rows import name_of
 
 MOST_USERS = 2000  # that can be chosen; the command answers for any other
 _WEIGHT = {NOTHING: 0, MEMBER: 0, SUMS: 1, NOISY: 2, EXACT: 3}

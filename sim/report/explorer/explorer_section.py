@@ -2,50 +2,72 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shlex
 from typing import Any
 
 from protocol.errors import BadInput
 from protocol.schemes.base import LEVELS
 from sim.audit.coalitions import Coalition
-from sim.audit.findings import Finding, goes_beyond
+from sim.audit.findings import Finding, word_of
 from sim.report.explorer.about_user import known_of_each
-from sim.report.explorer.party_sets import Answered, Document, Explored, explore, weight
+from sim.report.explorer.party_sets import MOST_TURNS, Answered, Document, Explored, explore, weight
 from sim.report.explorer.set_attacks import add_attacks
+from sim.report.reported_run import ReportedRun
 from sim.report.section import Section, render
-from sim.report.sources import Material
-from sim.tables.audit_tables import in_short
+from sim.tables.party_rows import BEYOND, COLLUSION, DECLARED, WITHIN, in_short, standing_of
 
 TITLE = "Who can work out what together"
 ROUNDING = 1e-6  # of a fraction of noise
 _NOISE = {"eta": "η", "rho": "ρ"}
 _NOT_CLAIMED = "that these do not collude"
 _SEVERITY = {"break": "bad", "weak": "weak", "info": "good"}
+_KEPT = {
+    COLLUSION: ("", ""),
+    WITHIN: ("good", "no more than that"),
+    DECLARED: ("weak", "more than that, as the scheme declares"),
+    BEYOND: ("bad", "more than that"),
+}
 
 
-def section(material: Material) -> Section:
-    missing = _missing(material.audit)
+def section(run: ReportedRun) -> Section:
+    missing = _missing(run.audit)
     if not missing:
         try:
-            explored = explore(material.case, material.audit)
-            add_attacks(material.case, material.audit, explored.sets)
-            return show(material, explored)
+            solves = run.live.turns <= MOST_TURNS
+            return _shown(run, run.live.remember("explorer", lambda: _told(run)) if solves else _told(run))
         except BadInput as reason:
             missing = str(reason)
     return Section("explorer", TITLE, render("explorer.html", missing=missing), "Coalitions")
 
 
-def show(material: Material, explored: Explored) -> Section:
+def show(run: ReportedRun, explored: Explored) -> Section:
+    return _shown(run, _words(run, explored))
+
+
+def _told(run: ReportedRun) -> Document:
+    explored = explore(run.live, run.audit)
+    add_attacks(run.live, run.audit, explored.sets)
+    return _words(run, explored)
+
+
+def _words(run: ReportedRun, explored: Explored) -> Document:
+    return {
+        "choices": [dataclasses.asdict(choice) for choice in explored.choices],
+        "first": _first(explored),
+        "notes": explored.notes,
+        "rows": [_row(one, explored, run.audit) for one in explored.sets.values()],
+        "attacked": sum(bool(one.attacks) for one in explored.sets.values()),
+    }
+
+
+def _shown(run: ReportedRun, told: Document) -> Section:
     html = render(
         "explorer.html",
         missing="",
-        choices=explored.choices,
-        first=_first(explored),
-        notes=explored.notes,
-        rows=[_row(one, explored, material.audit) for one in explored.sets.values()],
-        attacked=sum(bool(one.attacks) for one in explored.sets.values()),
-        command=f"keyhole audit {shlex.quote(str(material.folder))} --coalition ",
-        about=known_of_each(material.folder, material.audit, material.params.n_users),
+        **told,
+        command=f"keyhole audit {shlex.quote(str(run.folder))} --coalition ",
+        about=known_of_each(run.folder, run.audit, run.params.n_users),
     )
     return Section("explorer", TITLE, html, "Coalitions")
 
@@ -103,11 +125,7 @@ def facts(row: Document) -> str:
 
 def kept(row: Document) -> tuple[str, str]:
     """Give (tone, words) on the claim about a party; about a coalition, only its not colluding is claimed."""
-    if row["permitted"] is None:
-        return "", ""
-    if LEVELS.index(row["determines"]) <= LEVELS.index(row["permitted"]):
-        return "good", "no more than that"
-    return ("weak", "more than that, as the scheme declares") if row["declared"] else ("bad", "more than that")
+    return _KEPT[standing_of(row)]
 
 
 def together(members: Coalition, sets: dict[Coalition, Answered]) -> str:
@@ -150,13 +168,11 @@ def _less_noise(ours: dict[str, float], theirs: dict[str, float]) -> bool:
 
 
 def _attack(finding: Finding, document: Document) -> dict[str, str]:
-    beyond = goes_beyond(finding.severity, finding.id, document["known_weaknesses"])
-    word = finding.severity if beyond or finding.severity == "info" else "declared"
     chance = _chance(finding.chance)
     words = [f"chance: {chance}" if chance else "no chance to compare with", finding.confidence or "no confidence"]
     return {
         "tone": _SEVERITY[finding.severity],
-        "word": word,
+        "word": word_of(dataclasses.asdict(finding), document["known_weaknesses"]),
         "id": finding.id,
         "title": finding.title,
         "beside": "; ".join(words),

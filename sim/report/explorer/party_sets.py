@@ -20,13 +20,13 @@ from protocol.schemes.base import LEVELS
 from sim.audit import truth
 from sim.audit.algebra.knowledge import Library
 from sim.audit.algebra.linear_forms import VALUE
-from sim.audit.algebra.solve import findings, library_of, row, solve_one
+from sim.audit.algebra.solve import findings, row, solve_one
+from sim.audit.audit import Audit
 from sim.audit.coalitions import COLLUDERS, Coalition, ordered, worst_users
 from sim.audit.findings import Finding
 from sim.audit.verdict import verdict_rows
 from sim.audit.victims import known_of_users
 from sim.console.console import counted
-from sim.folder.naming import read_names
 from sim.views.evidence import Case
 
 MOST_USERS = 4
@@ -67,14 +67,14 @@ class Explored:
     notes: list[str] = field(default_factory=list)  # which users, why these, and what is missing
 
 
-def explore(case: Case, document: Document, *, seconds: float = SECONDS) -> Explored:
+def explore(live: Audit, document: Document, *, seconds: float = SECONDS) -> Explored:
     """Answer for every set, in about `seconds`; the answers of `document`, the audit of this run, are kept.
 
     Raise `BadInput` if a view is missing.
     """
-    servers = case.card.scheme.servers
+    case, servers = live.case, live.case.card.scheme.servers
     known = {tuple(one["members"]): {**one, **party} for one, party in _pairs(document)}
-    if case.card.params.n_users * case.card.params.iterations > MOST_TURNS:
+    if live.turns > MOST_TURNS:
         parties = [*servers, *_users_asked_about(known)[-MOST_USERS:]]
         explored = Explored(_choices(case, document, parties, None), {})
         explored.notes.append(
@@ -83,7 +83,7 @@ def explore(case: Case, document: Document, *, seconds: float = SECONDS) -> Expl
             "when the page is made again."
         )
     else:
-        explored = _add_users(case, document, known, seconds)
+        explored = _add_users(live, document, known, seconds)
     offered = {choice.party for choice in explored.choices}
     explored.sets |= {members: Answered(one) for members, one in known.items() if offered >= set(members)}
     _fill(case, explored, known)
@@ -131,9 +131,9 @@ def _users_asked_about(known: dict[Coalition, Document]) -> list[str]:
     return list(dict.fromkeys(together))
 
 
-def _add_users(case: Case, document: Document, known: dict[Coalition, Document], seconds: float) -> Explored:
+def _add_users(live: Audit, document: Document, known: dict[Coalition, Document], seconds: float) -> Explored:
     started = time.process_time()
-    library, servers = library_of(case), case.card.scheme.servers
+    case, library, servers = live.case, live.library, live.case.card.scheme.servers
     users, why = choose_users(case, library)
     asked = [name for name in _users_asked_about(known) if name not in users]
     why = {**why, **dict.fromkeys(asked, "was asked about with --coalition")}
@@ -145,7 +145,7 @@ def _add_users(case: Case, document: Document, known: dict[Coalition, Document],
             break
         for members in _sets_with(case, parties, user):
             if members not in known:
-                computed[members] = _answered(case, library, members)
+                computed[members] = _answered(live, members)
         parties.append(user)
         last = time.process_time() - started - spent
     explored = Explored(_choices(case, document, parties, library), computed)
@@ -165,10 +165,10 @@ def _sets_with(case: Case, parties: list[str], user: str) -> Iterator[Coalition]
             yield ordered(case, [*others, user])
 
 
-def _answered(case: Case, library: Library, members: Coalition) -> Answered:
-    solved = solve_one(case, library, members)
-    (party,) = verdict_rows(case, [solved], None, findings(case, [solved]))
-    return Answered({**row(solved), **known_of_users(solved, read_names(case.folder)), **party})
+def _answered(live: Audit, members: Coalition) -> Answered:
+    solved = solve_one(live.case, live.library, members)
+    (party,) = verdict_rows(live.case, [solved], None, findings(live.case, [solved]))
+    return Answered({**row(solved), **known_of_users(solved, live.names), **party})
 
 
 # --- which users -----------------------------------------------------------------------------------------------------

@@ -6,12 +6,10 @@ import time
 from dataclasses import fields
 from typing import Any
 
-from sim.audit.attacks.attack import attack_by
-from sim.audit.attacks.coalition_views import Scene, Truth, iterations_attacked
+from sim.audit.audit import Audit
 from sim.audit.coalitions import Coalition
 from sim.audit.findings import Finding
 from sim.report.explorer.party_sets import Answered
-from sim.views.evidence import Case
 
 SECONDS = 2.0  # of computing, for what the audit has not answered yet
 
@@ -21,7 +19,7 @@ SERVERS_DO = "The known attacks of all servers together use no user's view: thei
 
 
 def add_attacks(
-    case: Case, document: dict[str, Any], sets: dict[Coalition, Answered], *, seconds: float = SECONDS
+    live: Audit, document: dict[str, Any], sets: dict[Coalition, Answered], *, seconds: float = SECONDS
 ) -> None:
     """Add attacks to `sets`: the audit's own sets have its findings; others are attacked, small ones first.
 
@@ -33,9 +31,7 @@ def add_attacks(
             one.unattacked = why or "The audit was not asked for attacks."
         return
     own = {tuple(one["members"]) for one in document["coalitions"]}
-    # the level of a single test is that of the audit, so that its findings are found again
-    shared = Truth(case, iterations_attacked(case.card.params), sum(len(members) == 1 for members in own))
-    servers, started = set(case.card.scheme.servers), time.process_time()
+    servers, started = set(live.case.card.scheme.servers), time.process_time()
     for members in sorted(sets, key=len):
         one = sets[members]
         if one.least:
@@ -47,7 +43,10 @@ def add_attacks(
         elif time.process_time() - started > seconds:
             one.unattacked = LATE
         else:
-            one.attacks = attack_by(Scene(case, members, shared), _apart(members, sets))
+            from sim.audit.attacks.attack import attack_by  # slow to import
+            from sim.audit.attacks.coalition_views import Scene
+
+            one.attacks = attack_by(Scene(live.case, members, live.truth(own)), _apart(members, sets))
 
 
 def _found(document: dict[str, Any], members: Coalition) -> list[Finding]:

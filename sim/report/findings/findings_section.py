@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
 from markupsafe import Markup
 
-from sim.audit.findings import goes_beyond
+from sim.audit.findings import word_of
 from sim.report.findings.evidence_tables import behind
 from sim.report.findings.evidence_values import value_html
+from sim.report.reported_run import ReportedRun
 from sim.report.section import Section, render
-from sim.report.sources import Material
 
 _STYLES = {"break": "bad", "weak": "bad", "declared": "weak", "info": "good"}
 _MEANINGS = {
@@ -44,8 +44,8 @@ class Group:
     others: list[ShownFinding]
 
 
-def section(material: Material) -> Section:
-    audit = material.audit
+def section(run: ReportedRun) -> Section:
+    audit = run.audit
     found = [shown(finding, audit["known_weaknesses"]) for finding in audit["findings"]]
     grave = [one for one in found if one.word != "info"]
     words = list(dict.fromkeys(one.word for one in grave))
@@ -65,10 +65,8 @@ def section(material: Material) -> Section:
     )
 
 
-def shown(finding: dict[str, Any], known: Iterable[str]) -> ShownFinding:
-    severity = finding["severity"]
-    beyond = goes_beyond(severity, finding["id"], list(known))
-    word = severity if beyond or severity == "info" else "declared"
+def shown(finding: dict[str, Any], known: Collection[str]) -> ShownFinding:
+    word = word_of(finding, known)
     figures = [(name, value_html(finding[name])) for name in ("claimed", "measured", "chance")]
     return ShownFinding(
         finding["id"],

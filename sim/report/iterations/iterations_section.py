@@ -12,8 +12,8 @@ from protocol.wire.messages import SETUP
 from sim.console.console import number
 from sim.report.charts import chart
 from sim.report.charts.series import Steps, Values, legend_below, numbers, said, steps_of, whole_numbers
+from sim.report.reported_run import Document, ReportedRun
 from sim.report.section import Section, picture, render
-from sim.report.sources import Document, Material
 
 FIVE_STARS = (1.0, 5.0)
 MEANING = {
@@ -26,26 +26,26 @@ MEANING = {
 }
 
 
-def section(material: Material) -> Section:
-    lines = [line for line in material.lines if line["iteration"] > SETUP]
+def section(run: ReportedRun) -> Section:
+    lines = [line for line in run.lines if line["iteration"] > SETUP]
     html = render(
         "iterations.html",
-        why=_why_none(material) if not lines else "",
-        startup=material.summary["seconds"]["startup"],
-        meaning=MEANING.get(material.summary["transport"], ""),
-        abort=material.summary["abort"],
+        why=_why_none(run) if not lines else "",
+        startup=run.summary["seconds"]["startup"],
+        meaning=MEANING.get(run.summary["transport"], ""),
+        abort=run.summary["abort"],
         done=len(lines),
-        planned=material.params.iterations,
-        parts=_parts(material, lines) if lines else [],
+        planned=run.params.iterations,
+        parts=_parts(run, lines) if lines else [],
     )
     return Section("iterations", "Iterations", html)
 
 
-def _why_none(material: Material) -> str:
-    summary, steps = material.summary, material.params.iterations
+def _why_none(run: ReportedRun) -> str:
+    summary, steps = run.summary, run.params.iterations
     if summary["abort"] is not None:
         return "The run ended before its first iteration, so there is nothing to draw."
-    if material.scheme.factorizes and steps > 1:
+    if run.scheme.factorizes and steps > 1:
         return (
             f"{summary['scheme']} exchanges nothing iteration by iteration: its {steps} steps take place inside one "
             "party, which tells no other how long one took or how large the error was, so there is nothing to draw."
@@ -53,9 +53,9 @@ def _why_none(material: Material) -> str:
     return f"{summary['scheme']} has no iterations: everything is exchanged once, so there is nothing to draw."
 
 
-def _parts(material: Material, lines: Sequence[Document]) -> list[Markup]:
+def _parts(run: ReportedRun, lines: Sequence[Document]) -> list[Markup]:
     """Draw the charts, with a sentence in place of a chart that cannot be drawn."""
-    return [_error(material, lines), _test_error(material), _seconds(lines), _turnout(lines)]
+    return [_error(run, lines), _test_error(run), _seconds(lines), _turnout(lines)]
 
 
 def column(lines: Sequence[Document], name: str) -> list[float | None]:
@@ -110,19 +110,19 @@ def _seconds(lines: Sequence[Document]) -> Markup:
     return picture(made, "course-seconds", title, words, ["iteration", f"mean time, {unit}"], rows)
 
 
-def _error(material: Material, lines: Sequence[Document]) -> Markup:
+def _error(run: ReportedRun, lines: Sequence[Document]) -> Markup:
     title, values = "Training error by iteration", column(lines, "train_mae")
     known = _known(values)
     if not known:
         return _missing(title, "No iteration told a training error: only the final model was measured.")
-    params, steps = material.params, steps_of(len(values))
+    params, steps = run.params, steps_of(len(values))
     unit = "stars" if (params.rating_min, params.rating_max) == FIVE_STARS else "points of a rating"
     made, axes = chart.new_figure("iteration", f"mean absolute error ({unit})", height=3.6)
     _line(
         axes, steps, values, color=chart.colour(chart.RUN),
-        label=f"{chart.name(material.summary['scheme'])}, before the iteration's step",
+        label=f"{chart.name(run.summary['scheme'])}, before the iteration's step",
     )
-    plain, final = (material.summary["accuracy"]["plain"]["train_mae"], material.summary["accuracy"]["train_mae"])
+    plain, final = (run.summary["accuracy"]["plain"]["train_mae"], run.summary["accuracy"]["train_mae"])
     if plain is not None:
         axes.axhline(plain, color=chart.INK, linewidth=1.4, linestyle=(0, (4, 2)), label="plain, its final model")
     axes.set_ylim(bottom=0)  # or a small fall would look like a large one
@@ -138,13 +138,13 @@ def _error(material: Material, lines: Sequence[Document]) -> Markup:
     return picture(made, "course-error", title, said(words, thinned), ["iteration", f"train MAE, {unit}"], rows)
 
 
-def _test_error(material: Material) -> Markup:
+def _test_error(run: ReportedRun) -> Markup:
     """Draw the final model beside that without protection and beside guesses in which nothing leaves the device."""
-    title, found = "Error on held-out ratings", material.summary["accuracy"]
+    title, found = "Error on held-out ratings", run.summary["accuracy"]
     mine = found["test_rmse"]
     if mine is None:
         return _missing(title, "It was not measured: no rating was held out, or there is no result.")
-    bars = [(material.summary["scheme"], mine, chart.colour(chart.RUN))]
+    bars = [(run.summary["scheme"], mine, chart.colour(chart.RUN))]
     if found["plain"]["test_rmse"] is not None:
         bars.append(("without protection", found["plain"]["test_rmse"], chart.INK))
     guesses = [floor for floor in found.get("on_device") or () if floor["test_rmse"] is not None]
@@ -161,7 +161,7 @@ def _test_error(material: Material) -> Markup:
     axes.set_yticks(range(len(bars)), [chart.name(name) for name, *_ in bars])
     axes.invert_yaxis()
     axes.set_xlim(0, 1.18 * max(error for _, error, _ in bars))
-    words = f"{number(mine)} on {material.summary['ratings']['test']:,} held-out ratings."
+    words = f"{number(mine)} on {run.summary['ratings']['test']:,} held-out ratings."
     if guesses:
         words += " Grey: guesses in which nothing leaves the device."
     rows = [[name, number(error)] for name, error, _ in bars]

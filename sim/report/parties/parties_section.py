@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from protocol.party.role import user_index, user_name
-from protocol.schemes.base import LEVELS
 from sim.audit.verdict import permitted, saw
 from sim.console.console import counted
+from sim.report.reported_run import ReportedRun
 from sim.report.section import Section, render
-from sim.report.sources import Material
 from sim.report.verdict.three_epsilons import (
     OUTSIDER,
     EpsilonEntry,
@@ -21,12 +20,23 @@ from sim.report.verdict.three_epsilons import (
     claimed_unit,
     measured,
 )
-from sim.tables.audit_tables import in_short, name_of
 from sim.tables.first_screen import chosen, known_words
+from sim.tables.party_rows import BEYOND, COLLUSION, DECLARED, WITHIN, party_rows, standing_of
 
 ID, TITLE = "parties", "Who learns what"
 EXPOSED = {"nothing": "good", "aggregate": "good", "noisy-individual": "weak", "exact-individual": "bad"}
-_NO_NUMBERS = "no numbers"
+_STANDS = {
+    COLLUSION: "The scheme assumes that they do not collude.",
+    WITHIN: "That is no more than the scheme lets it see.",
+    DECLARED: "That is more than the scheme lets it see, and declared as a weakness.",
+    BEYOND: "That is more than the scheme lets it see.",
+}
+_STANDING = {  # the same in the table; {} is the level that is permitted
+    COLLUSION: "if they collude",
+    WITHIN: "claimed: {} at most",
+    DECLARED: "a declared weakness; claimed: {} at most",
+    BEYOND: "beyond its claim; claimed: {} at most",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +64,14 @@ class Adversary:
     standing: str
 
 
-def section(material: Material) -> Section:
+def section(run: ReportedRun) -> Section:
     html = render(
         "parties.html",
-        adversaries=adversaries(material),
-        rows=table_rows(material),
-        claimed_unit=claimed_unit(material.case),
-        accounted_unit=accounted_unit(material.audit),
-        reading=how_to_read(material),
+        adversaries=adversaries(run),
+        rows=table_rows(run),
+        claimed_unit=claimed_unit(run.case),
+        accounted_unit=accounted_unit(run.audit),
+        reading=how_to_read(run),
     )
     return Section(ID, TITLE, html, "Adversaries")
 
@@ -69,17 +79,17 @@ def section(material: Material) -> Section:
 # --- one sentence each -----------------------------------------------------------------------------------------------
 
 
-def adversaries(material: Material) -> list[Adversary]:
+def adversaries(run: ReportedRun) -> list[Adversary]:
     """List the adversaries of the terminal's first screen, in its words; without the algebra, every kind of party."""
-    rows = material.audit["parties"]
+    rows = run.audit["parties"]
     if not rows:
-        unsolved = [" + ".join(row["members"]) for row in _unsolved(material)]
+        unsolved = [" + ".join(row["members"]) for row in _unsolved(run)]
         return [Adversary(_who(name), "", "", "", "", "") for name in unsolved]
     found = []
     for name, row in chosen(rows):
-        verb, words = "learns" if len(row["members"]) == 1 else "learn", known_words(row, material.summary["users"])
+        verb, words = "learns" if len(row["members"]) == 1 else "learn", known_words(row, run.summary["users"])
         attack = next(iter(row["measured"]), "")
-        found.append(Adversary(_who(name), verb, style_of(row), words, attack, _stands(row)))
+        found.append(Adversary(_who(name), verb, style_of(row), words, attack, _STANDS[standing_of(row)]))
     return found
 
 
@@ -99,63 +109,42 @@ def style_of(row: Mapping[str, Any]) -> str:
     return "weak" if told and EXPOSED[level] == "good" else EXPOSED[level]
 
 
-def _stands(row: Mapping[str, Any]) -> str:
-    if row["permitted"] is None:
-        return "The scheme assumes that they do not collude."
-    if LEVELS.index(row["determines"]) <= LEVELS.index(row["permitted"]):
-        return "That is no more than the scheme lets it see."
-    return "That is more than the scheme lets it see" + (", and declared as a weakness." if row["declared"] else ".")
-
-
 # --- the table -------------------------------------------------------------------------------------------------------
 
 
-def table_rows(material: Material) -> list[PartyLine]:
+def table_rows(run: ReportedRun) -> list[PartyLine]:
     """Make one row for each row of the audit, and one for an observer of the releases alone, if it has a figure."""
-    audit = material.audit
-    rows = [_row(material, row) for row in audit["parties"] or _unsolved(material)]
-    cells = [accounted(audit, material.case, OUTSIDER), measured(audit, OUTSIDER, None)]
+    audit = run.audit
+    rows = [_row(run, row) for row in audit["parties"] or _unsolved(run)]
+    cells = [accounted(audit, run.case, OUTSIDER), measured(audit, OUTSIDER, None)]
     if any(cell.figure != "–" for cell in cells):
         words = ("a reader of the releases alone", "what is released", "not asked", "", "", "")
-        rows.append(PartyLine(*words, claimed(material.case, OUTSIDER), *cells))
+        rows.append(PartyLine(*words, claimed(run.case, OUTSIDER), *cells))
     return rows
 
 
-def _row(material: Material, row: dict[str, Any]) -> PartyLine:
-    members, level = row["members"], row["determines"]
-    told = "; ".join(row["saw"] or [_NO_NUMBERS]) if row["saw"] is not None else "not known: no view was kept"
-    works_out, style, standing = "not asked", "", ""
-    if level is not None:
-        works_out, standing = in_short(row), _standing(row)
-        style = style_of(row)
+def _row(run: ReportedRun, row: dict[str, Any]) -> PartyLine:
+    (shown,), members, level = party_rows([row]), row["members"], row["determines"]
+    asked = level is not None
     return PartyLine(
-        name_of(row),
-        told if len(members) == 1 else "these views together",
-        works_out,
-        style,
-        standing,
+        shown.who,
+        shown.saw or "not known: no view was kept",
+        shown.works_out,
+        style_of(row) if asked else "",
+        _STANDING[shown.standing].format(row["permitted"]) if asked else "",
         next((words for words in row["measured"] if "canary" not in words), ""),
-        claimed(material.case, members),
-        accounted(material.audit, material.case, members),
-        measured(material.audit, members, level),
+        claimed(run.case, members),
+        accounted(run.audit, run.case, members),
+        measured(run.audit, members, level),
     )
 
 
-def _standing(row: dict[str, Any]) -> str:
-    if row["permitted"] is None:
-        return "if they collude"
-    if LEVELS.index(row["determines"]) <= LEVELS.index(row["permitted"]):
-        return f"claimed: {row['permitted']} at most"
-    words = "a declared weakness" if row["declared"] else "beyond its claim"
-    return f"{words}; claimed: {row['permitted']} at most"
-
-
-def _unsolved(material: Material) -> list[dict[str, Any]]:
+def _unsolved(run: ReportedRun) -> list[dict[str, Any]]:
     """Make rows without the algebra: every server, and one user for all, with what they saw if that is known."""
-    case, inventory = material.case, material.audit["inventory"]
+    case, inventory = run.case, run.audit["inventory"]
     users = case.card.params.n_users
     rows = []
-    for party, stands_for in (*((server, 1) for server in material.scheme.servers), (user_name(0), users)):
+    for party, stands_for in (*((server, 1) for server in run.scheme.servers), (user_name(0), users)):
         has_view = case.path(party).is_file()
         rows.append(
             {
@@ -163,19 +152,19 @@ def _unsolved(material: Material) -> list[dict[str, Any]]:
                 "stands_for": stands_for,
                 "saw": saw(case, [party], inventory) if has_view else None,
                 "determines": None,
-                "permitted": permitted(material.scheme, [party]),
+                "permitted": permitted(run.scheme, [party]),
                 "measured": [],
             }
         )
     return rows
 
 
-def how_to_read(material: Material) -> list[tuple[str, str]]:
+def how_to_read(run: ReportedRun) -> list[tuple[str, str]]:
     """Explain each column of ε in a sentence."""
-    empirical, accounting = material.audit["empirical"], material.audit["accounting"] or {}
-    words = [("Claimed", f"is what the scheme says of itself, not a measurement: “{material.scheme.claims}”")]
-    if claimed_unit(material.case):
-        words[0] = ("Claimed", f"{words[0][1]} Its ε is of: {material.scheme.unit}.")
+    empirical, accounting = run.audit["empirical"], run.audit["accounting"] or {}
+    words = [("Claimed", f"is what the scheme says of itself, not a measurement: “{run.scheme.claims}”")]
+    if claimed_unit(run.case):
+        words[0] = ("Claimed", f"{words[0][1]} Its ε is of: {run.scheme.unit}.")
     if "composed" in accounting:
         words.append(
             (

@@ -10,8 +10,8 @@ from protocol.errors import BadInput
 from protocol.party.view import Broken
 from sim.console.console import number
 from sim.foreign.plain_text import shortened
+from sim.report.reported_run import ReportedRun
 from sim.report.section import Section, render, table
-from sim.report.sources import Material
 from sim.runs.recommend import median_user, recommend
 from sim.tables.recommend_tables import cut_words, identifier, who
 
@@ -20,11 +20,11 @@ MOST_NAME = 60
 TITLE = "Recommendations"
 
 
-def section(material: Material) -> Section:
+def section(run: ReportedRun) -> Section:
     """Show the user with the median number of ratings, neither the best known nor the least known."""
     try:
-        user, among = median_user(material.folder)
-        document = recommend(material.folder, user, ROWS)
+        user, among = median_user(run.folder)
+        document = recommend(run.folder, user, ROWS)
     except (BadInput, Broken) as refusal:
         html = render("missing.html", title="Nothing can be shown to a user", words=str(refusal))
         return Section("recommendations", TITLE, html, "Lists")

@@ -12,30 +12,30 @@ from sim.console.console import figure
 from sim.foreign import untrusted
 from sim.plan.config import FLAGS, flags_of
 from sim.plan.flag import DECLARED
+from sim.report.reported_run import ReportedRun
 from sim.report.section import Section, render, table
-from sim.report.sources import Material
 
 _PACKAGES = ("keyhole", "numpy", "scipy", "dp-accounting", "matplotlib", "jinja2")
 
 
-def section(material: Material) -> Section:
-    summary = material.summary
+def section(run: ReportedRun) -> Section:
+    summary = run.summary
     digests = [
         ("item factors, SHA-256", summary["item_factors_sha256"] or "none: the run has no result"),
         ("anchor over all views", summary["anchor"] or "none: no views were kept"),
-        ("run id", material.case.card.run_id.hex()),
+        ("run id", run.case.card.run_id.hex()),
     ]
     html = render(
         "repeat.html",
-        folder=str(material.folder),
-        commands=commands(material),
-        simulation=material.case.card.simulation,
-        options=table(["option", "in run.toml", "in this run"], option_rows(material)),
-        derived=table(["parameter", "value"], derived_rows(material)),
+        folder=str(run.folder),
+        commands=commands(run),
+        simulation=run.case.card.simulation,
+        options=table(["option", "in run.toml", "in this run"], option_rows(run)),
+        derived=table(["parameter", "value"], derived_rows(run)),
         digests=digests,
-        platform=list(material.case.platform.items()),
+        platform=list(run.case.platform.items()),
         software=_software(),
-        config=untrusted.read_bytes(material.folder, "run.toml", untrusted.MOST_TOML_BYTES).decode(),
+        config=untrusted.read_bytes(run.folder, "run.toml", untrusted.MOST_TOML_BYTES).decode(),
     )
     return Section("again", "Configuration", html)
 
@@ -43,70 +43,70 @@ def section(material: Material) -> Section:
 # --- commands --------------------------------------------------------------------------------------------------------
 
 
-def commands(material: Material) -> list[tuple[str, str]]:
+def commands(run: ReportedRun) -> list[tuple[str, str]]:
     """List (purpose, command); commands that need views are left out if there are none."""
-    run, scheme = shlex.quote(str(material.folder)), material.scheme
-    toml = shlex.quote(str(material.folder / "run.toml"))
+    folder, scheme = shlex.quote(str(run.folder)), run.scheme
+    toml = shlex.quote(str(run.folder / "run.toml"))
     again = "runs/again"
     found = [
         ("run it again, from its own configuration", f"keyhole run --config {toml} --out {again}"),
-        ("the same with flags", f"keyhole run {flags_of(material.case.config)} --out {again}"),
+        ("the same with flags", f"keyhole run {flags_of(run.case.config)} --out {again}"),
     ]
-    if not material.summary["completed"] and material.case.config.views == "full":
-        found.append(("go on where it stopped", f"keyhole resume {run}"))
-    anchor = f" --anchor {material.summary['anchor']}" if material.summary["anchor"] else ""
-    if material.summary["views"]:
+    if not run.summary["completed"] and run.case.config.views == "full":
+        found.append(("go on where it stopped", f"keyhole resume {folder}"))
+    anchor = f" --anchor {run.summary['anchor']}" if run.summary["anchor"] else ""
+    if run.summary["views"]:
         party = THIRD_PARTY if THIRD_PARTY in scheme.servers else scheme.servers[0]
         found += [
-            ("check that no file was altered", f"keyhole verify {run}{anchor}"),
-            ("run every role again from its view, byte for byte", f"keyhole replay {run}"),
-            ("read what a party saw", f"keyhole view {run} {party}"),
+            ("check that no file was altered", f"keyhole verify {folder}{anchor}"),
+            ("run every role again from its view, byte for byte", f"keyhole replay {folder}"),
+            ("read what a party saw", f"keyhole view {folder} {party}"),
         ]
-    if not [party for party in material.case.parties if not material.case.path(party).is_file()]:
-        found.append(("audit it, with every finding", f"keyhole audit {run} --all"))
-    if material.summary["completed"]:
-        found.append(("every byte, predicted and counted", f"keyhole bandwidth {run}"))
-    if material.summary["completed"] and material.params.publish == "all":
-        found.append(("what a user would be shown", f"keyhole recommend {run}"))
+    if not [party for party in run.case.parties if not run.case.path(party).is_file()]:
+        found.append(("audit it, with every finding", f"keyhole audit {folder} --all"))
+    if run.summary["completed"]:
+        found.append(("every byte, predicted and counted", f"keyhole bandwidth {folder}"))
+    if run.summary["completed"] and run.params.publish == "all":
+        found.append(("what a user would be shown", f"keyhole recommend {folder}"))
     return found
 
 
 # --- options and parameters ------------------------------------------------------------------------------------------
 
 
-def option_rows(material: Material) -> list[list[str]]:
+def option_rows(run: ReportedRun) -> list[list[str]]:
     """List every flag of `run`: as run.toml has it, with defaults filled in, and the value that this run used."""
-    config, params = material.case.config, material.params
+    config, params = run.case.config, run.params
     rows = []
     for name, flag in FLAGS.items():
         if name == "options":
             continue
         asked = getattr(config, name)
-        made = _resolved(material, name, getattr(params, name, asked))
+        made = _resolved(run, name, getattr(params, name, asked))
         rows.append([flag.option, "left open" if asked is None else _words(asked), made])
     given = config.options
-    for name, default in material.scheme.options.items():
+    for name, default in run.scheme.options.items():
         made = getattr(params, name, given.get(name, default))
         rows.append([f"--set {name}", _words(given[name]) if name in given else "left open", _words(made)])
     return rows
 
 
-def _resolved(material: Material, name: str, value: Any) -> str:
+def _resolved(run: ReportedRun, name: str, value: Any) -> str:
     """Format the value that this run used for the flag `name`; some flags have no parameter of their name."""
     shown = {
-        "rating_range": (material.params.rating_min, material.params.rating_max),
-        "users": material.params.n_users,
+        "rating_range": (run.params.rating_min, run.params.rating_max),
+        "users": run.params.n_users,
     }
     if name == "scheme":
-        return _words(material.case.config.scheme)
-    taken = name in material.scheme.flags or FLAGS[name].taken_by != DECLARED
-    return _words(shown.get(name, value)) if taken else f"{material.scheme.name} does not take it"
+        return _words(run.case.config.scheme)
+    taken = name in run.scheme.flags or FLAGS[name].taken_by != DECLARED
+    return _words(shown.get(name, value)) if taken else f"{run.scheme.name} does not take it"
 
 
-def derived_rows(material: Material) -> list[list[str]]:
+def derived_rows(run: ReportedRun) -> list[list[str]]:
     """List the parameters that no flag sets: they follow from the data, the scheme and the options."""
-    flags = set(FLAGS) | set(material.scheme.options)
-    own = dataclasses.asdict(material.params)
+    flags = set(FLAGS) | set(run.scheme.options)
+    own = dataclasses.asdict(run.params)
     return [[name, _words(value)] for name, value in own.items() if name not in flags]
 
 

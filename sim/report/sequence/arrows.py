@@ -14,7 +14,7 @@ from protocol.wire.framing import HANDSHAKE
 from protocol.wire.messages import SETUP
 from sim.console.console import counted, size
 from sim.folder.byte_records import LINES
-from sim.report.sources import Material
+from sim.report.reported_run import ReportedRun
 
 Row = dict[str, Any]  # iteration, sender, receiver, kind, messages, payload_bytes, wire_bytes
 Edge = tuple[int, str, str, str]  # iteration, sender, receiver (both roles), kind
@@ -86,13 +86,13 @@ def edge_of(row: Row) -> Edge:
     return row["iteration"], row["sender"], row["receiver"], row["kind"]
 
 
-def rows_of(material: Material) -> tuple[list[Row], str]:
+def rows_of(run: ReportedRun) -> tuple[list[Row], str]:
     """List (the rows of bytes, a sentence if they are not those of a completed run)."""
     try:
-        found, words = material.bandwidth["rows"], ""
+        found, words = run.bandwidth["rows"], ""
     except BadInput:  # the run did not complete: take what was written until then
         sums: dict[Edge, list[int]] = defaultdict(lambda: [0, 0, 0])
-        for line in material.lines if (material.folder / LINES).is_file() else []:
+        for line in run.lines if (run.folder / LINES).is_file() else []:
             for *edge, messages, payload, wire in line["rows"]:
                 entry = sums[tuple(edge)]
                 entry[:] = [entry[0] + messages, entry[1] + payload, entry[2] + wire]
@@ -101,18 +101,18 @@ def rows_of(material: Material) -> tuple[list[Row], str]:
     return [row for row in found if row["wire_bytes"]], words
 
 
-def typical_iteration(material: Material, rows: Iterable[Row]) -> int | None:
+def typical_iteration(run: ReportedRun, rows: Iterable[Row]) -> int | None:
     """Choose the middle one of the iterations in which users contributed; None if there is no such iteration."""
     counted_ = {row["iteration"] for row in rows}
-    lines = (line for line in material.lines if line["iteration"] in counted_ - {SETUP} and line["contributors"])
+    lines = (line for line in run.lines if line["iteration"] in counted_ - {SETUP} and line["contributors"])
     found = sorted(line["iteration"] for line in lines)
     return found[len(found) // 2] if found else None
 
 
-def is_one_round(material: Material, rows: Iterable[Row]) -> bool:
+def is_one_round(run: ReportedRun, rows: Iterable[Row]) -> bool:
     """Tell whether nothing is repeated, so that the whole run fits into one drawing."""
-    ended, turns = material.summary["completed"], range(material.params.iterations)
-    return not material.scheme.factorizes or (ended and all(row["iteration"] not in turns for row in rows))
+    ended, turns = run.summary["completed"], range(run.params.iterations)
+    return not run.scheme.factorizes or (ended and all(row["iteration"] not in turns for row in rows))
 
 
 def connections(rows: Sequence[Row], lifelines: Sequence[str]) -> list[tuple[Row, ...]]:

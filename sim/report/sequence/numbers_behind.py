@@ -14,7 +14,7 @@ import numpy.typing as npt
 from protocol.arithmetic.ring import Ids
 from protocol.errors import Rejected
 from protocol.party.party import iteration_of
-from protocol.party.role import Send, UserInput, role_of
+from protocol.party.role import Send, role_of
 from protocol.party.view import CutOff
 from protocol.wire.fields import FactorsField, FieldKind, field_kinds
 from protocol.wire.messages import Message
@@ -54,12 +54,6 @@ def uploads_of(case: Case, user: str, last: int) -> list[UploadBehind]:
     except (Rejected, CutOff):  # the run ended here
         pass
     return found
-
-
-def ratings_of(case: Case, user: str) -> UserInput:
-    brought = Exhibits(case, (user,)).brought(user).inputs
-    assert brought is not None
-    return brought
 
 
 def value_field(cls: type) -> tuple[str, type[FieldKind]] | None:

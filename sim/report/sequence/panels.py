@@ -11,14 +11,15 @@ from markupsafe import Markup
 
 from protocol.party.role import role_of, user_index
 from protocol.wire.messages import SETUP
+from sim.audit.truth import ratings_of
 from sim.console.console import counted, size
 from sim.folder.traffic import when_of
+from sim.report.reported_run import ReportedRun
 from sim.report.section import table
 from sim.report.sequence.arrows import Arrow
 from sim.report.sequence.first_records import Scan
-from sim.report.sequence.numbers_behind import UploadsBehind, ratings_of
+from sim.report.sequence.numbers_behind import UploadsBehind
 from sim.report.sequence.pictures import pictures_of
-from sim.report.sources import Material
 
 MOST_TEXT = 40
 _UNDECLARED = Markup('<span class="bad">not declared</span>')
@@ -48,7 +49,7 @@ def party_key(role: str) -> str:
 # --- an arrow --------------------------------------------------------------------------------------------------------
 
 
-def arrow_panel(material: Material, arrow: Arrow, scan: Scan, truth: UploadsBehind) -> Panel:
+def arrow_panel(run: ReportedRun, arrow: Arrow, scan: Scan, truth: UploadsBehind) -> Panel:
     if arrow.connects:
         return _connection_panel(arrow)
     iteration, sender, receiver, kind = arrow.edge
@@ -58,22 +59,22 @@ def arrow_panel(material: Material, arrow: Arrow, scan: Scan, truth: UploadsBehi
     back = f"{arrow.key}-link"
     record = scan.examples.get(arrow.edge)
     if record is None:
-        return Panel(arrow.key, title, back, [amount, _no_record(material, arrow)], [_declared_only(material, arrow)])
+        return Panel(arrow.key, title, back, [amount, _no_record(run, arrow)], [_declared_only(run, arrow)])
     party = record["receiver"]
     which = "It is" if arrow.messages == 1 else "One of them is"
     one = (
         f"{which}, in the view of {party}, record {record['record']}, from {record['sender']}: "
         f"a frame of {record['bytes']:,} bytes."
     )
-    pictures = pictures_of(material, arrow, scan, truth)
+    pictures = pictures_of(run, arrow, scan, truth)
     return Panel(
-        arrow.key, title, back, [amount, one], [_fields(material, receiver, record)],
-        view_command(material, party, iteration, kind), pictures.drawn, pictures.words,
+        arrow.key, title, back, [amount, one], [_fields(run, receiver, record)],
+        view_command(run, party, iteration, kind), pictures.drawn, pictures.words,
     )  # fmt: skip
 
 
-def view_command(material: Material, party: str, iteration: int, kind: str) -> str:
-    return f"keyhole view {shlex.quote(str(material.folder))} {party} --iteration {iteration} --kind {kind}"
+def view_command(run: ReportedRun, party: str, iteration: int, kind: str) -> str:
+    return f"keyhole view {shlex.quote(str(run.folder))} {party} --iteration {iteration} --kind {kind}"
 
 
 def _connection_panel(arrow: Arrow) -> Panel:
@@ -93,38 +94,38 @@ def _connection_panel(arrow: Arrow) -> Panel:
     return Panel(arrow.key, title, f"{arrow.key}-link", words, [counted_])
 
 
-def _no_record(material: Material, arrow: Arrow) -> str:
-    receiver, kept = arrow.edge[2], material.case.kept
+def _no_record(run: ReportedRun, arrow: Arrow) -> str:
+    receiver, kept = arrow.edge[2], run.case.kept
     if receiver not in map(role_of, kept):
         who = "No user keeps" if receiver == "user" else f"The {spoken(receiver)} keeps no"
         view = "a view" if receiver == "user" else "view"
-        return f"{who} {view} in this run (--views {material.case.config.views}): what was in it is not recorded."
+        return f"{who} {view} in this run (--views {run.case.config.views}): what was in it is not recorded."
     return "None of the views that were read has a record of it: those who received it keep no view, or theirs ended."
 
 
-def _fields(material: Material, receiver: str, record: dict[str, Any]) -> Markup:
+def _fields(run: ReportedRun, receiver: str, record: dict[str, Any]) -> Markup:
     rows = []
     for name, value in record["fields"].items():
         unit = record["units"].get(name, "no unit")
         saw = Markup('{}<br><span class="aside">{}</span>').format(shown(value, unit), unit)
-        rows.append((Markup("<code>{}</code>").format(name), saw, _declared(material, receiver, record["kind"], name)))
+        rows.append((Markup("<code>{}</code>").format(name), saw, _declared(run, receiver, record["kind"], name)))
     return table(("field", "what the receiver saw", "declared by the scheme"), rows)
 
 
-def _declared_only(material: Material, arrow: Arrow) -> Markup:
+def _declared_only(run: ReportedRun, arrow: Arrow) -> Markup:
     _, _, receiver, kind = arrow.edge
     rows = [
-        (leak.field, leak.words) for leak in material.scheme.leakage if (leak.receiver, leak.kind) == (receiver, kind)
+        (leak.field, leak.words) for leak in run.scheme.leakage if (leak.receiver, leak.kind) == (receiver, kind)
     ]
     return table(("field", "declared by the scheme"), rows or [("none", "nothing is declared of this message")])
 
 
-def _declared(material: Material, receiver: str, kind: str, name: str) -> str | Markup:
+def _declared(run: ReportedRun, receiver: str, kind: str, name: str) -> str | Markup:
     """Quote the audit's row on this field, or without an audit the scheme's own words."""
-    for row in material.audit.get("inventory") or []:
+    for row in run.audit.get("inventory") or []:
         if (row["party"], row["kind"], row["field"]) == (receiver, kind, name):
             return _row_words(row)
-    said = {(leak.receiver, leak.kind, leak.field): leak.words for leak in material.scheme.leakage}
+    said = {(leak.receiver, leak.kind, leak.field): leak.words for leak in run.scheme.leakage}
     return said.get((receiver, kind, name)) or _UNDECLARED
 
 
@@ -153,23 +154,23 @@ def _many(shape: Sequence[int]) -> int:
 # --- a party ---------------------------------------------------------------------------------------------------------
 
 
-def party_panel(material: Material, role: str, back: str) -> Panel:
+def party_panel(run: ReportedRun, role: str, back: str) -> Panel:
     """Make the panel of a server, or of all users together."""
-    key, rows = party_key(role), _inventory(material, role)
+    key, rows = party_key(role), _inventory(run, role)
     columns = ("kind", "field", "declared as", "times")
     received = [table(columns, rows, caption="Everything it received in the whole run", numeric=1)] if rows else []
-    words = _users(material) if role == "user" else _server(material, role)
+    words = _users(run) if role == "user" else _server(run, role)
     if not rows:
         words.append("The scheme declares nothing that it may receive, and nothing is recorded.")
-    return Panel(key, _title(material, role), back, words, received)
+    return Panel(key, _title(run, role), back, words, received)
 
 
-def _title(material: Material, role: str) -> str:
-    return counted(material.params.n_users, "user") if role == "user" else spoken(role).capitalize()
+def _title(run: ReportedRun, role: str) -> str:
+    return counted(run.params.n_users, "user") if role == "user" else spoken(role).capitalize()
 
 
-def _inventory(material: Material, role: str) -> list[tuple[Any, ...]]:
-    rows = [row for row in material.audit.get("inventory") or [] if row["party"] == role]
+def _inventory(run: ReportedRun, role: str) -> list[tuple[Any, ...]]:
+    rows = [row for row in run.audit.get("inventory") or [] if row["party"] == role]
     return [
         (row["kind"], row["field"], _row_words(row), "not kept" if row["count"] is None else f"{row['count']:,}")
         for row in rows
@@ -182,18 +183,18 @@ def _row_words(row: dict[str, Any]) -> str | Markup:
     return str(row["words"] or "no words")
 
 
-def _server(material: Material, role: str) -> list[str]:
+def _server(run: ReportedRun, role: str) -> list[str]:
     brings = "It brings no data: its input is a seed for its random draws, which is not shown."
-    view = material.summary["views"].get(role)
+    view = run.summary["views"].get(role)
     if view is None:
-        return [brings, f"It keeps no view in this run (--views {material.case.config.views})."]
+        return [brings, f"It keeps no view in this run (--views {run.case.config.views})."]
     return [brings, f"Its view has {view['records']:,} records. The head of its chain is {view['head'][:16]}…"]
 
 
-def _users(material: Material) -> list[str]:
-    case = material.case
+def _users(run: ReportedRun) -> list[str]:
+    case = run.case
     kept = [party for party in case.parties if user_index(party) >= 0 and party in case.kept]
-    train = material.summary["ratings"]["train"]
+    train = run.summary["ratings"]["train"]
     brings = f"Together they bring {train:,} ratings to train on."
     if not kept:
         return [brings, f"No user keeps a view in this run (--views {case.config.views})."]
@@ -201,7 +202,7 @@ def _users(material: Material) -> list[str]:
     own = f"{counted(len(kept), 'view')} of users {'is' if len(kept) == 1 else 'are'} kept; " + (
         f"these users bring {min(counts)} to {max(counts)} ratings each." if counts else "none has been written."
     )
-    first = next(((name, material.summary["views"][name]) for name in kept if name in material.summary["views"]), None)
+    first = next(((name, run.summary["views"][name]) for name in kept if name in run.summary["views"]), None)
     if first is None:
         return [brings, own]
     name, view = first

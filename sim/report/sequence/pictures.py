@@ -16,13 +16,14 @@ from protocol.wire.messages import Message
 from sim.audit.attacks.recomputed import RecommenderStory
 from sim.audit.families.registry import family_of
 from sim.audit.role_rerun import fraction_bits
+from sim.audit.truth import ratings_of
 from sim.console.console import counted
 from sim.report.charts import chart
+from sim.report.reported_run import ReportedRun
 from sim.report.sequence.arrows import Arrow, Edge
 from sim.report.sequence.first_records import Scan
 from sim.report.sequence.histograms import BINS, Series, draw
-from sim.report.sequence.numbers_behind import UploadsBehind, ratings_of, stamp, value_field, values_of
-from sim.report.sources import Material
+from sim.report.sequence.numbers_behind import UploadsBehind, stamp, value_field, values_of
 from sim.views.exhibits import Exhibits, Seen
 
 Floats = npt.NDArray[np.float64]
@@ -51,7 +52,7 @@ class Pictures(NamedTuple):
     words: list[str]
 
 
-def pictures_of(material: Material, arrow: Arrow, scan: Scan, truth: UploadsBehind) -> Pictures:
+def pictures_of(run: ReportedRun, arrow: Arrow, scan: Scan, truth: UploadsBehind) -> Pictures:
     """Draw the messages of `arrow`; nothing if they have no numbers, or are in no server's view."""
     seen = scan.received.get(arrow.edge, [])
     if arrow.connects or not seen or value_field(type(seen[0].message)) is None:
@@ -60,32 +61,32 @@ def pictures_of(material: Material, arrow: Arrow, scan: Scan, truth: UploadsBehi
     if not seen:
         return Pictures([], ["No message of this kind held a number, so there is nothing to draw."])
     if arrow.edge[1] == "user":
-        return _of_users(material, arrow, seen, truth)
-    return _of_sums(material, arrow, seen, scan, truth)
+        return _of_users(run, arrow, seen, truth)
+    return _of_sums(run, arrow, seen, scan, truth)
 
 
 # --- what users sent -------------------------------------------------------------------------------------------------
 
 
-def _of_users(material: Material, arrow: Arrow, seen: list[Seen], truth: UploadsBehind) -> Pictures:
+def _of_users(run: ReportedRun, arrow: Arrow, seen: list[Seen], truth: UploadsBehind) -> Pictures:
     known = [one for one in seen if truth.knows(one.sender)]
     chosen = _few(known or seen)
     words = [] if len(chosen) == len(seen) else [_extent(arrow, chosen, seen, bool(known))]
-    received = np.concatenate([_received(material, one.message).ravel() for one in chosen])
-    behind = [_behind(material, arrow.edge[2], one, truth) for one in chosen] if known else []
+    received = np.concatenate([_received(run, one.message).ravel() for one in chosen])
+    behind = [_behind(run, arrow.edge[2], one, truth) for one in chosen] if known else []
     ring = _is_ring(chosen[0].message)
     if not known or any(found is None for found in behind):
         other = "a role that was run again did not send the same numbers, or did not name them"
         why = other if known else "the users' views were not kept"
         words.append(f"The truth behind them is not drawn: {why}.")
-        first = _first_series(material, arrow, received, ring, "number, as it was sent")
-        return Pictures(draw(arrow.key, [first]), [*words, *_uniformity(material, arrow)])
+        first = _first_series(run, arrow, received, ring, "number, as it was sent")
+        return Pictures(draw(arrow.key, [first]), [*words, *_uniformity(run, arrow)])
     (what, axis), *_ = [found[0] for found in behind if found is not None]
     true = np.concatenate([found[1].ravel() for found in behind if found is not None])
-    first = _first_series(material, arrow, received, ring, axis)
+    first = _first_series(run, arrow, received, ring, axis)
     second = Series(f"The true {what} behind them", true, axis, chart.TRUTH, _ONLY_HERE)
-    words.append(_how_hidden(material, arrow.edge[0], true) if ring else _how_far(received, true))
-    return Pictures(draw(arrow.key, [first, second]), [*words, *_uniformity(material, arrow)])
+    words.append(_how_hidden(run, arrow.edge[0], true) if ring else _how_far(received, true))
+    return Pictures(draw(arrow.key, [first, second]), [*words, *_uniformity(run, arrow)])
 
 
 def _few(seen: list[Seen]) -> list[Seen]:
@@ -108,11 +109,11 @@ def _is_ring(message: Message) -> bool:
     return found is not None and found[1] is RingField
 
 
-def _received(material: Material, message: Message) -> Floats:
+def _received(run: ReportedRun, message: Message) -> Floats:
     """Convert ring elements to shares of half the ring, and grades to ratings; others keep their unit."""
-    values, params = values_of(message), material.params
+    values, params = values_of(message), run.params
     if _is_ring(message):
-        return _share(material.case.card.setting.ring, values)
+        return _share(run.case.card.setting.ring, values)
     if type(message).__name__ == "GradedRatings":
         return params.rating_min + getattr(params, "rating_step", 1.0) * values.astype(np.float64)
     return values.astype(np.float64)
@@ -125,31 +126,31 @@ def _share(ring: Ring, words: npt.NDArray[Any]) -> Floats:
 
 
 def _behind(
-    material: Material, receiver: str, seen: Seen, truth: UploadsBehind
+    run: ReportedRun, receiver: str, seen: Seen, truth: UploadsBehind
 ) -> tuple[tuple[str, str], Floats] | None:
     """Find ((what the true numbers are, axis with unit), the numbers) behind one message; None if not known."""
     name = type(seen.message).__name__
     if name in _OPEN_RATINGS:
         words, of = _OPEN_RATINGS[name]
-        return words, of(material, ratings_of(material.case, seen.sender))
+        return words, of(run, ratings_of(run.case, seen.sender))
     upload = truth.upload(seen, receiver)
     mark = upload.behind() if upload is not None else None
     if mark is None:
         return None
     what, axis = _BEHIND.get(mark.label.what, (f"numbers ({mark.label.what})", mark.label.what))
     if mark.label.what == "rating":
-        axis = family_of(material.scheme).rating_axis
+        axis = family_of(run.scheme).rating_axis
     return (what, axis), mark.values
 
 
-def _levels(material: Material, own: UserInput) -> Floats:
-    return family_of(material.scheme).levels(material.params, own)
+def _levels(run: ReportedRun, own: UserInput) -> Floats:
+    return family_of(run.scheme).levels(run.params, own)
 
 
-_Of = Callable[[Material, UserInput], Floats]
+_Of = Callable[[ReportedRun, UserInput], Floats]
 _OPEN_RATINGS: dict[str, tuple[tuple[str, str], _Of]] = {  # messages whose numbers have no label
-    "GradedRatings": (("ratings", _RATING), lambda material, own: own.ratings),
-    "RatingsHandover": (("ratings", _RATING), lambda material, own: own.ratings),
+    "GradedRatings": (("ratings", _RATING), lambda run, own: own.ratings),
+    "RatingsHandover": (("ratings", _RATING), lambda run, own: own.ratings),
     "RandomizedLevels": (("levels", "level of the scale (0: not rated)"), _levels),
 }
 
@@ -157,17 +158,17 @@ _OPEN_RATINGS: dict[str, tuple[tuple[str, str], _Of]] = {  # messages whose numb
 # --- sums that one server hands to another ---------------------------------------------------------------------------
 
 
-def _of_sums(material: Material, arrow: Arrow, seen: list[Seen], scan: Scan, truth: UploadsBehind) -> Pictures:
+def _of_sums(run: ReportedRun, arrow: Arrow, seen: list[Seen], scan: Scan, truth: UploadsBehind) -> Pictures:
     ring = _is_ring(seen[0].message)
-    received = np.concatenate([_received(material, one.message).ravel() for one in seen])
-    first = _first_series(material, arrow, received, ring, "")
-    more, words = _true_sums(material, arrow.edge, seen, scan, truth)
+    received = np.concatenate([_received(run, one.message).ravel() for one in seen])
+    first = _first_series(run, arrow, received, ring, "")
+    more, words = _true_sums(run, arrow.edge, seen, scan, truth)
     drawn = draw(arrow.key, [first, *more])
-    return Pictures(drawn, [*words, *_uniformity(material, arrow)])
+    return Pictures(drawn, [*words, *_uniformity(run, arrow)])
 
 
 def _true_sums(
-    material: Material, edge: Edge, seen: list[Seen], scan: Scan, truth: UploadsBehind
+    run: ReportedRun, edge: Edge, seen: list[Seen], scan: Scan, truth: UploadsBehind
 ) -> tuple[list[Series], list[str]]:
     iteration, holder = edge[0], edge[1]
     totals, what = [], ""
@@ -189,9 +190,9 @@ def _true_sums(
         what = mark.label.what if mark is not None else ""
     name, axis = _SUMS.get(what, (f"sums ({what})", f"sum of {what}"))
     true = np.concatenate(totals)
-    noisy = _unmasked(material, edge, seen)
+    noisy = _unmasked(run, edge, seen)
     series = [] if noisy is None else [Series("Unmasked by the recommender", noisy, axis, chart.HUES[RECOMMENDER])]
-    words = [_how_hidden(material, iteration, true)]
+    words = [_how_hidden(run, iteration, true)]
     if noisy is not None:
         words.append(f"Unmasked and true sums are drawn over the same bins. {_how_far(noisy, true)}")
     return [*series, Series(f"The true {name}", true, axis, chart.TRUTH, _ONLY_HERE)], words
@@ -213,12 +214,12 @@ def _ids(message: Message) -> Ids:
     return items if items is not None and len(items) == rows else np.arange(rows, dtype=np.uint32)
 
 
-def _unmasked(material: Material, edge: Edge, seen: list[Seen]) -> Floats | None:
+def _unmasked(run: ReportedRun, edge: Edge, seen: list[Seen]) -> Floats | None:
     """Run the recommender's role again to get the noisy sums that it makes of a MaskedTotal."""
     iteration, _, receiver, kind = edge
-    if kind != "MaskedTotal" or receiver != RECOMMENDER or not family_of(material.scheme).masks:
+    if kind != "MaskedTotal" or receiver != RECOMMENDER or not family_of(run.scheme).masks:
         return None
-    told = RecommenderStory(Exhibits(material.case, (RECOMMENDER,)), iteration + 1).rounds.get(iteration)
+    told = RecommenderStory(Exhibits(run.case, (RECOMMENDER,)), iteration + 1).rounds.get(iteration)
     if told is None or not np.array_equal(told.items, seen[0].message.items):
         return None
     return np.asarray(told.sums, np.float64).ravel()
@@ -227,19 +228,19 @@ def _unmasked(material: Material, edge: Edge, seen: list[Seen]) -> Floats | None
 # --- words -----------------------------------------------------------------------------------------------------------
 
 
-def _first_series(material: Material, arrow: Arrow, received: Floats, ring: bool, axis: str) -> Series:
+def _first_series(run: ReportedRun, arrow: Arrow, received: Floats, ring: bool, axis: str) -> Series:
     title = f"What the {arrow.edge[2].replace('_', ' ')} received"
     hue = chart.HUES.get(arrow.edge[1], 0)  # of the sender
     if not ring:
         return Series(title, received, axis or _RATING, hue)
-    bits = material.params.ring_bits
+    bits = run.params.ring_bits
     words = f"A uniform law puts {100 / BINS:.0f} % into each."
     return Series(title, received, f"signed ring element (share of 2^{bits - 1})", hue, words, (-1.0, 1.0))
 
 
-def _how_hidden(material: Material, iteration: int, true: Floats) -> str:
+def _how_hidden(run: ReportedRun, iteration: int, true: Floats) -> str:
     """Say how small a part of the ring the true numbers would fill."""
-    params = material.params
+    params = run.params
     reach = float(np.abs(true).max()) * 2.0 ** (fraction_bits(params, iteration) - params.ring_bits + 1)
     if not reach:
         return "The true numbers are all 0."
@@ -258,13 +259,13 @@ def _how_far(received: Floats, true: Floats) -> str:
     return f"Each differs from the true one by {float(apart.mean()):.3g} on average (absolute difference){same}."
 
 
-def _uniformity(material: Material, arrow: Arrow) -> list[str]:
+def _uniformity(run: ReportedRun, arrow: Arrow) -> list[str]:
     """Quote the audit's own test of uniformity, on the whole run."""
     _, _, receiver, kind = arrow.edge
-    leaks = [leak for leak in material.scheme.leakage if (leak.receiver, leak.kind) == (receiver, kind)]
+    leaks = [leak for leak in run.scheme.leakage if (leak.receiver, leak.kind) == (receiver, kind)]
     if not any(leak.uniform for leak in leaks):
         return []
-    tested = (material.audit.get("statistics") or {}).get("uniformity")
+    tested = (run.audit.get("statistics") or {}).get("uniformity")
     found = [row for row in (tested or {"fields": []})["fields"] if (row["party"], row["kind"]) == (receiver, kind)]
     if tested is None or not found or found[0]["smallest_p_corrected"] is None:
         return ["Claimed: uniform to its receiver. The audit did not test it on this run."]

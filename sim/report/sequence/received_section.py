@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from sim.report.reported_run import ReportedRun
 from sim.report.section import Section, render
 from sim.report.sequence.panels import Panel, spoken
 from sim.report.sequence.sequence_section import Told, tell
-from sim.report.sources import Material
 
 ID = "received"
 
 
-def section(material: Material) -> Section:
+def section(run: ReportedRun) -> Section:
     """Show the panel that "Who sends what" opens first, if it has a picture."""
-    told = tell(material)
+    told = tell(run)
     panel = None if told is None else _telling(told)
     if told is None or panel is None:
         words = "No server's view with numbers of users was kept, so what it received cannot be drawn: --views full."

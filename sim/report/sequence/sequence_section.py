@@ -8,13 +8,13 @@ from typing import Any
 
 from protocol.wire.messages import SETUP
 from sim.console.console import counted, size
+from sim.report.reported_run import ReportedRun
 from sim.report.section import Section, render
 from sim.report.sequence.arrows import Diagram, Row, is_one_round, make_diagram, rows_of, typical_iteration
 from sim.report.sequence.diagram_layout import lay_out
 from sim.report.sequence.first_records import Scan, scan
 from sim.report.sequence.numbers_behind import UploadsBehind
 from sim.report.sequence.panels import Panel, arrow_panel, party_key, party_panel, spoken
-from sim.report.sources import Material
 
 ID, TITLE = "sequence", "Who sends what"
 
@@ -27,40 +27,40 @@ class Told:
     chosen: str  # the panel that is open at first
 
 
-def section(material: Material) -> Section:
-    told = tell(material)
+def section(run: ReportedRun) -> Section:
+    told = tell(run)
     if told is None:
         words = "No bytes were told before the run ended, so there is nothing to draw."
         return Section(ID, TITLE, render("sequence.html", drawings=[], panels=[], notes=[words], chosen=""), "Messages")
-    drawings = [_drawing(material, diagram) for diagram in told.diagrams]
+    drawings = [_drawing(run, diagram) for diagram in told.diagrams]
     html = render("sequence.html", drawings=drawings, panels=told.panels, notes=told.notes, chosen=told.chosen)
     return Section(ID, TITLE, html, "Messages")
 
 
-def tell(material: Material) -> Told | None:
+def tell(run: ReportedRun) -> Told | None:
     """Make the diagrams and panels, once: the top of the page shows the most telling panel too."""
-    if ID not in material.shared:
-        material.shared[ID] = _tell(material)
-    found: Told | None = material.shared[ID]
+    if ID not in run.shared:
+        run.shared[ID] = _tell(run)
+    found: Told | None = run.shared[ID]
     return found
 
 
-def _tell(material: Material) -> Told | None:
-    rows, notes = rows_of(material)
+def _tell(run: ReportedRun) -> Told | None:
+    rows, notes = rows_of(run)
     if not rows:
         return None
-    chosen = typical_iteration(material, rows)
-    iterations = {row["iteration"] for row in rows} if is_one_round(material, rows) else {SETUP}
-    found = scan(material.case, iterations | ({chosen} if chosen is not None else set()))
-    diagrams = make_diagrams(material, rows, found, chosen)
-    panels = make_panels(material, diagrams, found)
-    told = [*([notes] if notes else []), *_notes(material, found)]
+    chosen = typical_iteration(run, rows)
+    iterations = {row["iteration"] for row in rows} if is_one_round(run, rows) else {SETUP}
+    found = scan(run.case, iterations | ({chosen} if chosen is not None else set()))
+    diagrams = make_diagrams(run, rows, found, chosen)
+    panels = make_panels(run, diagrams, found)
+    told = [*([notes] if notes else []), *_notes(run, found)]
     return Told(diagrams, panels, told, _most_telling(diagrams, panels))
 
 
-def make_diagrams(material: Material, rows: Sequence[Row], found: Scan, chosen: int | None) -> list[Diagram]:
-    scheme, seen = material.scheme, found.orders
-    if is_one_round(material, rows):
+def make_diagrams(run: ReportedRun, rows: Sequence[Row], found: Scan, chosen: int | None) -> list[Diagram]:
+    scheme, seen = run.scheme, found.orders
+    if is_one_round(run, rows):
         words = "Nothing is repeated in this scheme, so this is every message of the run."
         return [make_diagram("run", "The whole run", words, rows, seen, scheme)]
     own = [row for row in rows if row["iteration"] == SETUP]
@@ -71,11 +71,11 @@ def make_diagrams(material: Material, rows: Sequence[Row], found: Scan, chosen: 
     own = [row for row in rows if row["iteration"] == chosen]
     total = size(sum(row["wire_bytes"] for row in own))
     words = f"The middle one of the iterations in which a user contributed: {total} in all."
-    words += _elsewhere(material, rows, own)
+    words += _elsewhere(run, rows, own)
     return [*made, make_diagram("iteration", f"Iteration {chosen}", words, own, seen, scheme)]
 
 
-def _elsewhere(material: Material, rows: Sequence[Row], own: Sequence[Row]) -> str:
+def _elsewhere(run: ReportedRun, rows: Sequence[Row], own: Sequence[Row]) -> str:
     """List the kinds that this iteration lacks and other iterations, or the end of the run, have."""
     drawn = {(row["sender"], row["receiver"], row["kind"]) for row in own}
     others: dict[tuple[str, str, str], list[int]] = {}
@@ -85,17 +85,17 @@ def _elsewhere(material: Material, rows: Sequence[Row], own: Sequence[Row]) -> s
             others.setdefault(edge, []).append(row["iteration"])
     told = [
         f"{kind} ({spoken(sender)} → {spoken(receiver)}) "
-        + ("at the end" if min(at) >= material.params.iterations else f"in {counted(len(at), 'other iteration')}")
+        + ("at the end" if min(at) >= run.params.iterations else f"in {counted(len(at), 'other iteration')}")
         for (sender, receiver, kind), at in others.items()
     ]
     return f" Not in it: {'; '.join(told)}." if told else ""
 
 
-def make_panels(material: Material, diagrams: Sequence[Diagram], found: Scan) -> list[Panel]:
-    truth = UploadsBehind(material.case)
-    panels = [arrow_panel(material, arrow, found, truth) for diagram in diagrams for arrow in diagram.arrows]
+def make_panels(run: ReportedRun, diagrams: Sequence[Diagram], found: Scan) -> list[Panel]:
+    truth = UploadsBehind(run.case)
+    panels = [arrow_panel(run, arrow, found, truth) for diagram in diagrams for arrow in diagram.arrows]
     back = diagrams[0].key
-    parties = [party_panel(material, role, f"{party_key(role)}-{back}") for role in material.scheme.parties()]
+    parties = [party_panel(run, role, f"{party_key(role)}-{back}") for role in run.scheme.parties()]
     return [*panels, *parties]
 
 
@@ -106,14 +106,14 @@ def _most_telling(diagrams: Sequence[Diagram], panels: Sequence[Panel]) -> str:
     return next((key for key in with_pictures if key in last), [*with_pictures, panels[0].key][0])
 
 
-def _drawing(material: Material, diagram: Diagram) -> dict[str, Any]:
-    roles = material.scheme.parties()
-    users = counted(material.params.n_users, "user")
+def _drawing(run: ReportedRun, diagram: Diagram) -> dict[str, Any]:
+    roles = run.scheme.parties()
+    users = counted(run.params.n_users, "user")
     names = [users if role == "user" else spoken(role) for role in roles]
     return {"diagram": diagram, "layout": lay_out(diagram, roles, names), "names": dict(zip(roles, names, strict=True))}
 
 
-def _notes(material: Material, found: Scan) -> list[str]:
+def _notes(run: ReportedRun, found: Scan) -> list[str]:
     words = [
         "One arrow stands for all messages of one kind from one role to another. The first of each stands behind "
         "everything that its sender had received and sent before. Choose an arrow or a party to see what "
@@ -121,6 +121,6 @@ def _notes(material: Material, found: Scan) -> list[str]:
     ]
     if not found.orders:
         words.append("No view was kept: the order is that in which the scheme lists its messages.")
-    if material.case.config.transport == "inprocess":
+    if run.case.config.transport == "inprocess":
         words.append("The run was in one process: its wire bytes are by formula.")
     return words

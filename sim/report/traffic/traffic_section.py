@@ -27,8 +27,8 @@ from sim.report.charts.series import (
     unit_of,
     whole_numbers,
 )
+from sim.report.reported_run import Document, ReportedRun
 from sim.report.section import Section, picture, render
-from sim.report.sources import Document, Material
 from sim.report.traffic.traffic_bars import draw_bars, edge_of
 
 MOST_DIFFERENCES = 10
@@ -43,14 +43,14 @@ class Counted:
     word: str = "measured"  # "counted" in one process, where there was no wire to measure
 
 
-def section(material: Material) -> Section:
-    counted = count(material)
+def section(run: ReportedRun) -> Section:
+    counted = count(run)
     edges = edges_of(counted.rows)
     painted = colours(_senders(counted.rows, edge_of))
     sums = by_kind(counted.rows, counted.n)
     charts: list[Markup | None] = []
     if any(0 <= row["iteration"] < counted.n for row in counted.rows):
-        kinds = functools.partial(kind_order, material.scheme)
+        kinds = functools.partial(kind_order, run.scheme)
         iterated = [row for row in counted.rows if 0 <= row["iteration"] < counted.n]
         by_sender = colours(_senders(iterated, _kind_of))
         charts.append(_stack(counted, "kind", _kind_of, kinds, by_sender))
@@ -59,18 +59,18 @@ def section(material: Material) -> Section:
     charts.append(draw_bars("traffic-once", "Wire bytes of the set-up and of the end", once, painted, counted.word))
     each = [row for row in sums if row["when"] == "iteration"]
     charts.append(draw_bars("traffic-each", "Wire bytes of one iteration, mean", each, painted, counted.word))
-    html = render("traffic.html", **_words(material, counted), charts=[drawn for drawn in charts if drawn])
+    html = render("traffic.html", **_words(run, counted), charts=[drawn for drawn in charts if drawn])
     return Section("bandwidth", "Bandwidth", html)
 
 
-def count(material: Material) -> Counted:
+def count(run: ReportedRun) -> Counted:
     """Collect the bytes; of a run that did not complete, what its iterations reported, without a prediction."""
-    n = sum(line["iteration"] > SETUP for line in material.lines)
-    word = "counted" if material.summary["transport"] == "inprocess" else "measured"
+    n = sum(line["iteration"] > SETUP for line in run.lines)
+    word = "counted" if run.summary["transport"] == "inprocess" else "measured"
     try:
-        document = material.bandwidth
+        document = run.bandwidth
     except BadInput as error:
-        told = [row for line in material.lines for row in line["rows"]]
+        told = [row for line in run.lines for row in line["rows"]]
         rows = [dict(zip(COLUMNS, (*row, None), strict=True)) for row in told if row[0] < n]
         return Counted(rows, n, None, str(error), word)
     if document["total"]["predicted_bytes"] is None:
@@ -165,7 +165,7 @@ def _main_part(stack: dict[str, list[float]], n: int, by: str) -> str:
 # --- in words --------------------------------------------------------------------------------------------------------
 
 
-def _words(material: Material, counted: Counted) -> dict[str, Any]:
+def _words(run: ReportedRun, counted: Counted) -> dict[str, Any]:
     rows = counted.rows
     wire, payload = (sum(row[name] for row in rows) for name in ("wire_bytes", "payload_bytes"))
     hands = sum(row["wire_bytes"] for row in rows if row["kind"] == HANDSHAKE)

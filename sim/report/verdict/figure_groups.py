@@ -7,8 +7,8 @@ from typing import Any
 
 from sim.bandwidth import paper_bytes
 from sim.console.console import counted, number, size
+from sim.report.reported_run import ReportedRun
 from sim.report.section import Section, render
-from sim.report.sources import Material
 
 NOT_MEASURED = "not measured"
 
@@ -23,34 +23,34 @@ class FigureGroup:
     folded: list[str] = field(default_factory=list)  # the reasons, shown on request
 
 
-def section(material: Material) -> Section:
-    given = {"accuracy": accuracy(material), "traffic": traffic(material), "facts": facts(material)}
+def section(run: ReportedRun) -> Section:
+    given = {"accuracy": accuracy(run), "traffic": traffic(run), "facts": facts(run)}
     return Section("figures", "Figures of the run", render("figures.html", **given), "Figures")
 
 
 # --- accuracy --------------------------------------------------------------------------------------------------------
 
 
-def accuracy(material: Material) -> FigureGroup:
+def accuracy(run: ReportedRun) -> FigureGroup:
     """Compare the test RMSE with that of the run without protection, and of guesses that need no protocol at all."""
-    found, name = material.summary["accuracy"], material.scheme.name
-    mine, beside = found["test_rmse"], "plain" if material.scheme.factorizes else "the same without protection"
+    found, name = run.summary["accuracy"], run.scheme.name
+    mine, beside = found["test_rmse"], "plain" if run.scheme.factorizes else "the same without protection"
     rows = [["this run", _figure(mine), ""]]
     rows.append([beside, _figure(found["plain"]["test_rmse"]), _against(mine, found["plain"]["test_rmse"])])
     below = found.get("on_device") or []
     for floor in below:
         rows.append([f"{floor['title']} *", _figure(floor["test_rmse"]), _against(mine, floor["test_rmse"])])
-    low, high = material.params.rating_min, material.params.rating_max
-    held_out = material.summary["ratings"]["test"]
+    low, high = run.params.rating_min, run.params.rating_max
+    held_out = run.summary["ratings"]["test"]
     caption = f"Test RMSE on {held_out:,} held-out ratings from {low:g} to {high:g}; less is better."
     train = f"Train MAE: {_figure(found['train_mae'])} ({beside}: {_figure(found['plain']['train_mae'])})."
     unknown = "What needs no protocol was not measured when this was run."
     notes = [train, "* Nothing leaves the device: a guess that needs no protocol." if below else unknown]
-    if not material.summary["completed"]:
+    if not run.summary["completed"]:
         notes.append("The run did not complete, so there is no result to measure.")
     if not held_out:
         notes.append("No rating was held out (--test-fraction 0), so there is no test figure.")
-    elif mine is None and material.summary["completed"]:
+    elif mine is None and run.summary["completed"]:
         notes.append("The run has no result that predicts a rating, so there is no error to measure.")
     elif mine is not None and below:
         notes.append(_beaten(name, mine, below))
@@ -86,13 +86,13 @@ def _listed(titles: list[str]) -> str:
 # --- bytes -----------------------------------------------------------------------------------------------------------
 
 
-def traffic(material: Material) -> tuple[FigureGroup, FigureGroup | None]:
+def traffic(run: ReportedRun) -> tuple[FigureGroup, FigureGroup | None]:
     """Make two cards of bytes: of this run at its size, and of the paper at the paper's size."""
-    return _own_bytes(material), _paper_bytes(material)
+    return _own_bytes(run), _paper_bytes(run)
 
 
-def _own_bytes(material: Material) -> FigureGroup:
-    counted, summary = material.summary["bytes"], material.summary
+def _own_bytes(run: ReportedRun) -> FigureGroup:
+    counted, summary = run.summary["bytes"], run.summary
     how = "counted as for a wire" if summary["transport"] == "inprocess" else "measured"
     per_iteration = counted["per_iteration"]
     rows = [[_edge(edge), size(count)] for edge, count in (per_iteration or counted["edges"]).items()]
@@ -102,19 +102,19 @@ def _own_bytes(material: Material) -> FigureGroup:
             [f"one user, {way}", f"{size(user[way + '_mean'])} (max {size(user[way + '_max'])})"]
             for way in ("down", "up")
         ]
-    dim = f", dim {summary['dim']}" if material.scheme.factorizes else ""
+    dim = f", dim {summary['dim']}" if run.scheme.factorizes else ""
     sizes = f"{summary['users']:,} users, {summary['items']:,} items{dim}, wire {summary['wire']}"
     what = "Mean of an iteration" if per_iteration else "The whole run"
     notes = [f"{size(counted['total'])} in all, with the set-up."]
-    if not per_iteration and material.scheme.factorizes and not summary["completed"]:
+    if not per_iteration and run.scheme.factorizes and not summary["completed"]:
         notes.append("No iteration completed, so there is no mean.")
-    if _comparison(material) is None:
+    if _comparison(run) is None:
         notes.append("The paper gives no byte figures for a scheme like this one.")
     return FigureGroup(f"Wire bytes ({how})", f"{what}, at this run's size: {sizes}.", ["edge", "bytes"], rows, notes)
 
 
-def _paper_bytes(material: Material) -> FigureGroup | None:
-    found = _comparison(material)
+def _paper_bytes(run: ReportedRun) -> FigureGroup | None:
+    found = _comparison(run)
     if found is None:
         return None
     rows = [
@@ -133,9 +133,9 @@ def _paper_bytes(material: Material) -> FigureGroup | None:
     )
 
 
-def _comparison(material: Material) -> dict[str, Any] | None:
+def _comparison(run: ReportedRun) -> dict[str, Any] | None:
     """Compare with the paper; None also for a custom scheme that sends nothing in an iteration."""
-    found = paper_bytes.comparison(material.scheme, material.params)
+    found = paper_bytes.comparison(run.scheme, run.params)
     sent = found is not None and any(row["wire_compact"] for row in found["rows"])
     return found if sent else None
 
@@ -147,9 +147,9 @@ def _edge(edge: str) -> str:
 # --- the run ---------------------------------------------------------------------------------------------------------
 
 
-def facts(material: Material) -> list[tuple[str, str]]:
+def facts(run: ReportedRun) -> list[tuple[str, str]]:
     """List facts from the summary as (what, words)."""
-    summary = material.summary
+    summary = run.summary
     processes = ", ".join(f"{role}: {count}" for role, count in summary["processes"].items())
     if summary["transport"] == "inprocess":
         processes = "one for all parties"
@@ -158,22 +158,22 @@ def facts(material: Material) -> list[tuple[str, str]]:
         ("ended", _end(summary)),
         ("processes", processes),
         ("transport, wire", f"{summary['transport']}, {summary['wire']}"),
-        ("ring", _ring(material)),
+        ("ring", _ring(run)),
         ("seconds", _seconds(summary["seconds"])),
-        ("drop-outs", f"{summary['dropouts']}{_steps(material)}"),
+        ("drop-outs", f"{summary['dropouts']}{_steps(run)}"),
         ("restarts, gone", f"processes restarted: {summary['restarts']}; users gone for good: {len(summary['gone'])}"),
         ("refused", f"{_counts(summary['rejected'], 'messages')}; {_counts(summary['strangers'], 'strangers')}"),
-        ("views", f"{len(summary['views'])} of {len(material.case.parties)} parties kept one"),
+        ("views", f"{len(summary['views'])} of {len(run.case.parties)} parties kept one"),
         ("seed", seed),
         ("anchor", summary["anchor"] or "none: no views were kept"),
     ]
     return found + [("note", note) for note in summary["notes"]]
 
 
-def _steps(material: Material) -> str:
+def _steps(run: ReportedRun) -> str:
     """Count the iterations, or rounds, that ended."""
-    done = sum(line["iteration"] >= 0 for line in material.lines)
-    what = "iteration" if material.scheme.factorizes else "round"
+    done = sum(line["iteration"] >= 0 for line in run.lines)
+    what = "iteration" if run.scheme.factorizes else "round"
     return f" in {counted(done, what)}" if done else ""
 
 
@@ -182,10 +182,10 @@ def _end(summary: dict[str, Any]) -> str:
     return "completed" if abort is None else f"aborted: {abort['sentence']}"
 
 
-def _ring(material: Material) -> str:
-    if not any(leak.uniform for leak in material.scheme.leakage):
+def _ring(run: ReportedRun) -> str:
+    if not any(leak.uniform for leak in run.scheme.leakage):
         return "none: nothing is masked"
-    ring = material.summary["ring"]
+    ring = run.summary["ring"]
     return f"{ring['bits']} bits, {ring['fraction_bits']} of them behind the point"
 
 

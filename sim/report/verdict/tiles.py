@@ -11,7 +11,7 @@ from protocol.party.view import Broken
 from sim.audit.findings import SUPPORT
 from sim.console.console import counted, figure, number, size
 from sim.report.parties.parties_section import style_of
-from sim.report.sources import Material
+from sim.report.reported_run import ReportedRun
 from sim.tables.first_screen import agreement, best_guess, chosen, claim_question, epsilons, once_per_user
 
 _LEARNS = {
@@ -64,15 +64,15 @@ class Tile:
     chain: bool = False  # each value follows from the one before it
 
 
-def tiles(material: Material, claim: ClaimAnswer, told: Sentence) -> list[Tile]:
-    return [_accuracy(material), _bytes(material), _epsilon(material, claim), _adversaries(material, told)]
+def tiles(run: ReportedRun, claim: ClaimAnswer, told: Sentence) -> list[Tile]:
+    return [_accuracy(run), _bytes(run), _epsilon(run, claim), _adversaries(run, told)]
 
 
-def _accuracy(material: Material) -> Tile:
-    question, found = "Does it recommend?", material.summary["accuracy"]
+def _accuracy(run: ReportedRun) -> Tile:
+    question, found = "Does it recommend?", run.summary["accuracy"]
     mine, plain, best = found["test_rmse"], found["plain"]["test_rmse"], best_guess(found)
     if mine is None:
-        held_out = material.summary["ratings"]["test"]
+        held_out = run.summary["ratings"]["test"]
         why = "There is no result to measure." if held_out else "No rating was held out."
         return Tile(question, "Not measured", "", [], [why])
     values = [Value("this run", number(mine), "test RMSE"), Value("unprotected", number(plain))]
@@ -85,40 +85,40 @@ def _accuracy(material: Material) -> Tile:
     return Tile(question, "Yes" if better else "No", "good" if better else "bad", values, ["Less is better.", *words])
 
 
-def _bytes(material: Material) -> Tile:
-    question, told = "What does it cost?", material.summary["bytes"]
+def _bytes(run: ReportedRun) -> Tile:
+    question, told = "What does it cost?", run.summary["bytes"]
     user = told["per_user_iteration"]
     if told["per_iteration"] and user["down_mean"] is not None:
         of, means = "per user and iteration", {way: user[f"{way}_mean"] for way in ("down", "up")}
     else:
-        of, means = "per user, once", once_per_user(material.summary)
+        of, means = "per user, once", once_per_user(run.summary)
     answer = f"{size(sum(means.values()))} {of}"
     values = [Value(way, size(mean), "mean") for way, mean in means.items()]
     if published := told.get("publication"):
         values.append(Value("at the end, once", size(published["per_user"]), "the published factors"))
     try:
-        agrees, words = agreement(material.bandwidth)
+        agrees, words = agreement(run.bandwidth)
     except (BadInput, Broken) as refusal:
         return Tile(question, answer, "", values, [f"Not compared with the formula: {refusal}"])
     style = "" if agrees is None else "good" if agrees else "bad"
     return Tile(question, answer, "", values, proof=(style, words))
 
 
-def _epsilon(material: Material, claim: ClaimAnswer) -> Tile:
-    question, privacy = claim_question(material.summary), material.summary["privacy"]
+def _epsilon(run: ReportedRun, claim: ClaimAnswer) -> Tile:
+    question, privacy = claim_question(run.summary), run.summary["privacy"]
     answer = {"holds": "It holds", "refuted": "No: refuted"}.get(claim.status, "Not tested")
     if privacy["claimed_epsilon"] in (None, "inf"):
         return Tile(question, "No ε is claimed", "weak", [], [claim.why])
-    found = epsilons(privacy, material.audit.get("accounting") or {})
+    found = epsilons(privacy, run.audit.get("accounting") or {})
     values = [Value(name, _figure(value), note) for name, value, note in found]
-    shown = material.audit["published_claim"]
+    shown = run.audit["published_claim"]
     at = [f"Shown: ε = {_figure(shown['shown'])} ({shown['confidence']})."] if _is_figure(shown["shown"]) else []
     delta = f"At δ = {privacy['accounted']['delta']:g}; the claim is of one release." if len(values) > 1 else ""
     return Tile(question, answer, claim.style, values, [*at, *([delta] if delta else [])], chain=True)
 
 
-def _adversaries(material: Material, told: Sentence) -> Tile:
-    rows = list(chosen(material.audit["parties"] or ()))
+def _adversaries(run: ReportedRun, told: Sentence) -> Tile:
+    rows = list(chosen(run.audit["parties"] or ()))
     values = [Value(name.replace("+", " + "), _learns(row), _of(row), style_of(row)) for name, row in rows]
     words = [] if rows else ["Who can work out what was not asked."]
     answer = {"as declared": "As declared", "beyond": "Beyond what it declares"}.get(told.status, "No verdict")

@@ -9,28 +9,28 @@ from __future__ import annotations
 from protocol.schemes.base import LEVELS
 from sim.audit.claim import HOLDS, REFUTED
 from sim.audit.findings import goes_beyond
+from sim.report.reported_run import ReportedRun
 from sim.report.section import Section, render
-from sim.report.sources import Material
 from sim.report.verdict.tiles import ClaimAnswer, Sentence, tiles
 
 CLAIM_STYLES = {HOLDS: "good", REFUTED: "weak"}
 
 
-def section(material: Material) -> Section:
-    claim, told = published(material), sentence(material)
-    html = render("verdict.html", tiles=tiles(material, claim, told), claim=claim, told=told)
+def section(run: ReportedRun) -> Section:
+    claim, told = published(run), sentence(run)
+    html = render("verdict.html", tiles=tiles(run, claim, told), claim=claim, told=told)
     return Section("verdict", "Verdict", html)
 
 
-def published(material: Material) -> ClaimAnswer:
+def published(run: ReportedRun) -> ClaimAnswer:
     """Give the status of the published claim: amber if refuted, as the scheme may still do what it declares."""
-    found = material.audit["published_claim"]
+    found = run.audit["published_claim"]
     status = str(found["status"])
     return ClaimAnswer(CLAIM_STYLES.get(status, ""), status.replace("-", " "), str(found["claim"]), str(found["why"]))
 
 
-def sentence(material: Material) -> Sentence:
-    audit, name = material.audit, material.scheme.name
+def sentence(run: ReportedRun) -> Sentence:
+    audit, name = run.audit, run.scheme.name
     known, found = audit["known_weaknesses"], audit["findings"]
     beyond = [finding for finding in found if goes_beyond(finding["severity"], finding["id"], known)]
     ids = list(dict.fromkeys(finding["id"] for finding in beyond))
@@ -38,26 +38,26 @@ def sentence(material: Material) -> Sentence:
     refuted = audit["published_claim"]["status"] == REFUTED
     style, status = "weak" if weak or refuted else "good", "as declared"
     headline = f"{name} leaked nothing beyond what it declares"
-    if exposed := [role for role, level in material.scheme.permits.items() if level == LEVELS[-1]]:
+    if exposed := [role for role, level in run.scheme.permits.items() if level == LEVELS[-1]]:
         whom = " and the ".join(exposed)  # or the headline would read as protection
         style, headline = "weak", f"{headline}, which lets the {whom} see exact numbers of single users"
     if audit["verdict"] is None:
         style, status, headline = "weak", "not asked", "There is no verdict"
     elif audit["verdict"] == "beyond-claims":
         style, status, headline = "bad", "beyond", f"{name} leaked beyond what it declares"
-    elif material.summary["abort"] is not None:
+    elif run.summary["abort"] is not None:
         style, headline = "weak", f"{headline} until it was aborted"
     if audit["unanswered"] and audit["verdict"] is not None:
         style, headline = "bad" if style == "bad" else "weak", f"{headline}, by the questions that could be asked"
-    if material.summary["privacy"]["claimed_epsilon"] == "inf" and audit["verdict"] is not None:
+    if run.summary["privacy"]["claimed_epsilon"] == "inf" and audit["verdict"] is not None:
         style, headline = "bad" if style == "bad" else "weak", f"{headline}; ε = ∞ bounds nothing"
     gravest = beyond[0]["title"] if beyond else ""
-    return Sentence(style, status, headline, ids, gravest, list(dict.fromkeys(weak)), _notes(material))
+    return Sentence(style, status, headline, ids, gravest, list(dict.fromkeys(weak)), _notes(run))
 
 
-def _notes(material: Material) -> list[str]:
+def _notes(run: ReportedRun) -> list[str]:
     """List what limits the verdict: an early end, and questions that were not asked."""
-    abort, audit = material.summary["abort"], material.audit
+    abort, audit = run.summary["abort"], run.audit
     notes = []
     if abort is not None:
         notes.append(

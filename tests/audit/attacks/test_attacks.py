@@ -17,7 +17,7 @@ from protocol.params import make_params
 from protocol.party.role import user_name
 from sim.api import run
 from sim.audit import truth
-from sim.audit.attacks import attack
+from sim.audit.attacks.attack import attack
 from sim.audit.attacks.coalition_views import Scene, Truth
 from sim.audit.attacks.difference import TwoUploads, recover, round_to
 from sim.audit.attacks.inference import ceiling, targets

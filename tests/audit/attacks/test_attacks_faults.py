@@ -13,7 +13,7 @@ from protocol.schemes.factorization.masked_sum import MaskDealer, mask_rows
 from protocol.wire import messages
 from protocol.wire.fields import RingRows
 from sim.api import run
-from sim.audit.attacks import attack
+from sim.audit.attacks.attack import attack
 from sim.views.evidence import open_case
 
 SMALL = {"data": "synthetic:30x40:.4", "transport": "inprocess", "test_fraction": 0.0, "seed": 3, "dim": 4}

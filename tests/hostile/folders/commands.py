@@ -207,10 +207,10 @@ def call(argv: list[str]) -> None:
         _call_api(argv[1], argv[2:])
         return
     from sim.cli.entry import main
-    from sim.report import sources
+    from sim.report import reported_run
 
     if argv[0] == "report":  # it has no flag for repetitions, and would take most of the time
-        sources.gather = functools.partial(sources.gather, repetitions=FEWEST)
+        reported_run.ask_for_page = functools.partial(reported_run.ask_for_page, repetitions=FEWEST)
     sys.argv = ["keyhole", *argv]
     main()
 

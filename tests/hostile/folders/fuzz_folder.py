@@ -31,7 +31,7 @@ os.environ["NO_COLOR"] = "1"  # colours are control characters too
 os.environ["TERM"] = "dumb"
 os.environ["COLUMNS"] = "120"
 
-from sim.report import sources
+from sim.report import reported_run
 from tests.hostile.folders.cases import Fuzzer, Result
 from tests.hostile.folders.child import Limits
 from tests.hostile.folders.commands import API, COMMANDS, call
@@ -50,13 +50,13 @@ def warm_up(seeds: list[Seed], work: Path) -> None:
     commands += [["audit", folder, "--only", "inventory"], ["report", folder, "--out", str(work / "warm.html")]]
     commands += [["run", "--config", f"{folder}/run.toml", "--out", str(work / "warm")], ["api", folder, *API]]
     commands += [["verify", folder, "--json"], ["view", folder, "user:0", "--json"], ["bandwidth", folder, "--csv"]]
-    argv, gather = sys.argv, sources.gather
+    argv, asking = sys.argv, reported_run.ask_for_page
     handlers = {name: signal.getsignal(name) for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):
         for words in commands:
             with contextlib.suppress(SystemExit):
                 call(words)
-    sys.argv, sources.gather = argv, gather
+    sys.argv, reported_run.ask_for_page = argv, asking
     for name, handler in handlers.items():  # a run replaces them, and a pool stops its workers with a signal
         signal.signal(name, handler)
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sim.audit.audit import audit
-from sim.audit.brief import QUICK
+from sim.audit.audit import QUICK, audit
 from sim.foreign.plain_text import json_text
 from sim.plan.config import RunConfig
 from sim.run.manual_start import prepare

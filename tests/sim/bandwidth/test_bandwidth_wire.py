@@ -156,8 +156,8 @@ def test_a_view_that_is_broken_says_nothing_of_what_users_rated(handed_over):
 def test_the_page_is_opened_in_the_browser_or_it_is_said_that_there_is_none(tmp_path, monkeypatch, starts):
     opened: list[str] = []
     monkeypatch.setattr(webbrowser, "open", lambda url: bool(opened.append(url)) or starts)
-    monkeypatch.setattr("sim.report.sources.gather", lambda run, **given: None)
-    monkeypatch.setattr("sim.report.page.report_page", lambda material: "<!doctype html>")
+    monkeypatch.setattr("sim.report.reported_run.ask_for_page", lambda live, **given: None)
+    monkeypatch.setattr("sim.report.page.report_page", lambda run: "<!doctype html>")
     folder = small_folder(tmp_path / "run")
     result = keyhole("report", folder, "--open")
     assert result.exit_code == 0 and opened == [(folder / "report.html").absolute().as_uri()]

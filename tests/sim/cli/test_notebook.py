@@ -17,9 +17,12 @@ from protocol.errors import BadInput
 from protocol.schemes import SCHEMES
 from protocol.schemes.factorization.masked import Masked
 from sim import api
+from sim.audit import questions as asking
+from sim.audit.algebra import solve as algebra
 from sim.audit.findings import QUESTIONS
-from sim.notebook.notebook import RECORD, Audit, Run
-from sim.report import page, sources
+from sim.foreign.plain_text import jsonable
+from sim.notebook.notebook import RECORD, AuditDocument, Run
+from sim.report import page
 
 SMALL: dict[str, Any] = {"data": "synthetic:12x10:.5", "seed": 1, "transport": "inprocess"}
 FACTORS = {"iterations": 3, "dim": 2}
@@ -129,45 +132,57 @@ def test_views_that_were_not_kept_are_not_there(tmp_path, kept, parties):
 def test_an_audit_is_its_document_and_two_tables(run):
     audit = run.audit(only=QUICK)
     plain = api.audit(run.folder, only=QUICK)
-    assert isinstance(audit, dict) and isinstance(plain, Audit) and run.audited is audit
+    assert isinstance(audit, dict) and isinstance(plain, AuditDocument) and run.audited is audit
     assert {**audit, "reused": 0} == {**plain, "reused": 0} and audit.verdict == plain["verdict"]
     assert plain["reused"] == list(QUICK)  # the questions are not asked twice
     assert audit.findings.id.tolist() == [each["id"] for each in audit["findings"]]
     assert audit.parties.members.tolist() == [each["members"] for each in audit["parties"]]
     assert audit.verdict == "within-claims" and not audit.findings.beyond.any()
-    bare = Audit({**audit, "known_weaknesses": []})
+    bare = AuditDocument({**audit, "known_weaknesses": []})
     assert bare.findings.beyond.sum() == (bare.findings.severity != "info").sum() > 0
     assert "within-claims" in repr(audit)
     extra = run.audit(coalitions=["recommender+user:3"], only=["algebra"])
     assert ["recommender", "user:3"] in extra.parties.members.tolist()
 
 
-def test_the_page_is_made_from_an_audit_that_asked_everything_and_else_from_a_new_one(run, tmp_path, monkeypatch):
-    asked: list[Any] = []
+def test_the_page_asks_only_what_the_audit_was_not_asked_before(run, tmp_path, monkeypatch):
+    asked: list[str] = []
+    pages: list[Any] = []
+
+    def noting(question: str, ask: Any) -> Any:
+        return lambda live: asked.append(question) or ask(live)
 
     def shown(found: Any) -> str:
-        asked.append(found)
+        pages.append(found)
         return "a page"
 
-    def gathered(folder: Path, **settings: Any) -> Any:
-        return ("gathered", folder, settings)
-
+    part = run.audit(only=QUICK, repetitions=1000)
+    for question, ask in list(asking.ASK.items()):
+        monkeypatch.setitem(asking.ASK, question, noting(question, ask))
     monkeypatch.setattr(page, "report_page", shown)
-    monkeypatch.setattr(sources, "gather", gathered)
-    assert run.report() == run.folder / "report.html" and asked[-1] == ("gathered", run.folder, {})
-    part = run.audit(only=QUICK)
-    run.report(tmp_path / "part.html")
-    assert asked[-1][0] == "gathered"  # not every question was asked
-    run.audited = Audit({**part, "questions": dict.fromkeys(QUESTIONS, 0.0)})
     assert run.report(tmp_path / "whole.html").read_text("utf-8") == "a page"
-    assert asked[-1].audit["findings"] == part["findings"] and asked[-1].summary == run
-    api.report(run.folder, tmp_path / "other.html", repetitions=1000)
-    assert asked[-1] == ("gathered", run.folder, {"repetitions": 1000})
+    assert asked == [question for question in QUESTIONS if question not in QUICK]
+    assert pages[-1].live is run.live and pages[-1].summary == run
+    assert all(finding in pages[-1].audit["findings"] for finding in jsonable(part)["findings"])
     run["seed"] = 2  # no longer the run of this folder
-    run.report(tmp_path / "again.html")
-    assert asked[-1][0] == "gathered"
+    assert run.report() == run.folder / "report.html" and pages[-1].summary["seed"] != 2
+    api.report(run.folder, tmp_path / "other.html", repetitions=1000)
+    assert len(pages) == 3 and len(asked) == len(QUESTIONS) - len(QUICK)
     with pytest.raises(BadInput, match="Cannot write"):
         run.report(tmp_path / "no" / "such" / "folder.html")
+
+
+def test_the_live_audit_of_a_run_makes_its_library_once_and_anew_where_a_file_changed(run, monkeypatch):
+    made: list[Any] = []
+    real = algebra.library_of
+    monkeypatch.setattr(algebra, "library_of", lambda *given: made.append(given) or real(*given))
+    run.audit(only=["algebra"], fresh=True)
+    run.audit(coalitions=["user:1+user:2"], only=["algebra"])
+    assert len(made) == 1 and run.live.library is run.live.library
+    before = run.live.case
+    (run.folder / "run.toml").write_text((run.folder / "run.toml").read_text() + "\n")
+    run.audit(only=["algebra"])
+    assert len(made) == 2 and run.live.case is not before
 
 
 # ---- missing things are named
@@ -226,7 +241,7 @@ def test_every_scheme_has_a_card_with_its_figures(tmp_path, scheme):
 def test_the_card_of_a_run_says_its_verdict_when_there_is_one(run):
     run.audit(only=QUICK)
     assert "within-claims, the published claim: not tested (asked: inventory, algebra)" in run._repr_html_()
-    run.audited = Audit({**run.audited, "verdict": "beyond-claims", "unanswered": {"attacks": "why"}})
+    run.audited = AuditDocument({**run.audited, "verdict": "beyond-claims", "unanswered": {"attacks": "why"}})
     assert "not tested (asked: inventory, algebra; not answered: attacks)" in run._repr_html_()
 
 
@@ -235,7 +250,7 @@ def test_the_card_of_an_audit_has_a_row_for_everyone(run):
     card = audit._repr_html_()
     assert "masked leaked nothing beyond what it declares" in card and "The published claim: not tested." in card
     assert card.count("<tr") == 1 + len(audit["parties"])
-    assert "masked leaked beyond what it declares" in Audit({**audit, "verdict": "beyond-claims"})._repr_html_()
+    assert "masked leaked beyond what it declares" in AuditDocument({**audit, "verdict": "beyond-claims"})._repr_html_()
     assert "was not asked" in run.audit(only=["inventory"])._repr_html_()
 
 
@@ -247,7 +262,7 @@ def test_the_card_of_a_view_has_its_first_records_and_says_how_many_follow(run):
 
 def test_cards_escape_what_they_show(run):
     run.update(data=EVIL, notes=[EVIL])
-    audit = Audit({**run.audit(only=QUICK), "scheme": EVIL, "unanswered": {"attacks": EVIL}})
+    audit = AuditDocument({**run.audit(only=QUICK), "scheme": EVIL, "unanswered": {"attacks": EVIL}})
     for card in (run._repr_html_(), audit._repr_html_()):
         assert "<script" not in card and card.count("&lt;script&gt;") >= 1
 

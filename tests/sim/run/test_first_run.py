@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sim.audit.brief import brief
+from sim.audit.audit import brief
 from sim.data.device_guesses import errors, floors
 from sim.data.ratings import load
 from sim.experiments.compare import deal

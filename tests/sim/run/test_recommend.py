@@ -18,11 +18,11 @@ from protocol.party.profile import RIDGES
 from protocol.party.view import END, INPUT
 from protocol.schemes import SCHEMES
 from sim import api
+from sim.audit.audit import Audit
 from sim.cli.app import app
 from sim.folder.folder import read_summary
 from sim.report.recommended import recommended_section
-from sim.report.sources import Material
-from sim.views.evidence import open_case
+from sim.report.reported_run import ReportedRun
 
 USERS = ("ann", "bob", "carl", "dora", "eve", "fred")
 ITEMS = ("tea", "milk", "rum", "ale", "gin", "cola", "juice")
@@ -415,7 +415,7 @@ def test_a_run_of_data_without_titles_has_none_in_its_folder(tmp_path):
 def shown_on_the_page(folder: Path) -> str:
     summary = read_summary(folder)
     assert summary is not None
-    made = recommended_section.section(Material(folder, summary, open_case(folder), {}))
+    made = recommended_section.section(ReportedRun(summary, Audit(folder), {}))
     assert (made.id, made.title) == ("recommendations", "Recommendations")
     return str(made.html)
 

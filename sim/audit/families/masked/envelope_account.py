@@ -84,6 +84,7 @@ def _figures(ledger: EnvelopeSums) -> dict[str, Any]:
         "colluders": ledger.colluders(),
         "items": ledger.table(),
         "quantiles": ledger.quantiles(),
+        "curve": ledger.curve(),
     }
 
 

@@ -31,6 +31,7 @@ from sim.audit.families.masked.releases import Release
 COLLUDERS = {"1": 1, "3": 3, "all but one": -1}  # c; −1: k' − 1
 WORST_ITEMS = 20
 QUANTILES = (0.0, 0.25, 0.5, 0.75, 0.99, 1.0)
+CURVE_POINTS = 9  # the tight figure takes up to half a second each
 
 
 class EnvelopeSums:
@@ -61,6 +62,9 @@ class EnvelopeSums:
         self.single_sums = 0
         self.iterations = 0
         self._contributors: list[Counts] = []
+        self._ended = 0  # iterations
+        self._points_at = curve_iterations(params.iterations)
+        self._points: list[dict[str, Any]] = []
 
     def pick(self, release: Release) -> tuple[Flags, Counts]:
         """Return (a mask of the accounted rows of `release`, their places in `items`)."""
@@ -91,6 +95,9 @@ class EnvelopeSums:
         self.single_sums += int(np.count_nonzero(release.contributors == 1))
         self._contributors.append(release.contributors)
         self.iterations += 1
+        self._ended = release.iteration + 1
+        if self._ended in self._points_at:
+            self._points.append(self._point())
 
     def _add_ratings(self, release: Release, mine: Flags, even: Floats) -> None:
         by_item, counted = np.zeros(self.params.n_items), np.zeros(self.params.n_items, np.int64)
@@ -151,15 +158,17 @@ class EnvelopeSums:
 
     def composed(self) -> dict[str, Any]:
         """Compose the releases of the rating in the most sums, to a party without the envelopes."""
-        claim, releases = self.params.epsilon, int(self.rating_releases.max(initial=0))
-        if not releases:
-            return {"releases": 0, "basic": 0.0, "advanced": 0.0, "tight": 0.0}
-        return {
-            "releases": releases,
-            "basic": basic_composition(claim, releases),
-            "advanced": advanced_composition(claim, releases, DELTA),
-            "tight": tight_laplace(claim, self.params.dim, releases, DELTA),
-        }
+        return composed(self.params, int(self.rating_releases.max(initial=0)))
+
+    def curve(self) -> list[dict[str, Any]]:
+        """List what was released after some iterations, and ε to the recommender by then; even direction."""
+        stopped = not self._points or self._points[-1]["iterations"] != self._ended  # between two of them
+        return [*self._points, *([self._point()] if stopped else [])]
+
+    def _point(self) -> dict[str, Any]:
+        even = self.directions_of(self.inverse).get("even", {})
+        known = {name: even.get(name) for name in ("median", "worst")}
+        return {"iterations": self._ended, "releases": int(self.rating_releases.max(initial=0)), **known}
 
     def contributors(self) -> dict[str, Any]:
         counts = np.concatenate([np.zeros(0, np.int64), *self._contributors])
@@ -210,6 +219,25 @@ class EnvelopeSums:
             picked = np.quantile(means, QUANTILES, method="higher").tolist() if len(means) else []
             made[name] = [self.epsilon(value) for value in picked]
         return made
+
+
+def composed(params: Params, releases: int) -> dict[str, Any]:
+    """Compose `releases` of one rating, to a party without the envelopes."""
+    if not releases:
+        return {"releases": 0, "basic": 0.0, "advanced": 0.0, "tight": 0.0}
+    return {
+        "releases": releases,
+        "basic": basic_composition(params.epsilon, releases),
+        "advanced": advanced_composition(params.epsilon, releases, DELTA),
+        "tight": tight_laplace(params.epsilon, params.dim, releases, DELTA),
+    }
+
+
+def curve_iterations(iterations: int, most: int = CURVE_POINTS) -> list[int]:
+    """Choose at most `most` of 1 … T = `iterations`, evenly by their logarithms; all of them if they are few."""
+    if iterations <= most:
+        return list(range(1, iterations + 1))
+    return sorted({round(float(t)) for t in np.geomspace(1, iterations, most)})
 
 
 def random_directions(draw: np.random.Generator, rows: int, dim: int) -> Floats:

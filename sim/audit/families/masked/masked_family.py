@@ -25,6 +25,7 @@ from sim.audit.attacks.single import attack_single
 from sim.audit.families.factorization.factorization_family import FactorizationFamily
 from sim.audit.families.family import AccountedBound, Attack
 from sim.audit.families.masked.envelope_account import account_envelopes
+from sim.audit.families.masked.envelope_sums import composed
 from sim.audit.families.masked.recommender_glimpse import recommender_glimpse
 from sim.audit.families.masked.unmasking import attack_alone, attack_together, attack_totals, unmasked, uploads
 from sim.audit.findings import Audited, Finding
@@ -44,6 +45,9 @@ class MaskedFamily(FactorizationFamily):
 
     def account_claim(self, case: Case, head: dict[str, Any]) -> Audited:
         return account_envelopes(case, head)
+
+    def composed(self, params: Params, releases: int) -> dict[str, Any]:
+        return composed(params, releases)
 
     def bound(self, accounting: Mapping[str, Any], findings: Sequence[Finding]) -> AccountedBound | None:
         even, worst = accounting["one_release"]["even"], accounting["one_release"]["any_sum"]["worst"]

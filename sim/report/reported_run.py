@@ -1,4 +1,4 @@
-"""The sources of the page: a run's own files, and the audit of it."""
+"""The run that a page is about: its own files, and the answers of its audit."""
 
 from __future__ import annotations
 
@@ -10,31 +10,37 @@ from typing import Any
 from protocol.errors import BadInput
 from protocol.params import Params
 from protocol.schemes import Scheme
-from sim.audit.audit import REPETITIONS, WITHOUT_USERS, OnQuestion
-from sim.audit.audit import audit as ask
+from sim.audit.audit import WITHOUT_USERS, Audit, OnQuestion
 from sim.audit.claim import unknown
 from sim.audit.findings import QUESTIONS
 from sim.audit.kept_answers import kept_document
 from sim.bandwidth import bandwidth as measuring
 from sim.console.progress import Tell
 from sim.folder.byte_records import read_iterations
-from sim.folder.folder import read_summary
+from sim.folder.folder import read_run, read_summary
 from sim.foreign.plain_text import jsonable
-from sim.views.evidence import Case, open_case
+from sim.views.evidence import Case
 
 Document = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Material:
-    """The material of one page. Infinity is "inf" in all of its documents, as in the JSON that the commands print."""
+@dataclass(frozen=True, eq=False)
+class ReportedRun:
+    """A run as its page shows it. Infinity is "inf" in all of its documents, as in the JSON that the commands print."""
 
-    folder: Path
     summary: Document  # summary.json
-    case: Case  # the views, and what run.toml says they must be
+    live: Audit  # what sections ask beyond the document
     audit: Document  # what `keyhole audit --json` prints; `unanswered` has what this run cannot be asked, and why
 
-    shared: Document = field(init=False, default_factory=dict, compare=False, repr=False)  # between sections
+    shared: Document = field(init=False, default_factory=dict, repr=False)  # between sections
+
+    @property
+    def folder(self) -> Path:
+        return self.live.folder
+
+    @property
+    def case(self) -> Case:
+        return self.live.case
 
     @property
     def scheme(self) -> Scheme:
@@ -55,42 +61,42 @@ class Material:
         return dict(jsonable(measuring.bandwidth(self.folder)))
 
 
-def gather(
-    folder: Path,
+def ask_for_page(
+    live: Audit,
     *,
-    repetitions: int = REPETITIONS,
+    repetitions: int | None = None,
     on_question: OnQuestion = lambda question: None,
     tell: Tell = lambda done, total: None,
-) -> Material:
-    """Gather the material of a page; `repetitions` are those of the canary. Answers kept in `folder` are reused."""
+) -> ReportedRun:
+    """Ask every question that the views that were kept can answer; `repetitions` of the canary, if not those before."""
+    folder = live.folder
+    read_run(folder)  # refuses a scheme that is not loaded
     summary = read_summary(folder)
-    case = open_case(folder)
     if summary is None:
         raise BadInput(f"{folder} has no summary: end the run with keyhole resume {folder}, then report on it.")
-    read_iterations(folder, case.card.params.n_users)  # reports damage before the audit starts
-    return Material(folder, summary, case, jsonable(_audit(case, repetitions, on_question, tell)))
-
-
-def _audit(case: Case, repetitions: int, on_question: OnQuestion, tell: Tell) -> Document:
-    """Ask every question that the views that were kept can answer."""
-    absent = [party for party in case.parties if not case.path(party).is_file()]
-    no_server = set(absent) & set(case.card.scheme.servers)
+    read_iterations(folder, live.case.card.params.n_users)  # reports damage before the audit starts
+    absent = [party for party in live.case.parties if not live.case.path(party).is_file()]
+    no_server = set(absent) & set(live.case.card.scheme.servers)
     only = sorted(WITHOUT_USERS) if absent and not no_server else []
     why = f"It needs views that this run did not keep ({len(absent)} are missing): run with --views full."
     try:
-        answers = ask(
-            case.folder, _asked_before(case), only=only, repetitions=repetitions, on_question=on_question, tell=tell
+        answers = live.ask(
+            _asked_before(live),
+            only=only,
+            repetitions=repetitions or live.repetitions,
+            on_question=on_question,
+            tell=tell,
         )
+        answers["unanswered"] |= {question: why for question in QUESTIONS if only and question not in only}
     except BadInput as refusal:
-        return _not_asked(case, str(refusal))
-    answers["unanswered"] |= {question: why for question in QUESTIONS if only and question not in only}
-    return answers
+        answers = _not_asked(live.case, str(refusal))
+    return ReportedRun(summary, live, jsonable(answers))
 
 
-def _asked_before(case: Case) -> list[str]:
+def _asked_before(live: Audit) -> list[str]:
     """List the coalitions of the audit kept in the folder, so that those added with --coalition are asked again."""
-    before = kept_document(case.folder) or {}
-    return ["+".join(row["members"]) for row in before.get("coalitions") or ()]
+    before = (kept_document(live.folder) or {}).get("coalitions") or ()
+    return ["+".join(members) for members in (*(row["members"] for row in before), *live.kept.extra)]
 
 
 def _not_asked(case: Case, why: str) -> Document:

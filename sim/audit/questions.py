@@ -1,0 +1,125 @@
+"""The six questions of an audit: what is asked of the views to answer each, imported when it is first asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from sim.audit import inventory, scoring
+from sim.audit.accounting import account, data_pair, neighbours, noise_test
+from sim.audit.algebra import solve as algebra
+from sim.audit.attacks.attack import attack
+from sim.audit.canary import empirical
+from sim.audit.canary.canary_cache import cached_canary
+from sim.audit.families.registry import family_of
+from sim.audit.uniformity import indistinguishable, uniformity
+from sim.audit.victims import known_of_users
+from sim.views.evidence import Case
+
+if TYPE_CHECKING:
+    from sim.audit.audit import Audit
+
+FLIPS_IN_PASSING = 20  # ratings flipped in users' roles by a quick audit, to measure their sensitivity
+MOST_NUMBERS = 2_000_000  # numbers in whole vectors that the algebra follows: a minute or two
+# upper bounds on the probability of calling a correct run beyond its claims; exact answers never err
+FALSE_ALARMS = {
+    "attacks": scoring.LEVEL,
+    "accounting": 2 * noise_test.FALSE_ALARM,  # two tests: sums' noise, and users' randomized ratings
+    "empirical": 1 - empirical.CONFIDENCE,
+    "statistics": uniformity.LEVEL + indistinguishable.LEVEL,
+}
+
+
+def _ask_algebra(live: Audit) -> list[dict[str, Any]] | None:
+    kept, case = live.kept, live.case
+    if live.part:
+        kept.solved = (
+            algebra.solve_servers(case, until=1)
+            if live.part == 1
+            else algebra.solve(case, (), live.colluders, live.tell, algebra.library_of(case, live.part))
+        )
+        live.add((None, algebra.findings(case, kept.solved)))
+        return [algebra.row(one) for one in kept.solved]
+    if (numbers := numbers_of(case)) > MOST_NUMBERS:
+        kept.unanswered["algebra"] = (
+            f"Users of this run sent {numbers} numbers, and the algebra follows {MOST_NUMBERS} at most: run it with "
+            "fewer users or items to have it answered."
+        )
+        return None
+    if kept.solved:
+        library = live.library
+        new = [algebra.solve_one(case, library, members, extra=True) for members in live.new_coalitions]
+    else:
+        kept.drop("attacks")  # the coalitions chosen here decide which attacks are tried
+        extra = [*kept.extra, *live.new_coalitions]
+        new = algebra.solve(case, extra, live.colluders, live.tell, live.library)
+    kept.solved += new
+    live.add((None, algebra.findings(case, new)))
+    return [algebra.row(one) | known_of_users(one, live.names) for one in kept.solved]
+
+
+def numbers_of(case: Case) -> int:
+    """Count the numbers that users send in whole vectors; 0 in schemes that send only a few per rating."""
+    return family_of(case.card.scheme).numbers_of(case)
+
+
+def _ask_inventory(live: Audit) -> Any:
+    servers = live.case.card.scheme.servers
+    return live.add(inventory.take(live.case, servers if live.part == 1 else None))
+
+
+def _ask_attacks(live: Audit) -> Any:
+    """Attack with every coalition of the algebra; without it, with those that need no algebra to be chosen."""
+    kept, known = live.kept, "attacks" in live.kept.seconds
+    default = [*live.without_algebra(), *kept.extra]
+    everyone = list(dict.fromkeys([*([one.members for one in kept.solved] or default), *live.new_coalitions]))
+    new = [members for members in everyone if not known or members in live.new_coalitions]
+    live.add((None, attack(live.case, everyone, new, live.truth(everyone))))
+    found = kept.findings.get("attacks", [])
+    if not found:
+        kept.idle["attacks"] = "No attack that is known applies to this scheme."
+    return [{"id": finding.id, "coalition": list(finding.coalition)} for finding in found]
+
+
+def _ask_accounting(live: Audit) -> Any:
+    document = _with_curve(live, live.add(account.account(live.case)))
+    moved = live.add(neighbours.sensitivity(live.case, FLIPS_IN_PASSING if live.part else None))
+    if "composed" not in document and not moved:
+        live.kept.idle["accounting"] = str(document.get("method", "Nothing is claimed."))
+    pair = None if live.part else live.add(data_pair.data_pair(live.case))
+    return {**document, "sensitivity": moved, "data_pair": pair}
+
+
+def _with_curve(live: Audit, document: dict[str, Any]) -> dict[str, Any]:
+    """Complete the points of the curve by what they are to a party without the envelopes; a quick audit has none."""
+    if "curve" not in document:
+        return document
+    points = [] if live.part else document["curve"]
+    family, params = family_of(live.case.card.scheme), live.case.card.params
+    curve = [point | family.composed(params, point["releases"]) for point in points]
+    return {**document, "curve": curve}
+
+
+def _ask_empirical(live: Audit) -> Any:
+    document = live.add(cached_canary(live.case, live.repetitions, live.fresh, live.tell))
+    if not document["rows"]:
+        live.kept.idle["empirical"] = document["note"]
+    return document
+
+
+def _ask_statistics(live: Audit) -> Any:
+    uniform = live.add(uniformity.uniformity(live.case))
+    compared = live.add(indistinguishable.compare(live.case))
+    if not uniform["tests"] and not compared["comparisons"]:
+        live.kept.idle["statistics"] = " ".join(dict.fromkeys([*uniform["notes"], *compared["notes"]]))
+    return {"uniformity": uniform, "ideal_against_real": compared}
+
+
+ASK: dict[str, Callable[[Audit], Any]] = {
+    "inventory": _ask_inventory,
+    "algebra": _ask_algebra,
+    "attacks": _ask_attacks,
+    "accounting": _ask_accounting,
+    "empirical": _ask_empirical,
+    "statistics": _ask_statistics,
+}
