@@ -27,7 +27,7 @@ def check_file(path: Path) -> None:
     """Check the ending and the folder of `path`, before hours of runs."""
     ending = path.suffix.lower()
     require(ending in ENDINGS, f"--out must end with {' or '.join(ENDINGS)}, not {path.name!r}.")
-    require(path.parent.is_dir(), f"There is not a folder {path.parent}: make it, or name another --out.")
+    require(path.parent.is_dir(), f"There is no folder {path.parent}: make it, or name another --out.")
     require(not path.is_dir(), f"{path} is a folder: name a file.")
 
 
