@@ -13,7 +13,8 @@ from sim.cli.commands import COMMANDS
 
 ROOT = Path(__file__).parents[3]
 PAGES = [ROOT / name / "README.md" for name in (".", "protocol", "actors", "sim", "sim/experiments", "tests")]
-README = "\n".join(page.read_text("utf-8") for page in PAGES)
+GENERATED = re.compile(r"^<!-- table: .*?^<!-- end -->$", re.M | re.S)  # see test_prose.py
+README = GENERATED.sub("", "\n".join(page.read_text("utf-8") for page in PAGES))
 SCRIPT = re.compile(r"^```python\n(.*?)^```\n(?:\n[^\n]+\n\n?```\n(.*?)^```\n)?", re.M | re.S)  # and what it prints
 MODULE = "# mine.py\n"  # the first line of a file, not of a script: tests/protocol/schemes/test_own_scheme.py runs it
 BY_HAND_ALONE = {"prepare", "actor"}  # for processes that are started on other machines
