@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -59,7 +60,7 @@ def key_of(case: Case, colluders: int, repetitions: int) -> dict[str, Any]:
             one = hashlib.sha256()
             while part := stream.read(untrusted.BUFFER):
                 one.update(part)
-            digest.update(f"{name}\n".encode() + one.digest())
+            digest.update(os.fsencode(f"{name}\n") + one.digest())
     return {
         "format": FORMAT,
         "code": sealed.code_version(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import stat
 from pathlib import Path
@@ -173,6 +174,13 @@ def test_a_link_out_of_the_folder_is_not_followed(run, tmp_path):
     (run / "audit.json").rename(tmp_path / "elsewhere.json")
     (run / "audit.json").symlink_to(tmp_path / "elsewhere.json")
     assert kept_answers.kept_document(run) is None
+
+
+def test_a_view_whose_name_is_no_text_changes_the_key(run):
+    """A folder from elsewhere may hold any name; the audit says what is wrong with it, and does not fail here."""
+    before = kept_answers.key_of(open_case(run), 3, 100)
+    (run / "views" / os.fsdecode(b"user-\xff.view")).write_bytes(b"")
+    assert kept_answers.key_of(open_case(run), 3, 100)["files"] != before["files"]
 
 
 def test_a_changed_view_is_read_again_wherever_it_was_changed(run):
