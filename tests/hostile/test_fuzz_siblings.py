@@ -77,10 +77,10 @@ def twisted(chance, codec, frame):
 
 
 @pytest.mark.parametrize(("scheme", "options"), SETUPS)
-def test_hostile_frames_are_refused_and_change_nothing(scheme, options):
+def test_hostile_frames_are_refused_and_change_nothing(scheme, options, tmp_path):
     given = [{3 * item: stars for item, stars in rated.items()} for rated in small_ratings(4, 5)]
     card, seats = small_run(scheme, n_items=16, ratings=given, **options)
-    run = Rehearsed(card, seats, with_view=frozenset(seat.party for seat in seats))
+    run = Rehearsed(card, seats, run_folder=str(tmp_path), with_view=frozenset(seat.party for seat in seats))
     assert run.run().abort is None
     chance, told = random.Random(f"{scheme} {options}"), Counter()
     moments = [(seat, at) for seat in seats for at in range(len(run.met[seat.party]))]

@@ -21,6 +21,7 @@ import zmq.utils.z85
 
 from actors.journal import view_path
 from actors.launch.launcher import Launch
+from actors.launch.reports import Finished
 from protocol.arithmetic.tape import Tape
 from protocol.errors import BadInput
 from protocol.party.role import RECOMMENDER, THIRD_PARTY, user_name
@@ -144,13 +145,13 @@ class Seen(Launch):
         self.shown = {}
         return super().run()
 
-    def _on_iteration(self, event: dict) -> None:
-        early = event["iteration"] == 0  # later on processes may be ending
+    def _finished(self, report: Finished) -> None:
+        early = report.iteration == 0  # later on processes may be ending
         for pid, parties in self._alive.items() if early else ():
             for name in ("cmdline", "environ"):
                 with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # an ended process shows nothing
                     self.shown[f"{name} of {parties[0]}"] = Path(f"/proc/{pid}/{name}").read_bytes()
-        super()._on_iteration(event)
+        super()._finished(report)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,8 @@ import pytest
 import zmq
 from support.attackers.proxy import DOWN, UP, Choose, FlippingProxy, only, sometimes
 
-from actors.launch.forkserver import Nursery
 from actors.launch.launcher import Launch, Staff
+from actors.launch.reports import Common
 from actors.transport.zeromq import Address, ClientEnd, Gate, KeyPair, ServerEnd, make_key_pair
 from sim.drivers.inprocess import InProcess
 from sim.plan.config import RunConfig
@@ -205,10 +205,13 @@ class Tapped(Launch):
 
     rate = 0.0
 
-    def _on_ready(self, event: dict) -> None:
-        proxy = FlippingProxy(event["endpoint"], sometimes(self.rate, seed=len(self._endpoints)))
+    def _common(self) -> Common:
+        return super()._common()._replace(silence=0.3)
+
+    def _listens(self, server: str, endpoint: str) -> None:
+        proxy = FlippingProxy(endpoint, sometimes(self.rate, seed=len(self._endpoints)))
         self.proxies.append(proxy)
-        super()._on_ready(event | {"endpoint": proxy.endpoint})
+        super()._listens(server, proxy.endpoint)
 
 
 def run_tapped(plan: Plan, folder: Path, rate: float):
@@ -227,10 +230,8 @@ def run_tapped(plan: Plan, folder: Path, rate: float):
 
 
 @pytest.mark.parametrize("scheme", ["dynamic", "masked"])
-def test_a_run_with_somebody_on_the_wire_comes_to_the_same_factors(tmp_path, monkeypatch, scheme):
+def test_a_run_with_somebody_on_the_wire_comes_to_the_same_factors(tmp_path, scheme):
     """Every altered frame costs its connection; what is lost with it is asked for after a short silence."""
-    hurried = lambda common, *rest: Nursery(common | {"silence": 0.3}, *rest)  # noqa: E731
-    monkeypatch.setattr("actors.launch.launcher.Nursery", hurried)
     flags = {"join": 0.3, "leave": 0.1} if scheme == "dynamic" else {}
     plan = make_plan(RunConfig(scheme=scheme, data="synthetic:7x6:.6", dim=2, iterations=8, seed=4, **flags))
     churn = plan.churn()
