@@ -105,6 +105,8 @@ class Audit:
         if unknown:
             raise BadInput(f"{', '.join(sorted(unknown))} is no question of the audit: ask {', '.join(QUESTIONS)}.")
         if not is_loaded(self.case.card):
+            self._forget()  # the person may have allowed its scheme since
+        if not is_loaded(self.case.card):
             with at_rest(self.folder):
                 return audit_undecoded(self.case, only or QUESTIONS)
         extra = [choosing.parse(self.case, text, self.names) for text in coalitions]

@@ -132,7 +132,7 @@ def test_who_joins_is_read_no_more_and_that_is_said(tmp_path):
 def test_the_servers_together_learn_more_than_each_and_it_is_said(explored, html):
     both = ("recommender", "third_party")
     assert level(explored.sets[both].row) > max(level(explored.sets[(name,)].row) for name in both)
-    assert explorer_section.together(both, explored.sets).startswith("Yes, a higher level: recommender alone comes to")
+    assert explorer_section.together(both, explored.sets).startswith("Yes, a higher level: recommender alone works out")
     assert "that these do not collude" in cells(html, "recommender+third_party")
 
 
