@@ -17,8 +17,6 @@ from protocol.arithmetic.ring import everywhere
 from protocol.arrays import Levels
 from protocol.errors import Bug, Reason, Rejected
 
-MOST_BASE = 255
-
 
 @functools.cache
 def _limb(base: int) -> tuple[int, int]:
