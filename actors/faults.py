@@ -62,18 +62,13 @@ class Faults:
     crashes: tuple[Crash, ...] = ()
     full: tuple[DiskFull, ...] = ()
 
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "seed": self.seed,
-            "rate": self.rate,
-            "crashes": [list(dataclasses.astuple(crash)) for crash in self.crashes],
-            "full": [list(dataclasses.astuple(full)) for full in self.full],
-        }
+    def to_list(self) -> list[Any]:
+        return list(dataclasses.astuple(self))
 
     @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Faults:
-        crashes = tuple(Crash(*crash) for crash in data["crashes"])
-        return cls(data["seed"], data["rate"], crashes, tuple(DiskFull(*full) for full in data["full"]))
+    def from_list(cls, data: list[Any]) -> Faults:
+        seed, rate, crashes, full = data
+        return cls(seed, rate, tuple(Crash(*crash) for crash in crashes), tuple(DiskFull(*one) for one in full))
 
     def of(self, party: str, incarnation: int, codec: Codec) -> Mischief:
         return Mischief(self, party, incarnation, codec)

@@ -20,7 +20,7 @@ from protocol.party.role import UserInput
 from protocol.party.signing import Signer
 from protocol.schemes import find_scheme
 
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +40,7 @@ class Roster:
             "scheme": self.scheme_name,
             "run_id": self.card.run_id.hex(),
             "simulation": self.card.simulation,
+            "cheat": self.card.cheat,
             "params": params | {"epsilon": repr(params["epsilon"])},  # JSON knows no infinity
             "endpoints": self.endpoints,
             "public_keys": {party: key.decode() for party, key in self.public_keys.items()},
@@ -55,7 +56,7 @@ class Roster:
             load_scheme(data["scheme"])
         scheme = find_scheme(data["scheme"])
         params = scheme.params_class(**data["params"] | {"epsilon": float(data["params"]["epsilon"])})
-        card = Card(scheme, params, bytes.fromhex(data["run_id"]), data["simulation"])
+        card = Card(scheme, params, bytes.fromhex(data["run_id"]), data["simulation"], data.get("cheat", ""))
         keys = {party: key.encode() for party, key in data["public_keys"].items()}
         return cls(card, data["scheme"], keys, {server: str(at) for server, at in data["endpoints"].items()})
 

@@ -12,8 +12,9 @@ from actors.journal import Journal, derive_again, resume_party
 from actors.metering.recorder import Figures
 from protocol.card import Card, Seat, seat_party
 from protocol.party.party import Outgoing, Party, Step
+from protocol.party.role import user_index
 from protocol.party.view import END, EVENT, SENT, SIGNED, Record
-from protocol.wire.messages import Gone
+from protocol.wire.messages import Barred, Gone
 
 START = "start"  # the kind of a first step
 
@@ -89,6 +90,8 @@ class Performer:
         if step.done:
             self.finish()
             self.figures.ended(self.party, memory)
+        if step.barred is not None:
+            self.perform(self.party.tick(Barred(user_index(step.barred))))
 
     def carry_out(self, step: Step) -> None:
         """Write what `step` caused to the view, then send it; a long step comes in parts, so that users start early."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from protocol.arithmetic.ring import Label
     from protocol.arithmetic.tape import Tape
     from protocol.errors import BadInput, Reason
-    from protocol.params import Params
+    from protocol.params import Params, declared
     from protocol.party.role import (
         RECOMMENDER,
         THIRD_PARTY,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
         user_index,
         user_name,
     )
-    from protocol.schemes.base import Leak, Scheme, Setting, Shape
+    from protocol.schemes.base import Leak, Scheme, Setting, Shape, Weakness
     from protocol.schemes.factorization.direct import Direct
     from protocol.schemes.factorization.dynamic import Dynamic
     from protocol.schemes.factorization.masked import Masked
@@ -67,6 +67,8 @@ __all__ = [
     "Tape",
     "Trusted",
     "UserInput",
+    "Weakness",
+    "declared",
     "expect",
     "require",
     "role_of",
@@ -79,7 +81,7 @@ _WHERE = {
     "arithmetic.ring": ("Label",),
     "arithmetic.tape": ("Tape",),
     "errors": ("BadInput", "Reason"),
-    "params": ("Params",),
+    "params": ("Params", "declared"),
     "party.role": (
         "RECOMMENDER",
         "THIRD_PARTY",
@@ -93,7 +95,7 @@ _WHERE = {
         "user_index",
         "user_name",
     ),
-    "schemes.base": ("Leak", "Scheme", "Setting", "Shape"),
+    "schemes.base": ("Leak", "Scheme", "Setting", "Shape", "Weakness"),
     "schemes.factorization.direct": ("Direct",),
     "schemes.factorization.dynamic": ("Dynamic",),
     "schemes.factorization.masked": ("Masked",),

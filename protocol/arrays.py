@@ -7,5 +7,6 @@ import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]
+Ints = npt.NDArray[np.int64]  # other whole numbers, such as places
 Flags = npt.NDArray[np.bool_]
 Levels = npt.NDArray[np.uint8]  # of a rating scale: 0 is a missing rating

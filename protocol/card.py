@@ -14,7 +14,7 @@ from protocol.arithmetic.tape import Tape, derive
 from protocol.errors import during
 from protocol.params import Params
 from protocol.party.party import Party
-from protocol.party.role import UserInput, user_name
+from protocol.party.role import Role, UserInput, user_name
 from protocol.party.signing import Signer
 from protocol.party.view import Header, ViewWriter
 from protocol.schemes.base import Scheme, Setting
@@ -29,6 +29,7 @@ class Card:
     params: Params
     run_id: bytes
     simulation: bool  # the seed was given by a person, so masks repeat
+    cheat: str = ""  # `PARTY:KIND`: that party cheats, as the person asked
 
     # the following are made once and shared by the parties of a process: their state cannot change a result
 
@@ -43,6 +44,15 @@ class Card:
     @functools.cached_property
     def setting(self) -> Setting:
         return Setting(self.params, self.run_id, Ring(self.params.ring_bits))
+
+    def make_role(self, party: str, setting: Setting, tape: Tape, inputs: UserInput | None) -> Role:
+        """Make the role of `party`, which cheats if this run has a cheat of that party."""
+        role = self.scheme.make_role(party, setting, tape, inputs)
+        if not self.cheat:
+            return role
+        from protocol.cheats.cheat import stand_in  # an honest run needs none of it
+
+        return stand_in(self.cheat, party, role, tape)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +85,7 @@ def seat_party(card: Card, seat: Seat, with_view: bool) -> tuple[Party, bytes]:
     """Make the party of `seat`, and the first bytes of its view (empty unless `with_view`)."""
     card.setting.envelopes.sharers += seat.inputs is not None
     with during(seat.party, "when its role was made"):
-        role = card.scheme.make_role(seat.party, card.setting, Tape(seat.tape_seed), seat.inputs)
+        role = card.make_role(seat.party, card.setting, Tape(seat.tape_seed), seat.inputs)
     view = ViewWriter() if with_view else None
     party = Party(seat.party, role, card.codec, card.run_id, card.params_digest, view, seat.signer)
     if view is None:

@@ -37,9 +37,11 @@ class Reason(Enum):
     UNSORTED_ITEMS = "the message does not name its items in increasing order"
     OUT_OF_RANGE = "a value is outside the range that the parameters allow"
     DUPLICATE = "this party has already answered this iteration"
+    FLOOD = "this party has sent more frames that were refused than any fault explains"
     # the run
     DISAGREEMENT = "recommender and third party do not agree on who contributed"
     TOO_FEW_ONLINE = "fewer users are online than the noise needs committers"
+    TOO_FEW_SHARES = "fewer users contributed than the noise needs, so nothing is released"
     DIVERGED = "the item factors left the range in which users can be sent them"
     STALLED = "nothing has moved for several deadlines"
     DISK_FULL = "a view could not be written"

@@ -17,8 +17,9 @@ from protocol.params import Params
 from protocol.party.party import Party
 from protocol.party.role import UserInput
 from protocol.schemes.base import Setting
+from protocol.schemes.factorization.honest_reach import HonestReach
 
-_SEATED = (Setting, Params, Tape, UserInput, FixedPoint)  # restored from the seat
+_SEATED = (Setting, Params, Tape, UserInput, FixedPoint, HonestReach)  # restored from the seat
 _ARRAY = 1
 
 

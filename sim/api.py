@@ -12,6 +12,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from actors.own_scheme import load_scheme
 from protocol.schemes import SCHEMES, Scheme
+from sim.audit.pairs import one_pair as pairing
 from sim.bandwidth import bandwidth as measuring
 from sim.bandwidth import prediction
 from sim.console.glossary import find_term
@@ -54,6 +55,7 @@ __all__ = [
     "load",
     "ls",
     "new",
+    "pair",
     "predict_bandwidth",
     "recommend",
     "replay",
@@ -134,7 +136,8 @@ def view(
 ) -> Iterator[dict[str, Any]]:
     """Iterate over the records of the view of `party`; `full` gives arrays and keys with all their values."""
     trust(Path(run), scheme, trust_scheme)
-    return viewing.select(viewing.read_view(Path(run), resolve(Path(run), party), full), iteration, kind, None)
+    records = viewing.read_view(Path(run), resolve(Path(run), party), full)
+    return iter(viewing.Selection(records, viewing.Filter(iteration, kind)))
 
 
 def verify(
@@ -154,6 +157,19 @@ def replay(
     """Replay the role of every party (or of `party`) from its view: `identical`, or the first difference of each."""
     trust(Path(run), scheme, trust_scheme)
     return replaying.replay(Path(run), None if party is None else resolve(Path(run), party))
+
+
+def pair(
+    run: str | Path,
+    *,
+    user: str | None = None,
+    item: int | None = None,
+    scheme: str | None = None,
+    trust_scheme: bool = False,
+) -> dict[str, Any]:
+    """Change one rating and run all roles again: what differs in whose view, and the exact ε of that pair."""
+    trust(Path(run), scheme, trust_scheme)
+    return pairing.pair_of(Path(run), user, item)
 
 
 def bandwidth(
@@ -245,7 +261,8 @@ def describe_scheme(scheme: Scheme) -> dict[str, Any]:
         "parties": list(scheme.parties()),
         "unit": scheme.unit,
         "claims": scheme.claims,
-        "known_weaknesses": list(scheme.known_weaknesses),
+        "known_weaknesses": scheme.weakness_ids(),
+        "weaknesses": [one.document() for one in scheme.weaknesses()],
         "options": dict(scheme.options),
         "source": scheme.source,
     }

@@ -105,13 +105,10 @@ class Launch:
         self._statuses: dict[str, reports.Waits] = {}  # by server, since the last request
         self._computed = 0  # times that patience was renewed since the last movement, because a server computed
         self._heard: dict[str, int] = {}  # by host of a crowd, the frames that its last sign of life counted
-        params = roster.card.params
-        size = Observer.size(params.n_users, params.n_items, params.dim)
+        size = Observer.size(roster.card.params)
         self._observer_fd = os.memfd_create("keyhole-observer")
         os.ftruncate(self._observer_fd, size)
-        rating_range = (params.rating_min, params.rating_max)
-        shared = memoryview(mmap.mmap(self._observer_fd, size))
-        self.observer = Observer(params.n_users, params.n_items, params.dim, rating_range, shared)
+        self.observer = Observer(roster.card.params, memoryview(mmap.mmap(self._observer_fd, size)))
 
     def run(self) -> Outcome:
         self._started = self._news = time.monotonic()
@@ -151,7 +148,7 @@ class Launch:
             self._roster.to_dict(),
             str(staff.run_folder),
             staff.deadline,
-            staff.faults.to_dict() if staff.faults else None,
+            staff.faults.to_list() if staff.faults else None,
             staff.connected,
             _ASK_SOON if staff.faults and staff.faults.rate else None,
         )

@@ -44,8 +44,10 @@ def _run_small(card: Card) -> None:
     assert card.codec and card.params_digest and card.setting  # made here, shared by every child
     sizes = {"n_users": _USERS, "n_items": _ITEMS, "max_raters": _USERS, "online": _USERS, "committers": _USERS}
     sizes["min_contributors"] = min(_USERS, card.params.min_contributors)
-    known: dict[str, Any] = {name: size for name, size in sizes.items() if hasattr(card.params, name)}
-    params = dataclasses.replace(card.params, **known, iterations=_ITERATIONS)
+    sizes["iterations"] = _ITERATIONS
+    known = {entry.name for entry in dataclasses.fields(card.params)}
+    changed: dict[str, Any] = {name: size for name, size in sizes.items() if name in known}
+    params = dataclasses.replace(card.params, **changed)
     names = all_parties(card.scheme, _USERS)
     small = dataclasses.replace(card, params=params, run_id=make_run_id(params, names, bytes(32)))
     _exchange(small, names)
@@ -53,8 +55,7 @@ def _run_small(card: Card) -> None:
 
 def _exchange(card: Card, names: list[str]) -> None:
     """Run every role once."""
-    observer = Observer.in_memory(_USERS, _ITEMS, card.params.dim, (card.params.rating_min, card.params.rating_max))
-    patience: Patience[str] = Patience(1.0)
+    observer, patience = Observer(card.params), Patience[str](1.0)
     roles: dict[str, Role] = {name: _FramedRole(_Rehearsed(card, name, observer), patience) for name in names}
     for _ in play(roles, everyone_stays(_USERS)):
         pass

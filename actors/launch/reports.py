@@ -141,7 +141,7 @@ class Common(NamedTuple):  # the settings that every process of a run has
     roster: dict[str, Any]
     run_folder: str
     deadline: float
-    faults: dict[str, Any] | None
+    faults: list[Any] | None
     connected: int | None
     silence: float | None
 

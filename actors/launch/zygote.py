@@ -27,7 +27,7 @@ import zmq.auth.thread
 import zmq.utils.monitor  # noqa: F401
 
 # isort: split
-from actors.launch.memory_layout import bring_together, code_of, fill_holes
+from actors.launch.memory_layout import fill_holes
 
 fill_holes()
 
@@ -103,12 +103,9 @@ class Zygote:
         sys.path += [folder for folder in common.path if folder not in sys.path]  # last, so as to shadow no module
         self._common = common
         self._roster = Roster.from_dict(common.roster)
-        self._observer = _open_observer(self._roster, self._observer_fd)  # shared memory stays shared after a fork
-        ran = code_of(lambda: warm_up(self._roster.card))
-        gc.collect()
-        fill_holes()
-        bring_together(ran)
-        del ran
+        params = self._roster.card.params
+        shared = mmap.mmap(self._observer_fd, Observer.size(params))  # shared memory stays shared after a fork
+        self._observer = Observer(params, memoryview(shared))
         warm_up(self._roster.card)
         gc.collect()
         gc.freeze()
@@ -213,14 +210,7 @@ def _place_of(common: Common, order: Hosting) -> Place:
         frozenset(order.resume),
         order.reported,
         common.silence,
-        Faults.from_dict(common.faults) if common.faults else None,
+        Faults.from_list(common.faults) if common.faults else None,
         order.incarnation,
         common.connected,
     )
-
-
-def _open_observer(roster: Roster, descriptor: int) -> Observer:
-    params = roster.card.params
-    size = Observer.size(params.n_users, params.n_items, params.dim)
-    shared = memoryview(mmap.mmap(descriptor, size))
-    return Observer(params.n_users, params.n_items, params.dim, (params.rating_min, params.rating_max), shared)

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from protocol.arithmetic.ring import Ids
+
 Numbers = npt.NDArray[np.float64]
-Ids = npt.NDArray[np.uint32]
 Predict = Callable[[Ids], Numbers]
 
 LISTED = 10  # items of a list

@@ -15,7 +15,6 @@ from actors.metering.accuracy import (
     ERROR_SUMS,
     LIST_SUMS,
     Accuracy,
-    Ids,
     Numbers,
     Predict,
     clipped_errors,
@@ -25,6 +24,8 @@ from actors.metering.accuracy import (
     read_errors,
     read_lists,
 )
+from protocol.arithmetic.ring import Ids
+from protocol.params import Params
 from protocol.party.profile import score
 from protocol.party.role import FactorizingRecommender, FactorizingUser, PredictingUser, Role, user_index
 
@@ -43,9 +44,11 @@ class HeldOut:
 
 
 class Observer:
-    def __init__(self, n_users: int, n_items: int, dim: int, rating_range: tuple[float, float], buffer: memoryview):
-        self.rating_range = rating_range
-        numbers = np.frombuffer(buffer, np.float64)
+    def __init__(self, params: Params, buffer: memoryview | None = None) -> None:
+        """Lay the figures out in `buffer`, of `size` bytes, or in memory of this process."""
+        n_users, n_items, dim = params.n_users, params.n_items, params.dim
+        self.rating_range = params.rating_range
+        numbers = np.frombuffer(bytearray(self.size(params)) if buffer is None else buffer, np.float64)
         parts = np.split(numbers, np.cumsum([n_items * dim, n_users * dim, n_users * _DEPTH * _LIVE]))
         self._factors = parts[0].reshape(n_items, dim)
         self._profiles = parts[1].reshape(n_users, dim)  # zeros unless the recommender trained them itself
@@ -53,12 +56,8 @@ class Observer:
         self._final = parts[3].reshape(n_users, _FINAL)
 
     @staticmethod
-    def size(n_users: int, n_items: int, dim: int) -> int:
-        return 8 * (n_items * dim + n_users * (dim + _DEPTH * _LIVE + _FINAL))
-
-    @classmethod
-    def in_memory(cls, n_users: int, n_items: int, dim: int, rating_range: tuple[float, float]) -> Observer:
-        return cls(n_users, n_items, dim, rating_range, memoryview(bytearray(cls.size(n_users, n_items, dim))))
+    def size(params: Params) -> int:
+        return 8 * (params.n_items * params.dim + params.n_users * (params.dim + _DEPTH * _LIVE + _FINAL))
 
     def watch(self, party: str, role: Role, done: bool, held_out: HeldOut | None) -> None:
         """Record the figures of `role` after it has entered another iteration, before any frame of that step leaves.

@@ -6,11 +6,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-import numpy as np
-import numpy.typing as npt
-
 from actors.launch.reports import Closed, Ended, Finished
 from actors.metering.meter import MOST_PARTIES, Row, Tally
+from protocol.arrays import Floats
 from protocol.errors import Aborted
 from protocol.party.role import RECOMMENDER, Facts, user_index
 from protocol.party.view import Broken
@@ -35,7 +33,7 @@ OnReplay = Callable[[str, int], None]  # given a server that replays its view, a
 
 @dataclass(slots=True)
 class Outcome:
-    item_factors: npt.NDArray[np.float64] | None = None
+    item_factors: Floats | None = None
     abort: Aborted | None = None
     views: dict[str, tuple[int, bytes]] = field(default_factory=dict)  # party -> (records, head of the chain)
     predictions: dict[str, str] = field(default_factory=dict)  # by user, the digest of its final predictions
@@ -147,7 +145,8 @@ class Books:
         if party in self._servers:
             outcome.rest.add(Tally.from_lists(report.tally))
             outcome.course |= report.course
-            outcome.figures |= report.figures
+            notes = [*outcome.figures.get("notes", ()), *report.figures.get("notes", ())]
+            outcome.figures |= report.figures | ({"notes": notes} if notes else {})
             return
         if report.result is not None:
             outcome.predictions[party] = report.result

@@ -66,7 +66,7 @@ class Figures:
         if self._clock is None:
             self._clock = time.perf_counter()
         reason = None if step.rejected is None else step.rejected.name
-        if reason and not self._ended:
+        if reason and not self._ended and not step.unrecorded:
             self.rejected[reason] += 1
         if self.iteration < 0 and self._party == RECOMMENDER:
             self._join(sender)

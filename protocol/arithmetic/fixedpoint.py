@@ -24,6 +24,7 @@ from protocol.errors import BadInput
 MOST_FRACTION_BITS = 24
 LEAST_FRACTION_BITS = 8
 WRAP_PROBABILITY = 2.0**-40
+_STEPS = 64
 
 
 class FixedPoint:
@@ -49,10 +50,11 @@ def noise_reach(noise_scale: float, draws: int) -> float:
     """
     if noise_scale == 0:
         return 0.0
-    log_target = math.log(WRAP_PROBABILITY / draws)
-    from scipy.optimize import brentq  # slow to import
-    ratio = brentq(lambda x: math.log1p(x / 2) - x - log_target, 0.0, 10_000.0)
-    return float(ratio * noise_scale)
+    log_least = -math.log(WRAP_PROBABILITY / draws)
+    ratio = log_least
+    for _ in range(_STEPS):  # x = L + log(1 + x/2): each step brings x nearer by 1 / (2 + x)
+        ratio = log_least + math.log1p(ratio / 2)
+    return ratio * noise_scale
 
 
 def most_fraction_bits(bits: int, clip: float, max_raters: int, reach: float) -> int:

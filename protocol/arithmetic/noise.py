@@ -20,6 +20,11 @@ def noise_scale(epsilon: float, rating_span: float, dim: int) -> float:
     return 0.0 if math.isinf(epsilon) else 2 * rating_span * math.sqrt(dim) / epsilon
 
 
+def default_clip(scale: float, rating_span: float) -> float:
+    """Compute C = 32 b + 3 Δ (b: `scale`, Δ: `rating_span`), which exceeds every error of the reference runs."""
+    return 32 * scale + 3 * rating_span
+
+
 def noise_share(
     scale: float,
     envelope: npt.NDArray[np.float32],

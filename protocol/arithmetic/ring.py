@@ -18,6 +18,7 @@ from protocol.errors import Bug
 
 RingArray = npt.NDArray[Any]  # uint32 or uint64, every entry below P
 Ids = npt.NDArray[np.uint32]
+Integers = npt.NDArray[np.int64] | npt.NDArray[np.float64]  # floats are integral
 
 WIDTHS = range(8, 65, 8)
 
@@ -46,7 +47,7 @@ def everywhere(condition: npt.NDArray[np.bool_]) -> bool:
 
 
 class Ring:
-    """Addition mod 2^bits on numpy arrays; overflow of the machine word is the reduction."""
+    """Arithmetic mod 2^bits on numpy arrays; overflow of the machine word is the reduction."""
 
     def __init__(self, bits: int) -> None:
         if bits not in WIDTHS:
@@ -77,6 +78,10 @@ class Ring:
     def subtract(self, first: RingArray, second: RingArray) -> RingArray:
         return self._reduce(first - second)
 
+    def multiply(self, first: RingArray, second: RingArray) -> RingArray:
+        """Multiply entry by entry, mod P; a column of factors serves all coordinates of its row."""
+        return self._reduce(first * second)
+
     def sum_by_item(self, parts: Sequence[tuple[Ids, RingArray]], items: Ids, dim: int) -> RingArray:
         """Sum, for each of `items` (increasing), the rows that `parts` hold for it.
 
@@ -104,8 +109,10 @@ class Ring:
         """Make rows from a keyed stream: uniform to a party without `key`, the same for every party that holds it."""
         return self.from_bytes(keystream(key, rows * dim * self.width, *name), dim)
 
-    def from_integers(self, integers: npt.NDArray[np.float64], label: Label | None = None) -> RingArray:
-        """Reduce integral floats of any size mod P, without rounding."""
+    def from_integers(self, integers: Integers, label: Label | None = None) -> RingArray:
+        """Reduce integers, or integral floats of any size, mod P, without rounding."""
+        if integers.dtype == np.int64:
+            return self._reduce(integers.astype(self.dtype))
         if everywhere(np.abs(integers) < 2.0**63):
             return self._reduce(integers.astype(np.int64).astype(self.dtype))
         if not everywhere(np.isfinite(integers)):

@@ -47,6 +47,10 @@ class Tape:
     def key(self, *name: Name) -> bytes:
         return derive(self._seed, "key", *name)
 
+    def words(self, count: int, *name: Name) -> npt.NDArray[np.uint64]:
+        """Draw independent uniform words of 64 bits."""
+        return np.frombuffer(keystream(self._seed, 8 * count, "words", *name), "<u8").astype(np.uint64, copy=False)
+
     def normal(self, rows: int, dim: int, *name: Name) -> npt.NDArray[np.float64]:
         """Draw independent N(0, 1), by inversion of the distribution function."""
         words = np.frombuffer(keystream(self._seed, 8 * rows * dim, "normal", *name), "<u8")

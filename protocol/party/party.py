@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,16 +21,18 @@ from typing import Any
 import numpy as np
 
 from protocol.errors import Aborted, Reason, Rejected, during, note_during
-from protocol.party.role import Done, Effects, Role, Send, Timer, user_index
+from protocol.party.role import Done, Effects, Role, Send, Timer, user_index, user_name
 from protocol.party.session import Session
 from protocol.party.signing import Signer
 from protocol.party.view import END, EVENT, HASH_BYTES, RECEIVED, REJECTED, SENT, SIGNED, Differs, Record, ViewWriter
 from protocol.wire.codec import NO_HEAD, WIRE_VERSION, Codec, Memo
-from protocol.wire.messages import EVENTS, SETUP, Again, Event, Hello, Message
+from protocol.wire.messages import EVENTS, SETUP, Again, Barred, Event, Hello, Message
 
 KEPT_FRAMES = 4  # per peer, for resending; the protocols have fewer in flight
+MOST_REFUSED, MORE_REFUSED = 1000, 20  # frames of a peer, and for each that was accepted, before it is barred
+MOST_AGAIN = 64  # answers to a peer while nothing moves; then to every second, fourth … question of its
 KEPT_BYTES = 64 << 20  # for all peers together, besides the latest frame of each; older ones come from the view
-_EVENT_FIELDS = {"Deadline": [int], "Churn": [int, bool], "Due": [int, tuple], "Gone": [int]}
+_EVENT_FIELDS = {"Deadline": [int], "Churn": [int, bool], "Due": [int, tuple], "Gone": [int], "Barred": [int]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,8 @@ class Step:
     wants: tuple[str, int, int] | None = None  # a peer asks for these frames (first, end), which are no longer kept
     has_all: bool = False  # the peer said that it has every frame that was sent to it
     rest: Effects = ()  # the effects that are left for `go_on`
+    unrecorded: bool = False  # the frame was refused without a record, as one of a flood
+    barred: str | None = None  # the role is yet to be told that this peer is barred
 
 
 class Party:
@@ -84,6 +88,11 @@ class Party:
         self.keep_bytes = KEPT_BYTES
         self.burst: int | None = None  # most frames of a step: the first of many leave before the last are made
         self._asked: dict[str, int] = {}  # by peer: the missing frame that was asked for
+        self._accepted: Counter[str] = Counter()  # by peer: frames
+        self._refused: Counter[str] = Counter()  # by peer: frames, before it was barred
+        self._ignored: Counter[str] = Counter()  # by peer: frames since
+        self._questions: dict[str, tuple[int, int]] = {}  # by peer: frames exchanged, and questions since
+        self._told: set[str] = set()  # barred peers that the role knows of
 
     def start(self) -> Step:
         step = Step()
@@ -102,6 +111,8 @@ class Party:
 
     def _receive(self, sender: str, frame: bytes, step: Step) -> Step:
         understood = False
+        if self._refused[sender] >= MOST_REFUSED + MORE_REFUSED * self._accepted[sender]:
+            return self._ignore(sender, frame, step)
         try:
             sequence, message = self.codec.decode(frame, self._memo)
             step.kind, step.iteration = type(message).__name__, iteration_of(message)
@@ -116,6 +127,7 @@ class Party:
             effects = [] if isinstance(message, Hello) else self.role.receive(sender, message)
         except Rejected as refusal:
             step.rejected = refusal.reason
+            self._refused[sender] += not self.done
             if self.view and not self.done:
                 step.records.append(self.view.rejected(sender, refusal.reason.name, frame, understood))
             if refusal.reason is Reason.GAP:
@@ -128,7 +140,20 @@ class Party:
             step.records.append(self.view.received(sender, frame))
         if understood:
             self._session.accept(sender, frame)
+            self._accepted[sender] += step.rejected is None
         self._carry_out(effects, step)
+        return step
+
+    def _ignore(self, sender: str, frame: bytes, step: Step) -> Step:
+        """Refuse a frame of a barred peer unread; only the 1st, 2nd, 4th … has a record, so no flood fills a view."""
+        step.rejected = Reason.FLOOD
+        self._ignored[sender] += 1
+        count = self._ignored[sender]
+        if count & (count - 1) or self.done:
+            step.unrecorded = True
+        elif self.view:
+            step.records.append(self.view.rejected(sender, Reason.FLOOD.name, frame, False))
+        step.barred = None if sender in self._told or self.done or user_index(sender) < 0 else sender
         return step
 
     def tick(self, event: Event) -> Step:
@@ -136,6 +161,8 @@ class Party:
         step = Step(kind=type(event).__name__, iteration=iteration_of(event))
         if self.done:
             return step
+        if isinstance(event, Barred):
+            self._told.add(user_name(event.user))
         if self.view:
             step.records.append(self.view.event(type(event).__name__, *dataclasses.astuple(event)))
         with during(self.name, f"handling the event {step.kind}"):
@@ -187,8 +214,13 @@ class Party:
             return self.receive(*record.fields)
         if record.type == EVENT and record.fields[0] in EVENTS:
             return self._repeat_event(record)
-        if record.type == REJECTED and record.fields[4]:
-            self._session.note(record.fields[0], record.fields[3])
+        if record.type == REJECTED:
+            sender, reason, _, digest, understood = record.fields
+            flood = reason == Reason.FLOOD.name
+            self._refused[sender] += not flood
+            self._ignored[sender] += flood and max(1, self._ignored[sender])  # 1, 2, 4, 8 … as when they were written
+            if understood:
+                self._session.note(sender, digest)
         return Step([self.view.record(record.type, *record.fields)])
 
     def _repeat_event(self, record: Record) -> Step:
@@ -213,6 +245,8 @@ class Party:
             step.sends.append(self._control(sender, answer=0))
 
     def _say_again(self, sender: str, message: Again, step: Step) -> Step:
+        if not self._is_answered(sender):
+            return step
         step.records += self.note("Again", sender, message.received)
         step.has_all = message.received >= self._session.next_to(sender)
         kept = self._kept_for(sender)
@@ -225,6 +259,14 @@ class Party:
         if message.answer:  # last, so that a peer that receives it has received the frames before it
             step.sends.append(self._control(sender, answer=0))
         return step
+
+    def _is_answered(self, peer: str) -> bool:
+        """Count a question of `peer`; after many of them in which no frame came or went, few are answered."""
+        moved = self._session.next_to(peer) + self._session.received_from(peer)
+        before, asked = self._questions.get(peer, (-1, 0))
+        asked = asked + 1 if before == moved else 1
+        self._questions[peer] = moved, asked
+        return asked <= MOST_AGAIN or not asked & (asked - 1)
 
     def _control(self, peer: str, answer: int) -> Outgoing:
         frame = self.codec.encode(Again(self._session.received_from(peer), answer), 0, self._head())

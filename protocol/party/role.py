@@ -137,6 +137,7 @@ class FactorizingUser(Role):
 
     params: Params
     inputs: UserInput
+    ridge: float  # λ' of its profile; 0: it chooses λ' itself
     user_factors: npt.NDArray[np.float64]  # u_i of the latest iteration
     popularity: npt.NDArray[np.float64] | None = None
     profile: Profile | None = None  # fitted locally to the published factors
@@ -159,7 +160,7 @@ class FactorizingUser(Role):
         require(everywhere(np.abs(publication.factors) <= limit), Reason.OUT_OF_RANGE)
         published = publication.factors.astype(np.float64)
         own = published[items] if complete else published
-        self.profile = fit_profile(own, self.inputs.ratings, params.rating_range, params.profile_ridge)
+        self.profile = fit_profile(own, self.inputs.ratings, params.rating_range, self.ridge)
         self.published = published
 
     def predictions(self) -> npt.NDArray[np.float64]:

@@ -77,6 +77,12 @@ LISTED = {
         "Noisy averages and covariances through a masked sum",
         ("user", "third_party", "recommender"),
     ),
+    "hardened": Listed(
+        "hardened.hardened",
+        "Hardened",
+        "One masked sum of unit vectors, noise of all users on integers",
+        ("user", "third_party", "recommender"),
+    ),
     "hybrid": Listed(
         "covariance.hybrid", "Hybrid", "Perturbed ratings, then noisy covariances of them", ("user", "recommender")
     ),

@@ -2,6 +2,10 @@
 
 Subclass `Scheme` for a protocol of your own and run it with `--scheme your.module:YourScheme`. The subclass needs its
 texts, its messages in a fixed order, its leakage policy, `make_role` and `formula`.
+
+What its roles must agree on beyond `Params` is a field of a subclass of it, which `params_class` names: `declared` says
+which values a field may have, the sentence for any other, and the value where none is given. `make_params` fills the
+fields from the flags and `options` of the same names; a scheme overrides it only where a field follows from the data.
 """
 
 from __future__ import annotations
@@ -9,9 +13,9 @@ from __future__ import annotations
 import dataclasses
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,20 +23,19 @@ import numpy.typing as npt
 from protocol.arithmetic.reals import Reals
 from protocol.arithmetic.ring import Ring
 from protocol.arithmetic.tape import Envelopes, Tape
+from protocol.arrays import Counts
 from protocol.attendance import Course
-from protocol.params import Params, make_params, require
+from protocol.params import Params
 from protocol.party.role import RECOMMENDER, THIRD_PARTY, Role, UserInput
 from protocol.wire.codec import Codec
 from protocol.wire.framing import ANSWERING_BYTES, DIALLING_BYTES, HANDSHAKE, Flow, Frames
 from protocol.wire.messages import SETUP
 
-Counts = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 # what a party may be able to derive about other users' numbers; a role that `permits` does not name may derive nothing
 LEVELS = ("nothing", "aggregate", "noisy-individual", "exact-individual")
 
-LEAST_EPSILON = 1e-9  # for schemes whose noise needs no ring
 DELTA = 1e-5  # the δ at which an accounted ε is stated, unless it is exact at δ = 0
 
 
@@ -45,6 +48,45 @@ class Leak:
     field: str
     words: str
     uniform: bool = False  # to its receiver alone, every value is uniform on Z_P and independent of all others
+    follows: bool = False  # it is chosen by released, noisy numbers, so that its content and length may follow them
+
+
+class Weakness(str):
+    """The id of a finding that a scheme knows of, with whom it is about, its bound, and its first iteration.
+
+    `of` names coalitions by their roles ("recommender", "recommender+user"); a larger coalition is meant too, and
+    without any all parties are. A finding beyond `most`, or before iteration `since`, is not declared. Where a
+    plain text stands in place of a `Weakness`, any party may have it without a bound.
+    """
+
+    of: tuple[frozenset[str], ...]
+    most: float
+    since: int
+
+    def __new__(cls, id_: str, *of: str, most: float = math.inf, since: int = 0) -> Weakness:
+        made = super().__new__(cls, id_)
+        made.of = tuple(frozenset(names.split("+")) for names in of)
+        made.most, made.since = most, since
+        return made
+
+    def covers(self, roles: Collection[str], amount: float | None, iteration: int | None) -> bool:
+        """Tell whether it declares a finding of `amount`, first seen in `iteration`, by parties with these `roles`."""
+        if self.of and not any(coalition <= set(roles) for coalition in self.of):
+            return False
+        return (amount is None or amount <= self.most) and (iteration is None or iteration >= self.since)
+
+    def document(self) -> dict[str, Any]:
+        """Return it as JSON; `parties` is empty if it is about any, and `most` null if it has no bound."""
+        parties = ["+".join(sorted(coalition)) for coalition in self.of]
+        most = None if math.isinf(self.most) else self.most
+        return {"id": str(self), "parties": parties, "most": most, "since": self.since}
+
+
+class ItemFeatures(NamedTuple):
+    """Public facts about items, a row for each: flags such as genres, and numbers such as a year."""
+
+    flags: Mask
+    numbers: npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +99,7 @@ class Shape:
     support_sizes: tuple[int, ...]  # n_i, per user
     raters: npt.NDArray[np.int64]  # k_j, per item
     step: float | None = None  # every rating is the least one plus a multiple of it; None: no such grid is known
+    features: ItemFeatures | None = None  # public descriptions of the items, if the scheme takes them
 
     @property
     def max_raters(self) -> int:
@@ -84,36 +127,37 @@ class Scheme(ABC):
     source: ClassVar[str]
     unit: ClassVar[str]  # what a published ε refers to
     claims: ClassVar[str]  # as published: a claim, not a measurement
-    known_weaknesses: ClassVar[tuple[str, ...]] = ()
+    known_weaknesses: ClassVar[tuple[str, ...]] = ()  # ids of findings; `Weakness` adds a party and a bound
     leakage: ClassVar[tuple[Leak, ...]] = ()
     permits: ClassVar[dict[str, str]] = {}  # role -> the highest of `LEVELS` that it may reach alone
     messages: ClassVar[tuple[type, ...]]  # Hello first; the index is the kind on the wire
     servers: ClassVar[tuple[str, ...]] = (RECOMMENDER, THIRD_PARTY)  # an earlier one connects to the later ones
     flags: ClassVar[frozenset[str]] = frozenset()  # of `keyhole run`, beyond those that every scheme takes
-    params_class: ClassVar[type[Params]] = Params  # with the fields that a scheme adds
-    factorizes: ClassVar[bool] = True  # user and item factors by gradient steps: --dim, --iterations, baseline `plain`
+    params_class: ClassVar[type[Params]] = Params  # with the fields that a family adds
+    factorizes: ClassVar[bool] = False  # user and item factors by gradient steps: --dim, --iterations, baseline `plain`
     rounds: ClassVar[int] = 1  # the iterations of a scheme that does not factorize
     trust: ClassVar[dict[str, str]] = {}  # choice of `--trust` -> the scheme that it means
     goes_on_without: ClassVar[bool] = False  # the others do not wait for a user that has gone
     can_wait: ClassVar[frozenset[str]] = frozenset()  # kinds of messages that an absent user may receive on its return
     options: ClassVar[dict[str, Any]] = {}  # set by `--set`, with their defaults; None: follows from the others
 
+    @classmethod
+    def weaknesses(cls) -> list[Weakness]:
+        """List the `known_weaknesses`, those that are plain texts for any party and without a bound."""
+        return [one if isinstance(one, Weakness) else Weakness(one) for one in cls.known_weaknesses]
+
+    @classmethod
+    def weakness_ids(cls) -> list[str]:
+        return list(dict.fromkeys(map(str, cls.known_weaknesses)))
+
     def make_params(self, shape: Shape, **settings: Any) -> tuple[Params, list[str]]:
         """Make the parameters of a run, and sentences for the person; raise `BadInput` for impossible `settings`."""
-        epsilon = settings.get("epsilon", math.inf)
-        if not self.factorizes:  # no sum of gradients has to fit into a ring
-            require(epsilon >= LEAST_EPSILON, f"--epsilon must be at least {LEAST_EPSILON:g}, not {epsilon:g}.")
-            settings["epsilon"] = math.inf
-        made, notes = make_params(
-            scheme=self.name,
-            n_users=shape.n_users,
-            n_items=shape.n_items,
-            rating_range=shape.rating_range,
-            # a sum of gradients is bounded by an item's raters; a scheme that hides supports must not reveal these
-            max_raters=shape.max_raters if self.factorizes else shape.n_users,
-            **settings,
-        )
-        return dataclasses.replace(made, epsilon=float(epsilon)), notes
+        names = {one.name for one in dataclasses.fields(self.params_class)}
+        options = {name: default for name, default in self.options.items() if name in names}
+        low, high = shape.rating_range
+        facts = {"n_users": shape.n_users, "n_items": shape.n_items, "rating_min": low, "rating_max": high}
+        given = {"scheme": self.name, **facts, "iterations": self.rounds, **options, **settings}
+        return self.params_class.make(**given), []
 
     @abstractmethod
     def make_role(self, party: str, setting: Setting, tape: Tape, inputs: UserInput | None) -> Role: ...

@@ -21,15 +21,16 @@ from scipy.special import log_ndtr
 
 from protocol.arithmetic.noise import floor_of
 from protocol.arithmetic.tape import Tape, exponential
+from protocol.arrays import Floats
 from protocol.params import Params
 from protocol.schemes.base import DELTA
+from protocol.schemes.factorization.factorization import FactorizationParams, MaskedParams
 
 MOST_ENVELOPE_VALUES = 50_000_000  # about ten seconds; beyond it a sample of the items is accounted
 
 MOST_SHARE = 50.0  # ε per coordinate above which the loss is its maximum up to e^-50: the basic bound is as good
 MOST_CELLS = 2_000_000  # cells of the composed privacy loss distribution
 
-Floats = npt.NDArray[np.float64]
 
 
 def basic_composition(epsilon: float, releases: int) -> float:
@@ -108,7 +109,7 @@ def inverse_envelope_sums(item_keys: list[bytes], dim: int, iterations: int) -> 
 
 
 def account_envelopes(
-    params: Params, recommender_tape: Tape, raters: npt.NDArray[np.int64], delta: float = DELTA
+    params: MaskedParams, recommender_tape: Tape, raters: npt.NDArray[np.int64], delta: float = DELTA
 ) -> dict[str, Any]:
     """Report the claim of a scheme that deals envelopes, and what T releases of every item leave of it, as JSON."""
     claim, releases = params.epsilon, params.iterations
@@ -131,7 +132,9 @@ def account_envelopes(
     }
 
 
-def recommender_epsilons(params: Params, inverse_sums: Floats, delta: float = DELTA) -> dict[str, float | None]:
+def recommender_epsilons(
+    params: FactorizationParams, inverse_sums: Floats, delta: float = DELTA
+) -> dict[str, float | None]:
     """Compute quantiles of ε over the items; ε grows with μ, so they are found at the quantiles of μ."""
     if not len(inverse_sums):
         return dict.fromkeys(("median", "p99", "worst", "direction_worst"))
@@ -148,7 +151,7 @@ def recommender_epsilons(params: Params, inverse_sums: Floats, delta: float = DE
 
 
 def accounted_items(
-    params: Params, tape: Tape, raters: npt.NDArray[np.int64]
+    params: MaskedParams, tape: Tape, raters: npt.NDArray[np.int64]
 ) -> tuple[npt.NDArray[np.int64], bool]:
     """Find the items that can be released, or draw a sample from `tape` if they are too many; tell which of the two."""
     floors = floor_of(raters, params.dropout_allowance, params.min_contributors)

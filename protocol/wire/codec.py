@@ -21,7 +21,7 @@ from protocol.wire.fields import FieldKind, bind
 from protocol.wire.framing import HEAD_BYTES
 from protocol.wire.messages import Again, Message
 
-WIRE_VERSION = 4
+WIRE_VERSION = 5
 NO_HEAD = bytes(HEAD_BYTES)
 _MOST_FIELDS = 16
 _EACH, _MOST_REMEMBERED = 4, 1 << 14  # remembered lists: for each peer, and in all

@@ -56,7 +56,7 @@ def bind(classes: Collection[type], params: Params) -> dict[type, dict[str, Fiel
 class FieldKind:
     """A kind of field in the form that the parameters of a run select: an array, unless it says otherwise."""
 
-    unit: ClassVar[str]  # of an entry; names in braces are those of `Params`, and `fraction`
+    unit: ClassVar[str]  # of an entry; it may name {ring_bits}, {factor_bits} and {fraction}
     is_number: ClassVar[bool] = False  # entries are ratings, or were computed from them
     recurs = False  # equal values often come again, so that remembering their bytes saves time
     sent: Any = np.dtype("<u4")  # type of an entry on the wire

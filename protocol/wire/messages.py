@@ -308,6 +308,40 @@ class CovariancePairs:  # recommender -> user: enough to predict by neighbours, 
     weights: FloatRows  # likewise
 
 
+# --- `hardened`: one dense sum over all users (`Join`, `MaskWelcome`, `MaskedPart`, `Contributors`, `Agreed`,
+# `PartTotal` as above, without items), then what is published; `dim` is 1 ---------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PublishedTable:  # recommender -> user: enough to predict at home
+    iteration: Count
+    qualities: FloatRows  # one for each item
+    popularities: FloatRows  # likewise
+    frame: FloatRows  # means and deviations of both, and the centre of the public columns
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OpenTaste:  # recommender -> user: what is published after round 1, where round 2 follows
+    iteration: Count
+    qualities: FloatRows
+    popularities: FloatRows
+    frame: FloatRows
+    covered: ItemIds  # the most popular items
+    directions: FloatRows  # for each item of all one number per direction
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PublishedTaste:  # recommender -> user
+    iteration: Count
+    directions: FloatRows  # as learned, for each covered item
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OpenTable:  # recommender -> user: after a sketch, the items whose sums the table is made of
+    iteration: Count
+    covered: ItemIds  # those of largest estimate
+
+
 # --- events, which reach a role from outside the protocol -----------------------------------------------------------
 
 
@@ -333,5 +367,10 @@ class Gone:  # to the servers: this user's process has ended and does not come b
     user: int
 
 
-Event = Deadline | Churn | Due | Gone
-EVENTS: dict[str, type] = {cls.__name__: cls for cls in (Deadline, Churn, Due, Gone)}
+@dataclass(frozen=True, slots=True)
+class Barred:  # to a server: this user has flooded it, and no frame of the user is read any more
+    user: int
+
+
+Event = Deadline | Churn | Due | Gone | Barred
+EVENTS: dict[str, type] = {cls.__name__: cls for cls in (Deadline, Churn, Due, Gone, Barred)}

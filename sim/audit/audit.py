@@ -1,4 +1,4 @@
-"""The live audit of a run folder: six questions about its views, and one verdict.
+"""The live audit of a run folder: seven questions about its views, and one verdict.
 
 `Audit` is made once for a folder and then asked. What an answer needs is read or computed on first use and stays: the
 decoded views (with its `case`), the library of the algebra, the truth that attacks are scored against, every answer and
@@ -21,8 +21,9 @@ from protocol.schemes import is_ours
 from sim.audit import coalitions as choosing
 from sim.audit.algebra import solve as algebra
 from sim.audit.algebra.knowledge import Library
+from sim.audit.answers.not_shown import not_shown
 from sim.audit.claim import published_claim
-from sim.audit.findings import QUESTIONS, Finding, verdict
+from sim.audit.findings import QUESTIONS, Finding, goes_beyond, verdict
 from sim.audit.kept_answers import Kept, key_of, load, save
 from sim.audit.undecoded import audit_undecoded
 from sim.audit.verdict import FEW, verdict_rows
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
 OF_COALITIONS = ("algebra", "attacks")  # questions that are asked again for a further coalition
 WITHOUT_USERS = {"inventory", "accounting", "empirical"}
 REPETITIONS = 8_000
+CANARIES = 2_000  # among the run's own ratings, one for each item
+PAIRS = 12  # neighbouring data sets that are tried for each coalition
 QUICK = ("inventory", "algebra", "accounting")
 OF_SERVERS = ("inventory", "accounting")  # questions that the servers' views alone can answer
 MOST_IN_PASSING = 40_000  # ratings times iterations: a second or two
@@ -60,11 +63,14 @@ class Audit:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.repetitions = REPETITIONS
+        self.part: int | None = None
+        self.pairs, self.canaries = PAIRS, CANARIES
         self.kept = Kept()
         self._files = ""  # digest of the files that were read
         self._key: dict[str, Any] = {}  # what the kept answers depend on; empty: none are kept
         self._library: Library | None = None
         self._truth: tuple[int, Truth] | None = None
+        self._cheat: dict[str, Any] | None = None
 
     @functools.cached_property
     def case(self) -> Case:
@@ -78,7 +84,7 @@ class Audit:
         """Forget what was read of the folder, and all that was made from it."""
         self.__dict__.pop("case", None)
         self.__dict__.pop("names", None)
-        self._library = self._truth = None
+        self._library = self._truth = self._cheat = None
 
     # --- asking --------------------------------------------------------------------------------------------------
 
@@ -89,6 +95,8 @@ class Audit:
         only: Sequence[str] = (),
         colluders: int = choosing.COLLUDERS,
         repetitions: int = REPETITIONS,
+        pairs: int = PAIRS,
+        canaries: int = CANARIES,
         about: str | None = None,
         fresh: bool = False,
         part: int | None = None,
@@ -113,6 +121,7 @@ class Audit:
         whom = None if about is None else self.names.party(about, self.case.party_set, self.folder)
         wanted = [question for question in QUESTIONS if not only or question in only]
         self.colluders, self.repetitions, self.fresh, self.part, self.tell = colluders, repetitions, fresh, part, tell
+        self.pairs, self.canaries = pairs, canaries
         with at_rest(self.folder):
             _check_views(self.case, wanted)
             self._take_up()
@@ -138,7 +147,7 @@ class Audit:
 
     def _take_up(self) -> None:
         """Go on from the answers of this object, or of the folder, to the same settings, by the same files and code."""
-        key = {} if self.part else key_of(self.case, self.colluders, self.repetitions)
+        key = {} if self.part else key_of(self.case, self.colluders, self.repetitions, self.pairs, self.canaries)
         files = key.get("files", "")
         if self.fresh or (files and self._files not in ("", files)):
             self._forget()
@@ -253,6 +262,8 @@ class Audit:
         findings = [finding for finding, _ in found]
         missing = [question for question in QUESTIONS if question not in answers or question in {**unanswered, **idle}]
         rows = answers.get("algebra")
+        shown_rows = rows and [row for row in rows if tuple(row["members"]) not in left_out]
+        open_ends = [row for question in questions for row in kept.unshown.get(question, ())]
         return {
             "run": str(case.folder),
             "scheme": scheme.name,
@@ -265,21 +276,37 @@ class Audit:
             ],
             "findings": [
                 {**dataclasses.asdict(finding), "coalition": list(finding.coalition), "question": question}
+                | {"beyond": goes_beyond(finding, scheme.known_weaknesses)}
                 | {"victims": name_victims(finding, solved, names)}
                 for finding, question in found
             ],
             "inventory": answers.get("inventory"),
-            "coalitions": rows and [row for row in rows if tuple(row["members"]) not in left_out],
+            "coalitions": shown_rows,
+            "party_pairs": kept.party_pairs if rows else None,
             "attacks": answers.get("attacks"),
             "accounting": answers.get("accounting"),
+            "pairs": answers.get("pairs"),
             "empirical": answers.get("empirical"),
             "statistics": answers.get("statistics"),
-            "known_weaknesses": list(scheme.known_weaknesses),
+            "known_weaknesses": scheme.weakness_ids(),
+            "weaknesses": [one.document() for one in scheme.weaknesses()],
+            "cheat": self.cheat(),
             "questions": {question: kept.seconds[question] for question in questions},
             "unanswered": unanswered,
+            "not_shown": [*not_shown(answers | {"algebra": shown_rows}, unanswered), *open_ends],
             "nothing_to_ask": idle,
             "false_alarm": sum(kept.alarms[question] for question in answers if question not in missing),
         }
+
+    def cheat(self) -> dict[str, Any] | None:
+        """Return what the party that cheats learned, what it cost and who noticed; None if all are honest."""
+        if not self.case.card.cheat or self.part:
+            return None
+        if self._cheat is None:
+            from sim.audit.cheating.cheat_audit import audit_cheat  # an honest run needs none of it
+
+            self._cheat = jsonable(audit_cheat(self.case))
+        return self._cheat
 
     def _claim(self) -> dict[str, Any]:
         """Judge the published claim by every known answer, including those of earlier audits."""

@@ -6,35 +6,18 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from protocol.party.role import role_of
+from protocol.schemes.base import Weakness
+from sim.console.glossary import FINDINGS
+
+ALL_BUT_ONE = "all users but one"  # a member of a canary's coalition
 Severity = Literal["info", "weak", "break"]
 Verdict = Literal["within-claims", "beyond-claims"]
 
-QUESTIONS = ("inventory", "algebra", "attacks", "accounting", "empirical", "statistics")
+QUESTIONS = ("inventory", "algebra", "attacks", "accounting", "pairs", "empirical", "statistics")
 SUPPORT = "who rated what"
 
-# stable: scripts depend on these ids
-IDS = frozenset(
-    {
-        "undeclared-field",
-        "known-envelope",
-        "known-shares",
-        "missing-noise",
-        "composition",
-        "support",
-        "single-contributor",
-        "released-sums",
-        "difference-attack",
-        "unmasking",
-        "moving-user-factors",
-        "reacting-user-factors",
-        "diluted-sum",
-        "mask-uniformity",
-        "rating-inference",
-        "membership",
-        "uniform-noise",
-        "sensitivity",
-    }
-)
+IDS = frozenset(FINDINGS)  # stable: scripts depend on them; each has its words in the glossary
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +33,8 @@ class Finding:
     chance: Any = None  # result of guessing without the view, in the unit of `measured`
     confidence: str | None = None  # confidence of `measured`: an interval, or "exact"
     evidence: str = ""  # the method, and the files it was applied to
+    amount: float | None = None  # how much, in the unit of the bound that a scheme may declare (`Weakness.most`)
+    iteration: int | None = None  # the first one in which it was seen, where that matters
 
     def __post_init__(self) -> None:
         if self.id not in IDS:
@@ -59,21 +44,26 @@ class Finding:
 Audited = tuple[dict[str, Any], list[Finding]]  # (what a question found, for `audit --json`; its findings)
 
 
-def beyond(findings: Iterable[Finding], known_weaknesses: Collection[str]) -> list[Finding]:
-    """Select the breaks, and the weaknesses that `known_weaknesses` does not declare."""
-    return [finding for finding in findings if goes_beyond(finding.severity, finding.id, known_weaknesses)]
+def goes_beyond(finding: Finding, known: Iterable[str]) -> bool:
+    """Tell whether it is a break, or a weakness that `known` does not declare: of this party, to this amount."""
+    if finding.severity != "weak":
+        return finding.severity == "break"
+    roles = {"user" if name == ALL_BUT_ONE else role_of(name) for name in finding.coalition}
+    declared = (one for one in known if one == finding.id)
+    return not any(
+        not isinstance(one, Weakness) or one.covers(roles, finding.amount, finding.iteration) for one in declared
+    )
 
 
-def goes_beyond(severity: str, id_: str, known_weaknesses: Collection[str]) -> bool:
-    return severity == "break" or (severity == "weak" and id_ not in known_weaknesses)
+def beyond(findings: Iterable[Finding], known: Collection[str]) -> list[Finding]:
+    """Select the findings that `known` weaknesses do not declare."""
+    return [finding for finding in findings if goes_beyond(finding, known)]
 
 
-def word_of(finding: Mapping[str, Any], known_weaknesses: Collection[str]) -> str:
-    """Return the severity of `finding`, a row of a document; "declared" for a weakness that the scheme declares."""
-    severity = str(finding["severity"])
-    weak = severity == "weak" and not goes_beyond(severity, finding["id"], known_weaknesses)
-    return "declared" if weak else severity
+def word_of(row: Mapping[str, Any]) -> str:
+    """Return the severity of a finding, a `row` of a document; "declared" for a weakness that the scheme declares."""
+    return "declared" if row["severity"] == "weak" and not row["beyond"] else str(row["severity"])
 
 
-def verdict(findings: Iterable[Finding], known_weaknesses: Collection[str]) -> Verdict:
-    return "beyond-claims" if beyond(findings, known_weaknesses) else "within-claims"
+def verdict(findings: Iterable[Finding], known: Collection[str]) -> Verdict:
+    return "beyond-claims" if beyond(findings, known) else "within-claims"

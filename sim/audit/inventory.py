@@ -34,6 +34,7 @@ _OUTSIDE = {
     "Churn": "the user's own coming and going",
     "Due": "whose word on coming and going is to be waited for",
     "Gone": "that a user's process has ended for good",
+    "Barred": "that a user flooded it with frames that were refused",
 }
 
 _ODD_HELLO = "a Hello that does not say what its receiver says: it could carry anything"

@@ -24,7 +24,7 @@ from sim.views.evidence import Case, open_case
 
 FILE, PURPOSE = "audit.json", "audit"
 BESIDE = ("run.toml", "names.json")  # files besides the views that an answer depends on
-FORMAT = 2
+FORMAT = 3
 
 
 @dataclass(slots=True)
@@ -36,18 +36,20 @@ class Kept:
     findings: dict[str, list[Finding]] = field(default_factory=dict)
     alarms: dict[str, float] = field(default_factory=dict)  # probability of calling a correct run beyond its claims
     unanswered: dict[str, str] = field(default_factory=dict)  # question -> reason
+    unshown: dict[str, list[Any]] = field(default_factory=dict)  # question -> rows that its answer does not imply
     idle: dict[str, str] = field(default_factory=dict)  # question -> reason that it does not apply to this run
     solved: list[Solved] = field(default_factory=list)
+    party_pairs: dict[str, int] | None = None  # how many pairs of parties the algebra tried, and of how many
     extra: list[tuple[str, ...]] = field(default_factory=list)  # coalitions beyond the default ones
     memos: dict[str, Any] = field(default_factory=dict)  # JSON that follows from the answers: what a page adds to them
 
     def drop(self, question: str) -> None:
         """Forget the answer to `question`, because it is asked again."""
-        for held in (self.answers, self.seconds, self.alarms, self.findings, self.unanswered, self.idle):
+        for held in (self.answers, self.seconds, self.alarms, self.findings, self.unanswered, self.unshown, self.idle):
             held.pop(question, None)
 
 
-def key_of(case: Case, colluders: int, repetitions: int) -> dict[str, Any]:
+def key_of(case: Case, colluders: int, repetitions: int, pairs: int, canaries: int) -> dict[str, Any]:
     """Return everything that an answer depends on.
 
     Files are digested whole, because a changed record leaves the head of its view unchanged. Raises `OSError` or
@@ -68,6 +70,8 @@ def key_of(case: Case, colluders: int, repetitions: int) -> dict[str, Any]:
         "scheme": case.config.scheme,
         "colluders": colluders,
         "repetitions": repetitions,
+        "pairs": pairs,
+        "canaries": canaries,
     }
 
 
@@ -85,7 +89,7 @@ def load(case: Case, key: dict[str, Any]) -> Kept:
         kept.findings.setdefault(row["question"], []).append(finding)
     kept.solved = [_solved(one) for one in held["solved"]]
     kept.extra, kept.memos = [tuple(members) for members in held["extra"]], held["memos"]
-    kept.alarms = held["alarms"]
+    kept.alarms, kept.unshown, kept.party_pairs = held["alarms"], held["unshown"], held["party_pairs"]
     return kept
 
 
@@ -95,7 +99,8 @@ def kept_document(folder: Path) -> dict[str, Any] | None:
     if document is None:
         return None
     key = document.pop("kept")["key"]
-    same = key == key_of(open_case(folder, unloaded=True), key["colluders"], key["repetitions"])
+    settings = (key[name] for name in ("colluders", "repetitions", "pairs", "canaries"))
+    same = key == key_of(open_case(folder, unloaded=True), *settings)
     return document if same else None
 
 
@@ -103,7 +108,8 @@ def save(case: Case, key: dict[str, Any], document: dict[str, Any], kept: Kept) 
     solved = [dataclasses.asdict(one) for one in kept.solved]
     for one in solved:
         one["answer"]["noises"] = sorted(one["answer"]["noises"])
-    held = {"key": key, "solved": solved, "extra": kept.extra, "memos": kept.memos, "alarms": kept.alarms}
+    held: dict[str, Any] = {"key": key, "solved": solved, "extra": kept.extra, "memos": kept.memos}
+    held |= {"alarms": kept.alarms, "unshown": kept.unshown, "party_pairs": kept.party_pairs}
     sealed.write(case.folder / FILE, PURPOSE, {**document, "kept": held})
 
 
@@ -113,4 +119,4 @@ def _places(questions: Iterable[str]) -> list[tuple[str, str]]:
 
 def _solved(one: dict[str, Any]) -> Solved:
     answer = {**one["answer"], "noises": frozenset(one["answer"]["noises"]), "clear": tuple(one["answer"]["clear"])}
-    return Solved(tuple(one["members"]), Answer(**answer), one["stands_for"], one["extra"])
+    return Solved(tuple(one["members"]), Answer(**answer), one["stands_for"], one["extra"], one["sample"])

@@ -14,17 +14,17 @@ import numpy as np
 import numpy.typing as npt
 
 from protocol.arithmetic.reals import RealArray, Reals
-from protocol.arithmetic.ring import Label, Ring, RingArray
+from protocol.arithmetic.ring import Integers, Label, Ring, RingArray
+from protocol.arrays import Floats
 from protocol.card import Card
 from protocol.errors import Aborted
 from protocol.params import Params
 from protocol.party.party import read_event
 from protocol.party.role import Effects, Role
 from protocol.party.view import EVENT, RECEIVED
+from protocol.play import perform
 from protocol.wire.messages import EVENTS, Event, Hello
 from sim.views.exhibits import Brought, Exhibits, Seen, read_message
-
-Floats = npt.NDArray[np.float64]
 
 
 class Marked(NamedTuple):
@@ -64,7 +64,7 @@ class _HearingRing(Ring):
         super().__init__(params.ring_bits)
         self._probe, self._params = probe, params
 
-    def from_integers(self, integers: Floats, label: Label | None = None) -> RingArray:
+    def from_integers(self, integers: Integers, label: Label | None = None) -> RingArray:
         passed, words = self._probe.passed, super().from_integers(integers, label)
         passed.encoded.append(words)
         if label is not None:
@@ -113,15 +113,13 @@ def turns(card: Card, party: str, brought: Brought, inputs: Iterable[Seen | Even
     """Give a fresh role of `party` its start and then `inputs`; raise `Aborted` where it does."""
     probe = Probe(card.params)
     setting = replace(card.setting, ring=probe.ring, reals=probe.reals)
-    role = card.scheme.make_role(party, setting, brought.tape, brought.inputs)
+    role = card.make_role(party, setting, brought.tape, brought.inputs)
     probe.take()
-    yield RoleTurn(None, None, role.start(), role, probe.take())
-    for given in inputs:
-        if isinstance(given, Seen):
-            effects = role.receive(given.sender, given.message)
-            yield RoleTurn(given.sender, given.message, effects, role, probe.take())
-        else:
-            yield RoleTurn(None, given, role.tick(given), role, probe.take())
+    cues = (
+        (party, given.sender, given.message) if isinstance(given, Seen) else (party, None, given) for given in inputs
+    )
+    for _, sender, given, effects in perform({party: role}, cues, lambda party, effects: None):
+        yield RoleTurn(sender, given, effects, role, probe.take())
 
 
 def rerun(exhibits: Exhibits, party: str) -> Iterator[RoleTurn]:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy import stats
+from scipy.special import betaincinv
 
 from protocol.arrays import Floats
 from sim.views.evidence import Case
+
+Hits = Any  # a number, or an array of them
 
 CONFIDENCE = 0.95  # of the displayed intervals
 LEVEL = 0.001  # probability that any attack on a correct run calls it broken
@@ -25,10 +29,21 @@ def generator(case: Case, *name: str) -> np.random.Generator:
 
 
 def clopper_pearson(successes: int, trials: int) -> tuple[float, float]:
-    if trials == 0:
-        return 0.0, 1.0
-    found = stats.binomtest(successes, trials).proportion_ci(CONFIDENCE, "exact")
-    return float(found.low), float(found.high)
+    """Compute the interval of a rate, of which `successes` in `trials` were seen."""
+    error = (1 - CONFIDENCE) / 2
+    return float(lower_limit(successes, trials, error)), float(upper_limit(successes, trials, error))
+
+
+def lower_limit(hits: Hits, trials: Hits, error: float) -> Floats:
+    """Compute the one-sided Clopper–Pearson limit: the rate is below it with a probability of `error` at most."""
+    limits: Floats = np.where(np.equal(hits, 0), 0.0, betaincinv(np.maximum(hits, 1), trials - hits + 1, error))
+    return limits
+
+
+def upper_limit(hits: Hits, trials: Hits, error: float) -> Floats:
+    missed = np.subtract(trials, hits)
+    limits: Floats = np.where(missed == 0, 1.0, betaincinv(hits + 1, np.maximum(missed, 1), 1 - error))
+    return limits
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from typing import Any
 
 from protocol.party.role import role_of
 from protocol.party.view import RECEIVED, REJECTED, SENT, Record
+from sim.audit.answers.not_shown import not_shown
 from sim.audit.claim import unknown
 from sim.folder.unloaded import kind_of_frame
 from sim.views.evidence import Case
@@ -34,6 +35,7 @@ def audit_undecoded(case: Case, questions: Sequence[str]) -> dict[str, Any]:
     started = time.perf_counter()
     rows = take(case) if "inventory" in questions else None
     why = f"The scheme {case.config.scheme!r} is not loaded: add --trust-scheme if you trust its code."
+    unanswered = {question: f"Not asked. {why}" for question in questions if question != "inventory"}
     return {
         "run": str(case.folder),
         "scheme": case.card.scheme.name,
@@ -42,10 +44,12 @@ def audit_undecoded(case: Case, questions: Sequence[str]) -> dict[str, Any]:
         "parties": [],
         "findings": [],
         "inventory": rows,
-        **dict.fromkeys(("coalitions", "accounting", "empirical", "statistics")),
+        **dict.fromkeys(("coalitions", "accounting", "pairs", "empirical", "statistics")),
         "known_weaknesses": [],
+        "weaknesses": [],
         "questions": {} if rows is None else {"inventory": round(time.perf_counter() - started, 3)},
-        "unanswered": {question: f"Not asked. {why}" for question in questions if question != "inventory"},
+        "unanswered": unanswered,
+        "not_shown": not_shown({}, unanswered),
         "nothing_to_ask": {},
         "false_alarm": 0.0,
     }

@@ -45,6 +45,7 @@ def verdict_rows(
             "support": knows_support(one.members, inventory, findings),
             "determines": one.answer.determines,
             "works_out": detail(one),
+            "sample": one.sample or None,
             "individuals": one.answer.individuals,
             "smallest_group": one.answer.smallest_group,
             "items": one.answer.single_items,

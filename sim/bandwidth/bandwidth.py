@@ -228,7 +228,10 @@ def _document(
     if kernel_bytes is not None and kernel_bytes != on_the_wire:
         differences.append(f"The kernel counted {kernel_bytes} bytes in all, and Keyhole {on_the_wire}.")
     sentences = [*_differences(rows), *differences]
-    shown = rows if by != "party" else mark_end(_by_party(ledger, forecast), rows, params.iterations)
+    shown = rows
+    if by == "party":
+        by_party = joined_rows(ledger.parties, None if forecast is None else forecast.by_party())
+        shown = mark_end(by_party, rows, params.iterations)
     user = {f"down_{name}": value for name, value in spread(ledger.down).items()}
     user |= {f"up_{name}": value for name, value in spread(ledger.up).items()}
     roles, turns = scheme.parties(), range(len(ledger.turns))
@@ -321,7 +324,3 @@ def _differences(rows: Iterable[Row]) -> list[str]:
 
 def _not_predicted(scheme: str) -> str:
     return f"The scheme {scheme!r} is not loaded, and its formula is part of it: add --trust-scheme if you trust it."
-
-
-def _by_party(ledger: Ledger, forecast: Forecast | None) -> list[Row]:
-    return joined_rows(ledger.parties, None if forecast is None else forecast.by_party())

@@ -73,7 +73,7 @@ def _too_large(source: str) -> bool:
 
 
 def _check_committers(config: RunConfig, params: Params, seeded: bool) -> None:
-    wanted = getattr(params, "committers", 0)
+    wanted = params.committers
     if not wanted:
         return
     there = params.n_users * presence_of(config.join, config.leave)
@@ -96,7 +96,8 @@ def _counted(config: RunConfig, seeded: bool) -> tuple[ExpectedUsers, Shape, lis
         ratings = ratings.first_users(config.users)
     seed = config.seed if seeded else 0  # no size depends on the seed, and the ring only in rare cases
     assert seed is not None
-    shape = shape_of(ratings, data.split(ratings, config.test_fraction, derive(run_seed_of(seed), "split")))
+    dealt = data.split(ratings, config.test_fraction, derive(run_seed_of(seed), "split"))
+    shape = shape_of(ratings, dealt, config.item_features)
     crowd = crowd_of(shape)
     if seeded or not config.test_fraction:
         return crowd, shape, []

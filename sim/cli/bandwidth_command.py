@@ -59,46 +59,27 @@ def bandwidth(
     Its --data synthetic:USERSxITEMS:DENSITY may have 10^8 users and 10^6 items.
     """
     require(not (json_ and csv_), "--json and --csv are two forms of the same figures: give one of them.")
+    given = _given(context)
     if predict:
         require(user is None, "A prediction knows how many users there are, not which: leave --user out.")
-        document = _predicted(config, run, by, iteration_seconds, link)
+        require(run is None, f"--predict takes the flags of keyhole run and no folder: leave out {run}.")
+        seconds = ITERATION_SECONDS if iteration_seconds is None else iteration_seconds
+        document = prediction.predict(config, by, seconds, link or ())
         document |= chosen_rows(document["rows"], None, top)
+    elif run is None:
+        raise BadInput("Name the folder of a run, or ask for a prediction with --predict.")
     else:
-        wire = config.wire if "wire" in _given(context) else None
-        document = _measured(run, by, config.scheme, _given(context), wire, user, top)
+        allowed = "--by, --wire, --user, --top, --json and --csv"
+        require(not given - _OF_A_RUN, f"A run has its own settings: flags besides {allowed} need --predict.")
+        trust_scheme(run, config.scheme if "scheme" in given else None, "trust_scheme" in given)
+        document = measure(run, by, wire=config.wire if "wire" in given else None, user=user, top=top)
     emit(document, json_, _print_csv if csv_ else bandwidth_tables.show)
-
-
-def _predicted(
-    config: RunConfig, run: Path | None, by: str | None, seconds: float | None, links: list[str] | None
-) -> dict[str, Any]:
-    if run is not None:
-        raise BadInput(f"--predict takes the flags of keyhole run and no folder: leave out {run}.")
-    return prediction.predict(config, by, ITERATION_SECONDS if seconds is None else seconds, links or ())
 
 
 def _given(context: typer.Context) -> set[str]:
     """Return the names of the parameters that stand on the command line, whatever their values."""
     sources = {name: context.get_parameter_source(name) for name in context.params}
     return {name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"}
-
-
-def _measured(
-    run: Path | None,
-    by: str | None,
-    scheme: str,
-    given: set[str],
-    wire: str | None,
-    user: str | None,
-    top: int | None,
-) -> dict[str, Any]:
-    if run is None:
-        raise BadInput("Name the folder of a run, or ask for a prediction with --predict.")
-    if given - _OF_A_RUN:
-        allowed = "--by, --wire, --user, --top, --json and --csv"
-        raise BadInput(f"A run has its own settings: flags besides {allowed} need --predict.")
-    trust_scheme(run, scheme if "scheme" in given else None, "trust_scheme" in given)
-    return measure(run, by, wire=wire, user=user, top=top)
 
 
 def _print_csv(document: dict[str, Any]) -> None:

@@ -82,8 +82,14 @@ QUESTIONS: dict[str, dict[str, Entry]] = {  # the commands that answer each, in 
             "reads_a_run",
             cls="Auditing",
         ),
+        "pair": Entry(
+            "audit_command",
+            "Change one rating and run all roles again with the same tapes: what differs in whose view, and its ε.",
+            "pair runs/first --user user:3 --item 12",
+            "reads_a_run",
+        ),
         "report": Entry(
-            "report_command",
+            "audit_command",
             "Write one HTML file about the run: who saw what, who can work out what, what it cost. It needs no "
             "network.",
             "report runs/first --out first.html",
@@ -112,7 +118,7 @@ QUESTIONS: dict[str, dict[str, Entry]] = {  # the commands that answer each, in 
     },
     "What does a user get?": {
         "recommend": Entry(
-            "recommend_command",
+            "runs_command",
             "Show what a user would be shown: the items that it has not rated, with the stars that it predicts itself.",
             "recommend runs/first user:3 --top 5",
             "reads_a_run",
@@ -129,7 +135,7 @@ QUESTIONS: dict[str, dict[str, Entry]] = {  # the commands that answer each, in 
             "Run all schemes on the same ratings: errors, ε with its unit, what the recommender sees, bytes and "
             "seconds.",
             "compare --data ml-100k --schemes trusted,masked --seeds 3 --out compared.csv",
-            flags=("data", "users", *READING, "epsilon", "dim", "iterations"),
+            flags=("data", "users", *READING, "epsilon", "unit", "dim", "iterations"),
         ),
         "evaluate": Entry(
             "experiments_command",

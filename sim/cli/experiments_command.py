@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
 
 from protocol.errors import BadInput
 from protocol.params import require
@@ -21,12 +20,19 @@ from sim.experiments import compare_files, compare_tables
 from sim.experiments.bench.benchmark import BENCHES, run_bench
 from sim.experiments.compare import Comparison, parse_settings
 from sim.experiments.compare import compare as run_comparison
-from sim.experiments.grid import collection_table, covariance_table, noise_cost
+from sim.experiments.grid import (
+    collection_table,
+    covariance_table,
+    envelope_power,
+    hardened_table,
+    hostile_table,
+    noise_cost,
+)
 from sim.experiments.grid.evaluate import evaluate as run_grid
 from sim.experiments.grid.evaluate import grid, means
 from sim.experiments.grid.grid_cells import AS_PUBLISHED, ITERATE, Cell
 
-TABLES = ("noise-cost", "collection", *covariance_table.CELLS)
+TABLES = ("hardened", "hardened-hostile", "noise-cost", "collection", "envelopes", *covariance_table.CELLS)
 READINGS_NOTE = (
     "u_i, solved: as each user fits it at home to the published V, with the λ that suits its own ratings; λ = .001: "
     "with that of the paper; iterate: as the last iteration left it. Over plain: plain is read in the same way."
@@ -107,13 +113,12 @@ def _show_growth(result: dict[str, Any]) -> None:
     config = result["config"]
     words = f"{config['users']} users, {config['items']} items, dim {config['dim']}, but for what grows"
     columns = ("what grows", "user processes", "bytes", "of users", "seconds", "a user")
-    made = console.plain_table(f"An iteration of {config['scheme']}: {words}", *columns)
+    samples, lines = [], []
     for row in result["samples"]:
         one = f"{console.size(row['user_down'])} down, {console.size(row['user_up'])} up"
         sizes = console.size(row["bytes"]), console.size(row["user_bytes"])
-        made.add_row(f"{row['axis']} {row['size']}", str(row["processes"]), *sizes, f"{row['seconds']:.4f}", one)
-    console.out.print(made)
-    made = console.plain_table("Fits, with the largest relative residual", "y against x", "y = c x^b", "y = a + b x")
+        samples.append((f"{row['axis']} {row['size']}", row["processes"], *sizes, f"{row['seconds']:.4f}", one))
+    console.print_table(f"An iteration of {config['scheme']}: {words}", columns, samples)
     for axis, fits in result["fits"].items():
         ends = config["fitted"].get(axis)
         span = f", {ends[0]} to {ends[1]}" if ends else ""
@@ -122,8 +127,9 @@ def _show_growth(result: dict[str, Any]) -> None:
             known = "" if sure is None else f", 95 %: {sure[0]:.3f} to {sure[1]:.3f}"
             power = f"b = {found['exponent']:.3f} ({100 * found['exponent_residual']:.1f} %{known})"
             line = f"a = {found['fixed']:.4g}, b = {found['slope']:.4g} ({100 * found['line_residual']:.1f} %)"
-            made.add_row(f"{what.replace('_', ' ')} against {axis}{span}", power, line)
-    console.out.print(made)
+            lines.append((f"{what.replace('_', ' ')} against {axis}{span}", power, line))
+    names = ("y against x", "y = c x^b", "y = a + b x")
+    console.print_table("Fits, with the largest relative residual", names, lines)
     for row in result["skipped"]:
         console.out.print(f"{row['axis']} {row['size']} was left out. {row['why']}", markup=False)
 
@@ -146,6 +152,15 @@ def evaluate(
     require(jobs is None or jobs >= 1, f"--jobs must be 1 or more, not {jobs}.")
     require(table is None or table in TABLES, f"There is no table {table!r}: use {', '.join(TABLES)}.")
     chosen = None if schemes is None else _listed("schemes", schemes, str)
+    if table == "hardened":
+        _hardened(seeds, data, out or Path("hardened.md"), jobs, json_)
+        return
+    if table == "hardened-hostile":
+        _hostile(seeds, data, out or Path("hardened-hostile.md"), jobs, json_)
+        return
+    if table == "envelopes":
+        _envelopes(out or Path("envelopes.md"), json_)
+        return
     if table == "collection":
         _collection(seeds, data, out or Path("collection.md"), json_)
         return
@@ -167,6 +182,26 @@ def _collection(seeds: int, data: str, page: Path, as_json: bool) -> None:
     found = collection_table.rows(seeds=range(1, seeds + 1), data=data)
     save(collection_table.markdown(found, data, seeds), page)
     emit({"table": str(page), "rows": [row.document() for row in found]}, as_json, _show_tolerances)
+
+
+def _envelopes(page: Path, as_json: bool) -> None:
+    found = envelope_power.rows()
+    save(envelope_power.markdown(found), page)
+    emit({"table": str(page), "rows": found}, as_json, lambda document: console.out.print(f"Table: {page}"))
+
+
+def _hardened(seeds: int, data: str, page: Path, jobs: int | None, as_json: bool) -> None:
+    splits, lines = range(1, seeds + 1), page.with_suffix(".jsonl")
+    found = hardened_table.hardened_table(splits, hardened_table.DRAWS, data, lines, jobs, as_json)
+    save(hardened_table.markdown(found, data), page)
+    emit({"table": str(page), "rows": found}, as_json, _show_tolerances)
+
+
+def _hostile(seeds: int, data: str, page: Path, jobs: int | None, as_json: bool) -> None:
+    found = hostile_table.hostile_table(range(1, seeds + 1), data, page.with_suffix(".jsonl"), jobs, as_json)
+    text = hostile_table.hostile_markdown(found)
+    save(text, page)
+    emit({"table": str(page), "rows": found}, as_json, lambda _: console.out.print(text, markup=False))
 
 
 def _covariance(table: str, seeds: int, data: str, page: Path, as_json: bool) -> None:
@@ -193,7 +228,7 @@ def _carry_out(cells: list[Cell], out: Path, jobs: int | None, table: str | None
 
 def _show_means(document: dict[str, Any]) -> None:
     columns = ("run", "u_i", "train MAE", "over plain", "P(|e| ≤ .5, 1, 2)", "test RMSE")
-    made = console.plain_table("Means over the seeds (predictions clipped to the range)", *columns)
+    made: list[Any] = []
     for row in document["means"]:
         epsilon = "" if row["epsilon"] is None else f", ε = {console.figure(row['epsilon'])}"
         aborted = f" ({row['aborted']} aborted)" if row["aborted"] else ""
@@ -206,9 +241,9 @@ def _show_means(document: dict[str, Any]) -> None:
         for words, (name, found) in zip(run, readings, strict=True):
             within = " ".join(console.number(found["within"].get(threshold)) for threshold in ("0.5", "1", "2"))
             errors = [console.number(found["train_mae"]), console.number(found["mae_increase"]), within]
-            made.add_row(escape(words), name, *errors, console.number(found["test_rmse"]))
-        made.add_section()
-    console.out.print(made)
+            made.append((words, name, *errors, console.number(found["test_rmse"])))
+        made.append(None)
+    console.print_table("Means over the seeds (predictions clipped to the range)", columns, made)
     console.out.print(READINGS_NOTE)
     table = f", table: {document['table']}" if "table" in document else ""
     console.out.print(f"Results: {document['out']}{table}", soft_wrap=True)

@@ -1,4 +1,4 @@
-"""The commands that list and explain: ls, diff, watch, explain, schemes, new, datasets, fetch."""
+"""The commands that list and explain: ls, diff, watch, recommend, explain, schemes, new, datasets, fetch."""
 
 from __future__ import annotations
 
@@ -90,6 +90,26 @@ def _in_lines(run: Path) -> Watched:
             console.out.print(run_tables.watch_line(watched, line), markup=False, soft_wrap=True)
         sys.stdout.flush()
     return watched
+
+
+def recommend(
+    run: RunFolder,
+    user: Annotated[
+        str | None, typer.Argument(metavar="USER", help="user:17, or as the data calls it. (the first that finished)")
+    ] = None,
+    top: Annotated[int, typer.Option(min=1, help="Number of items.")] = 10,
+    json_: AsJson = False,
+) -> None:
+    """Show what a user would be shown: the items that it has not rated, with the stars that it predicts itself.
+
+    With the user's view this is what the party computed at home, checked against the end of its view.
+
+    Without it the profile is fitted again from the model and the data.
+    """
+    from sim.runs.recommend import recommend as find
+    from sim.tables.recommend_tables import show_recommendations
+
+    emit(find(run, user, top), json_, show_recommendations)
 
 
 def explain(

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import itertools
+import math
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from rich import box
 from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderHook, RenderResult
 from rich.markup import escape
 from rich.segment import Segment
 from rich.table import Table
+from rich.text import Text
 
 from protocol.errors import BadInput, Reason
-from protocol.schemes import is_ours
 from sim.foreign.plain_text import json_text, visible
-
-if TYPE_CHECKING:
-    from protocol.schemes import Scheme
 
 RECORDS_OF_A_PAGE = 50
 
@@ -55,7 +54,9 @@ def number(value: Any, digits: int = 3) -> str:
 
 
 def figure(epsilon: Any) -> str:
-    """Format `epsilon` to three digits; infinity is already a string."""
+    """Format `epsilon` to three digits; infinity is the text "inf" in a document that is to be JSON."""
+    if epsilon in ("inf", math.inf):
+        return "∞"
     if epsilon is None or isinstance(epsilon, str):
         return epsilon or "–"
     return f"{epsilon:.3g}" if epsilon < 1000 else f"{epsilon:.0f}"
@@ -112,6 +113,44 @@ def plain_table(title: str, *columns: str) -> Table:
     return table
 
 
+def print_table(
+    title: str,
+    columns: Sequence[str],
+    rows: Iterable[Sequence[Any] | None],
+    *,
+    numbers: int = 0,
+    whole: int = 0,
+    narrow: bool = False,
+) -> None:
+    """Print a table of `rows`; None begins a section, and only a cell that is a rich `Text` has a style.
+
+    The last `numbers` columns stand to the right. Neither they nor the first `whole` ones are folded. A `narrow` table
+    has no lines between its columns, so that more of them fit a terminal of 80 columns.
+    """
+    table = plain_table(title, *columns)
+    if narrow:
+        table.box, table.padding = box.SIMPLE_HEAD, (0, 1, 0, 0)
+    for place, column in enumerate(table.columns):
+        is_number = place >= len(columns) - numbers
+        column.justify, column.no_wrap = "right" if is_number else "left", is_number or place < whole
+    for row in rows:
+        if row is None:
+            table.add_section()
+        else:
+            table.add_row(*(cell if isinstance(cell, Text) else escape(str(cell)) for cell in row))
+    out.print(table)
+
+
+def pairs_table(rows: Iterable[tuple[str, str]]) -> Table:
+    """Make a table of names and words about them, without lines."""
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, words in rows:
+        table.add_row(escape(name), escape(words))
+    return table
+
+
 def show_datasets(rows: list[dict[str, Any]]) -> None:
     """Print a few lines for each data set, with names, paths and commands unbroken so that they can be copied."""
     for row in rows:
@@ -120,41 +159,6 @@ def show_datasets(rows: list[dict[str, Any]]) -> None:
         out.print(f"  {', '.join(sizes) or 'of any size'}", markup=False)
         out.print(f"  {row['where'] or 'not here'}", markup=False, soft_wrap=True)
         out.print(f"  {row['how']}", markup=False, soft_wrap=True)
-
-
-def show_abort(summary: dict[str, Any], scheme: Scheme) -> None:
-    """Print how far an aborted run got and why it ended."""
-    _show_run(summary, scheme)
-    out.print(f"[bold red]aborted[/]: {escape(summary['abort']['sentence'])}")
-    out.print(f"anchor        {summary['anchor'] or 'none'} (so far)", markup=False)
-
-
-def show_summary(summary: dict[str, Any], scheme: Scheme) -> None:
-    """Print all figures of a completed run, and its digests."""
-    _show_run(summary, scheme)
-    _show_accuracy(summary, "plain" if scheme.factorizes else "without protection")
-    _show_bytes(summary)
-    _show_parties(scheme)
-    _show_privacy(summary["privacy"])
-    out.print(f"item factors  {summary['item_factors_sha256']}", markup=False)
-    trust = "" if is_ours(scheme) else " --trust-scheme"
-    out.print(f"Bytes:        keyhole bandwidth {summary['run']}{trust}", soft_wrap=True, markup=False)
-    if summary["views"]:
-        last = max(summary["views"])
-        out.print(f"See more:     keyhole view {summary['run']} {last}{trust}", soft_wrap=True, markup=False)
-
-
-def _show_run(summary: dict[str, Any], scheme: Scheme) -> None:
-    processes = escape(", ".join(f"{count} {role}" for role, count in summary["processes"].items()))
-    out.print(
-        f"[bold]{escape(summary['scheme'])}[/] on {escape(summary['data'])}: "
-        f"{summary['users']} users, {summary['items']} items, "
-        f"{length(scheme.factorizes, summary['iterations'], summary['dim'])}; processes: {processes}"
-    )
-    seed = f"seed {summary['seed']}"
-    out.print(f"{seed} (given: simulation, not private)" if summary["simulation"] else f"{seed} (fresh)")
-    for note in (*summary["notes"], *disturbances(summary)):
-        out.print(note, markup=False)
 
 
 def length(factorizes: bool, iterations: int, dim: int) -> str:
@@ -177,94 +181,6 @@ def disturbances(summary: Mapping[str, Any]) -> list[str]:
     twice = summary["rejected"].get(Reason.REPLAYED.name)
     again = f"{twice} duplicates were ignored: a party that is asked again after a time-out sends the same bytes."
     return [*([again] if twice else []), *([f"Disturbed: {'; '.join(told)}."] if told else [])]
-
-
-def _show_accuracy(summary: dict[str, Any], beside: str) -> None:
-    accuracy = summary["accuracy"]
-    table = plain_table("Accuracy (measured)", "", summary["scheme"], beside)
-    plain = accuracy["plain"]
-    table.add_row("train MAE", number(accuracy["train_mae"]), number(plain["train_mae"]))
-    table.add_row("train RMSE", number(accuracy["train_rmse"]), "")
-    table.add_row("test MAE", number(accuracy["test_mae"]), "")
-    table.add_row("test RMSE", number(accuracy["test_rmse"]), number(plain["test_rmse"]))
-    out.print(table)
-    if (cost := accuracy.get("factor_bits")) is not None:
-        train, test = (_signed(cost[figure]) for figure in ("train_mae_cost", "test_rmse_cost"))
-        words = f"{cost['bits']}-bit factors instead of 32-bit ones: train MAE {train}, test RMSE {test}"
-        out.print(f"{words} (measured on {cost['measured_on']}, same data and seed).", markup=False)
-
-
-def _signed(value: float | None) -> str:
-    return "–" if value is None else f"{value:+.2g}"
-
-
-def _show_bytes(summary: dict[str, Any]) -> None:
-    seconds = summary["seconds"]
-    if not summary["bytes"]["per_iteration"]:
-        _show_all_bytes(summary)
-        return
-    table = plain_table("Wire bytes per iteration (measured)", "edge", "mean")
-    for edge, count in summary["bytes"]["per_iteration"].items():
-        table.add_row(escape(edge.replace("->", " → ")), size(count))
-    user = summary["bytes"]["per_user_iteration"]
-    table.add_row("one user, down", f"{size(user['down_mean'])} (max {size(user['down_max'])})")
-    table.add_row("one user, up", f"{size(user['up_mean'])} (max {size(user['up_max'])})")
-    out.print(table)
-    out.print(f"{number(seconds['iteration_median'])} s per iteration (median). {times(seconds)}")
-
-
-def times(seconds: Mapping[str, Any]) -> str:
-    """Break the total time down into parts that add up to it."""
-    parts = [("to start", seconds["startup"]), ("iterating", seconds.get("iterations"))]
-    known = [(words, value) for words, value in parts if value is not None]
-    rest = seconds["total"] - sum(value for _, value in known)
-    if rest < 0:  # some iterations ran before the run was resumed
-        return f"{seconds['total']:.1f} s since it was resumed."
-    told = ", ".join(f"{value:.1f} {words}" for words, value in [*known, ("for the rest", rest)])
-    return f"{seconds['total']:.1f} s: {told}."
-
-
-def _show_all_bytes(summary: dict[str, Any]) -> None:
-    """Print the bytes of a scheme without iterations."""
-    table = plain_table("Wire bytes of the whole run (measured)", "edge", "in all", "for each user")
-    for edge, count in summary["bytes"]["edges"].items():
-        each = size(count / summary["users"]) if "user" in edge else ""
-        table.add_row(escape(edge.replace("->", " → ")), size(count), each)
-    out.print(table)
-    out.print(times(summary["seconds"]))
-
-
-def _show_parties(scheme: Scheme) -> None:
-    """Print what each party may learn, labelled as the scheme's own declaration."""
-    table = plain_table("What each party may learn (declared by the scheme, not measured)", "party", "learns")
-    for party in scheme.parties():
-        words = dict.fromkeys(leak.words for leak in scheme.leakage if leak.receiver == party)
-        table.add_row(party, "; ".join(words))
-    out.print(table)
-
-
-def _show_privacy(privacy: dict[str, Any]) -> None:
-    """Print the claim, labelled as a claim, and the ε that the accountant computes for all releases together."""
-    claimed, accounted = privacy["claimed_epsilon"], privacy["accounted"]
-    if claimed is None:
-        return
-    out.print(f"Claimed: ε = {figure(claimed)} ({privacy['unit']}).", markup=False)
-    at = f"δ = {accounted['delta']:g}"
-    if "basic" in accounted:
-        out.print(
-            f"Accounted as if every item were released in all {accounted['releases']} iterations, at {at}: basic "
-            f"composition {figure(accounted['basic'])}, advanced {figure(accounted['advanced'])}, tight to a party "
-            f"without the envelopes {figure(accounted['tight'])}."
-        )
-    if "recommender" in accounted:
-        known = accounted["recommender"]
-        out.print(
-            f"To the recommender, who knows the envelopes: ε = {figure(known['median'])} for the median item, "
-            f"{figure(known['p99'])} for the 99 % item, {figure(known['worst'])} for the worst, "
-            f"{figure(known['direction_worst'])} in its worst direction."
-        )
-    else:
-        out.print(f"Accounted: ε = {figure(accounted['epsilon'])} at {at} ({accounted['method']}).", markup=False)
 
 
 def show_records(records: Iterable[dict[str, Any]], party: str) -> None:

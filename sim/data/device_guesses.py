@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from protocol.arrays import Floats
 from sim.data.ratings import Column, Dealt
 
-Floats = npt.NDArray[np.float64]
 Range = tuple[float, float]
 
 # People rate above the middle. The value was fixed beforehand for all data sets; it is computed from none of them.

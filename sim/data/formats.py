@@ -26,7 +26,7 @@ from sim.data.rating_table import (
     BadRow,
     Columns,
     Range,
-    RatingTable,
+    Ratings,
     ReadingRules,
     Row,
     collect,
@@ -43,7 +43,7 @@ TITLES = ("title", "itemname", "name")  # columns that may hold the titles of it
 LATEST_HEADER = ["userId", "movieId", "rating", "timestamp"]
 
 
-def read(path: Path, rating_range: Range | None = None, reading: ReadingRules = AS_IT_IS) -> RatingTable:
+def read(path: Path, rating_range: Range | None = None, reading: ReadingRules = AS_IT_IS) -> Ratings:
     """Read the ratings of one file. Its format is taken from its content, because file names are not reliable."""
     unit, faults = "line", BadLines()
     try:

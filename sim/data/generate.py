@@ -16,11 +16,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from protocol.arrays import Floats, Ints
 from protocol.errors import BadInput
 from sim.data import demo_names
-
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 STARS = (1.0, 5.0)
 SMALL_USERS, SMALL_ITEMS, SMALL_RANK = 40, 60, 3

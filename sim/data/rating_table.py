@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from protocol.arrays import Ints
 from protocol.errors import BadInput
 from sim.data.titles import clean, titles_of
 
-Ints = npt.NDArray[np.int64]
 Range = tuple[float, float]
 Row = tuple[int, list[str]]
 
@@ -28,17 +28,47 @@ _RANGE, _DROP = "use --rating-range", "--on-missing drop"
 
 
 @dataclass(frozen=True, eq=False)
-class RatingTable:
-    """One entry per rating, sorted by (user, item); indices are dense and ordered by identifier."""
+class Ratings:
+    """One entry per rating in each of the three arrays; a user or an item may have none.
 
+    Those of a file are sorted by (user, item), with indices that are dense and ordered by identifier.
+    """
+
+    name: str
     users: Ints
     items: Ints
     values: npt.NDArray[np.float64]
     user_names: tuple[str, ...]
     item_names: tuple[str, ...]
     rating_range: Range
-    item_titles: tuple[str, ...] | None = None  # "" for an item without a title
+    item_titles: tuple[str, ...] | None = None  # "" for an item without a title; items may share one
     notes: tuple[str, ...] = ()  # sentences for the person: what was left out or merged
+
+    @property
+    def n_users(self) -> int:
+        return len(self.user_names)
+
+    @property
+    def n_items(self) -> int:
+        return len(self.item_names)
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def first_users(self, count: int) -> Ratings:
+        """Keep only the users with index below `count`. All items stay, also those without a rating then."""
+        if not 1 <= count <= self.n_users:
+            raise BadInput(f"{self.name} has {self.n_users} users; ask for 1 or more, up to all, not {count}")
+        if count == self.n_users:
+            return self
+        kept = self.users < count
+        return replace(
+            self,
+            users=self.users[kept],
+            items=self.items[kept],
+            values=self.values[kept],
+            user_names=self.user_names[:count],
+        )
 
 
 @dataclass(frozen=True)
@@ -103,7 +133,7 @@ def collect(
     reading: ReadingRules,
     faults: BadLines,
     unit: str,
-) -> RatingTable:
+) -> Ratings:
     limits = wanted or (HALF_STARS if layout.half_stars else FIVE_STARS)
     user_codes: dict[str, int] = {}
     item_codes: dict[str, int] = {}
@@ -143,8 +173,8 @@ def collect(
     item_names, dense_items = _dense(item_codes, np.array(items))
     order = np.lexsort((*_ranks(times), dense_items, dense_users))
     columns = (dense_users[order], dense_items[order], np.array(values)[order])
-    table = RatingTable(
-        *columns, user_names, item_names, limits, titles_of(item_names, titles), _dropped(dropped, unit)
+    table = Ratings(
+        str(path), *columns, user_names, item_names, limits, titles_of(item_names, titles), _dropped(dropped, unit)
     )
     if reading.on_duplicate == "refuse":
         _refuse_repeats(table, np.array(lines)[order], faults)
@@ -167,7 +197,7 @@ def _dropped(count: int, unit: str) -> tuple[str, ...]:
     return (f"{count:,} {unit}s without a user, an item or a rating were left out.",) if count else ()
 
 
-def _merge_repeats(table: RatingTable, how: str) -> RatingTable:
+def _merge_repeats(table: Ratings, how: str) -> Ratings:
     """Keep one rating for each pair of user and item: the last one, or the mean, as `how` says."""
     starts = np.flatnonzero(np.append(True, (np.diff(table.users) != 0) | (np.diff(table.items) != 0)))
     counts = np.diff(np.append(starts, len(table.values)))
@@ -234,7 +264,7 @@ def _dense(codes: dict[str, int], coded: Ints) -> tuple[tuple[str, ...], Ints]:
     return tuple(names), position[coded]
 
 
-def _refuse_repeats(table: RatingTable, lines: Ints, faults: BadLines) -> None:
+def _refuse_repeats(table: Ratings, lines: Ints, faults: BadLines) -> None:
     """Count every repeated pair of user and item as a bad line, and name the first ones.
 
     `table` is sorted, so a pair is next to its repeat; they are in file order because the sort is stable.

@@ -18,14 +18,13 @@ from pathlib import Path
 from typing import overload
 
 import numpy as np
-import numpy.typing as npt
 
+from protocol.arithmetic.ring import Ids
+from protocol.arrays import Flags, Floats, Ints
 from protocol.errors import BadInput, did_you_mean
 from sim.data import formats, generate, titles
 from sim.data.rating_table import AS_IT_IS, ReadingRules
-
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
+from sim.data.rating_table import Ratings as Ratings
 
 FOLDER_FILES = ("u.data", "ratings.dat", "ratings.csv", "u.data.gz", "ratings.dat.gz", "ratings.csv.gz")
 SYNTHETIC = "synthetic:USERSxITEMS[:DENSITY[:RANK]]"
@@ -35,53 +34,12 @@ DEMO_TITLES = {"demo": "made by Keyhole, with titles", "demo-small": "smaller, f
 
 
 @dataclass(frozen=True, eq=False)
-class Ratings:
-    """One entry per rating in each of the three arrays; a user or an item may have none."""
-
-    name: str
-    users: Ints
-    items: Ints
-    values: Floats
-    user_names: tuple[str, ...]
-    item_names: tuple[str, ...]
-    rating_range: tuple[float, float]
-    item_titles: tuple[str, ...] | None = None  # for the person, if the source has titles; items may share one
-    notes: tuple[str, ...] = ()  # sentences for the person: what was left out or merged
-
-    @property
-    def n_users(self) -> int:
-        return len(self.user_names)
-
-    @property
-    def n_items(self) -> int:
-        return len(self.item_names)
-
-    def __len__(self) -> int:
-        return len(self.values)
-
-    def first_users(self, count: int) -> Ratings:
-        """Keep only the users with index below `count`. All items stay, also those without a rating then."""
-        if not 1 <= count <= self.n_users:
-            raise BadInput(f"{self.name} has {self.n_users} users; ask for 1 or more, up to all, not {count}")
-        if count == self.n_users:
-            return self
-        kept = self.users < count
-        return replace(
-            self,
-            users=self.users[kept],
-            items=self.items[kept],
-            values=self.values[kept],
-            user_names=self.user_names[:count],
-        )
-
-
-@dataclass(frozen=True, eq=False)
 class UserRatings:
     """The ratings of one user: those to train on and the held-out ones, each with strictly increasing items."""
 
-    items: npt.NDArray[np.uint32]
+    items: Ids
     values: Floats
-    held_out_items: npt.NDArray[np.uint32]
+    held_out_items: Ids
     held_out_values: Floats
 
 
@@ -90,7 +48,7 @@ class Column:
     """Ratings of all users, one after the other: those of user i are `starts[i]` to `starts[i + 1]`."""
 
     starts: Ints
-    items: npt.NDArray[np.uint32]
+    items: Ids
     values: Floats
 
     @property
@@ -101,7 +59,7 @@ class Column:
         """Return the user of each rating."""
         return np.repeat(np.arange(len(self.starts) - 1), self.counts)
 
-    def of(self, user: int) -> tuple[npt.NDArray[np.uint32], Floats]:
+    def of(self, user: int) -> tuple[Ids, Floats]:
         """Copy the items and values of one user.
 
         A numpy view would hold the ratings of all other users, too, through its `.base`.
@@ -182,11 +140,9 @@ def load(
         return _generated(source, generate.synthetic(source), rating_range)
     if source == NETFLIX_SHAPED:
         return _generated(source, generate.netflix_shaped(), rating_range)
-    path = _file(source)
-    table = formats.read(path, rating_range, reading)
-    names = (table.user_names, table.item_names)
-    called = table.item_titles or titles.beside(path, table.item_names)
-    return Ratings(source, table.users, table.items, table.values, *names, table.rating_range, called, table.notes)
+    path = file_of(source)
+    read = formats.read(path, rating_range, reading)
+    return replace(read, name=source, item_titles=read.item_titles or titles.beside(path, read.item_names))
 
 
 def is_generated(source: str) -> bool:
@@ -212,7 +168,8 @@ def _generated(source: str, made: generate.Generated, rating_range: tuple[float,
     return Ratings(source, *columns, user_names, item_names, (low, high), made.item_titles)
 
 
-def _file(source: str) -> Path:
+def file_of(source: str) -> Path:
+    """Find the file of ratings that `source`, a name or a path, means."""
     if source in NAMED:
         folder = find(source)
         if folder is None:
@@ -251,28 +208,19 @@ def find(name: str) -> Path | None:
 
 def available() -> list[DataSet]:
     """List all data sets that `--data` knows by name."""
-    sets = [
-        *(_demo(name, title) for name, title in DEMO_TITLES.items()),
-        DataSet(SYNTHETIC, "made to measure", None, None, None, "built in", "--data synthetic:200x100"),
-    ]
-    sets.append(_netflix_shaped())
+    sets, sizes = [], (generate.NETFLIX_USERS, generate.NETFLIX_ITEMS, generate.NETFLIX_RATINGS)
+    for name, title in DEMO_TITLES.items():
+        made = DEMOS[name]()
+        sets.append(DataSet(name, title, made.n_users, made.n_items, len(made.values), "built in", f"--data {name}"))
+    sets.append(DataSet(SYNTHETIC, "made to measure", None, None, None, "built in", "--data synthetic:200x100"))
+    title = "generated, in the size of the paper's Netflix sample"
+    sets.append(DataSet(NETFLIX_SHAPED, title, *sizes, "built in", f"--data {NETFLIX_SHAPED} --online 1000"))
     for name, named in NAMED.items():
         where = find(name)
         how = f"keyhole fetch {name}" if where is None else f"--data {name}"
         place = None if where is None else str(where)
         sets.append(DataSet(name, named.title, named.users, named.items, named.ratings, place, how))
     return sets
-
-
-def _demo(name: str, title: str) -> DataSet:
-    made = DEMOS[name]()
-    return DataSet(name, title, made.n_users, made.n_items, len(made.values), "built in", f"--data {name}")
-
-
-def _netflix_shaped() -> DataSet:
-    title = "generated, in the size of the paper's Netflix sample"
-    sizes = (generate.NETFLIX_USERS, generate.NETFLIX_ITEMS, generate.NETFLIX_RATINGS)
-    return DataSet(NETFLIX_SHAPED, title, *sizes, "built in", f"--data {NETFLIX_SHAPED} --online 1000")
 
 
 # ---- dividing
@@ -295,7 +243,7 @@ def split(ratings: Ratings, fraction: float, seed: bytes) -> Dealt:
     return Dealt(train, Column(_starts(held_counts), items[held], values[held]))
 
 
-def _sorted(ratings: Ratings) -> tuple[Ints, npt.NDArray[np.uint32], Floats]:
+def _sorted(ratings: Ratings) -> tuple[Ints, Ids, Floats]:
     """Return users, items and values sorted by (user, item); loaded ratings are sorted already."""
     users, items, values = ratings.users, ratings.items, ratings.values
     steps = np.diff(users)
@@ -320,7 +268,7 @@ def held_out_counts(counts: Ints, fraction: float) -> Ints:
     return np.asarray(np.clip(rounded, 0, np.maximum(counts - 1, 0)), dtype=np.int64)
 
 
-def _smallest_words(users: Ints, counts: Ints, wanted: Ints, seed: bytes) -> npt.NDArray[np.bool_]:
+def _smallest_words(users: Ints, counts: Ints, wanted: Ints, seed: bytes) -> Flags:
     """Mark the `wanted[i]` ratings of user i that have the smallest random words.
 
     The words are raw, because numpy promises that these are the same in all its versions.

@@ -39,7 +39,7 @@ def beside(ratings: Path, item_names: Sequence[str]) -> tuple[str, ...] | None:
     try:
         with open_regular(path) as stream:
             data = read_at_most(stream, MOST_BYTES)
-        for item, title in _pairs(path.name, _text(data)):
+        for item, title in _pairs(path.name, text_of(data)):
             if item.strip() in wanted:
                 known[item.strip()] = clean(title)
     except (OSError, ValueError, csv.Error) as error:
@@ -48,7 +48,7 @@ def beside(ratings: Path, item_names: Sequence[str]) -> tuple[str, ...] | None:
     return titles_of(item_names, known)
 
 
-def _text(data: bytes) -> str:
+def text_of(data: bytes) -> str:
     """Decode the file: newer sets are in UTF-8, older ones in Latin-1.
 
     Titles in Latin-1 are hardly ever valid UTF-8 if they have letters beyond ASCII.

@@ -134,7 +134,7 @@ class InProcess:
         if self._finished():
             return
         states = "; ".join(describe(self.parties[server]) for server in self.card.scheme.servers)
-        if self._resume:  # a view was cut behind what others had heard of it
+        if self._resume or self.card.cheat:  # a view was cut behind what others had heard of it, or a cheat was refused
             raise Aborted(Reason.STALLED, f"no frame is on its way: {states}")
         if is_own(self.card.scheme):
             waiting = [party for party in self.parties.values() if not party.done]

@@ -19,10 +19,11 @@ from actors.own_scheme import load_schemes
 from protocol.arithmetic.tape import derive
 from protocol.card import all_parties
 from protocol.errors import Aborted, BadInput, Reason
-from protocol.params import check_sizes, require
+from protocol.params import require
 from protocol.party.role import RECOMMENDER, THIRD_PARTY, role_of
 from protocol.schemes import SCHEMES, Scheme, find_scheme
 from protocol.schemes.base import LEVELS
+from protocol.schemes.factorization.factorization import FactorizationParams
 from protocol.wire.fields import DigestField, field_kinds
 from sim.data.device_guesses import errors, floors
 from sim.data.ratings import Dealt, Ratings, load, split
@@ -40,6 +41,7 @@ EPSILON_NOTE = (
 FIGURES = (  # each as the mean and the range over the seeds; `iterate`: with u_i of the last iteration, if any
     "test_rmse", "test_mae", "plain_test_rmse", "iterate_test_rmse", "plain_iterate_test_rmse", "seconds",
 )  # fmt: skip
+UNITS = ("user", "rating added", "rating value", "entry")  # what a claim is about: from all of a user to one number
 _PACE = "the number of the iteration"  # known to every party
 _MOST_SEEDS = 1000
 _SAID = ("data", "seed")  # in a command, even if they are the default
@@ -55,6 +57,7 @@ class Comparison:
     data: str = "demo"
     schemes: tuple[str, ...] = ()  # if empty, all of `SCHEMES`
     epsilon: float | None = None  # for every scheme that takes one
+    unit: str | None = None  # likewise
     iterations: int | None = None  # this and `dim`: for every scheme that factorizes
     dim: int | None = None
     users: int | None = None
@@ -91,7 +94,8 @@ class Comparison:
         epsilon = self.epsilon
         require(epsilon is None or epsilon > 0, f"--epsilon must be above 0 (or inf for no noise), not {epsilon}.")
         require(1 <= self.seeds <= _MOST_SEEDS, f"--seeds must be between 1 and {_MOST_SEEDS}, not {self.seeds}.")
-        check_sizes(1, 1, *(1 if size is None else size for size in (self.dim, self.iterations)))
+        sizes = {"dim": self.dim, "iterations": self.iterations}
+        FactorizationParams.check(**{name: size for name, size in sizes.items() if size is not None})
         load_schemes(self.schemes)
         chosen = {name: find_scheme(name) for name in self.schemes or SCHEMES}
         for name in self.options:
@@ -132,6 +136,8 @@ def compare(asked: Comparison, on_run: OnRun | None = None) -> dict[str, Any]:
                 on_run(name, seed)
             runs.append(_run(asked.config(name, scheme, seed), scheme))
         rows.append(_row(name, scheme, asked, runs, below))
+    if not asked.schemes:
+        rows.sort(key=_rank)
     document = {
         "data": asked.data,
         "users": ratings.n_users,
@@ -280,10 +286,11 @@ def _row(name: str, scheme: Scheme, asked: Comparison, runs: Sequence[Row], belo
         "ranges": ranges,
         "claimed_epsilon": first and first["claimed_epsilon"],
         "unit": first["unit"] if first else scheme.unit,
+        "holds": _holds(scheme, first, accounted),
         "accounted": max(accounted, key=lambda each: _size(each["epsilon"]), default=None),  # the worst of the seeds
         "recommender_sees": sees(scheme),
         "determines": scheme.permits.get(RECOMMENDER, LEVELS[0]),
-        "known_weaknesses": list(scheme.known_weaknesses),
+        "known_weaknesses": scheme.weakness_ids(),
         "bytes_per_user": {
             way: round(statistics.fmean(each["bytes_per_user"][way] for each in done)) if done else None
             for way in ("up", "down")
@@ -294,6 +301,24 @@ def _row(name: str, scheme: Scheme, asked: Comparison, runs: Sequence[Row], belo
         "note": _note(runs, first),
         "runs": list(runs),
     }
+
+
+def _holds(scheme: Scheme, first: Row | None, accounted: Sequence[Row]) -> bool | None:
+    """Tell whether ε, as accounted for the whole run, is no larger than claimed; None where none protects.
+
+    That is so where none is claimed, or where the recommender is given exact numbers of each user.
+    """
+    if first is None or first["claimed_epsilon"] is None or scheme.permits.get(RECOMMENDER) == LEVELS[-1]:
+        return None
+    return all(_size(each["epsilon"]) <= _size(first["claimed_epsilon"]) * (1 + 1e-9) for each in accounted)
+
+
+def _rank(row: Row) -> tuple[bool, str, float]:
+    """Put schemes whose claim holds first, one unit after the other, the most accurate of each unit before others."""
+    if not row["holds"]:
+        return True, "", 0.0
+    units = [word for word in UNITS if word in row["accounted"]["unit"]]
+    return False, str(UNITS.index(units[0])) if units else "9", row["test_rmse"]
 
 
 def _note(runs: Sequence[Row], first: Row | None) -> str | None:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from rich.markup import escape
-from rich.table import Table
-
 from protocol.schemes.base import LEVELS
 from sim.console import console
 
 Document = dict[str, Any]
 Row = dict[str, Any]
+Cells = tuple[str, ...]
 
 
 COST_NOTE = (
@@ -31,15 +29,22 @@ READINGS_NOTE = (
 
 def show_comparison(document: Document) -> None:
     """Print five narrow tables: fewer, wider ones would break words at 80 columns."""
+    done = [row for row in document["rows"] if row["completed"]]
     console.out.print(f"{document['data']}: {setting(document)}", markup=False)
     _show_errors(document, several=len(document["seeds"]) > 1)
     console.out.print(READINGS_NOTE)
-    _show_epsilons(document)
-    console.out.print(escape(document["epsilon_note"]))
-    _show_costs(document)
+    _show_epsilons(document, done)
+    console.out.print(document["epsilon_note"], markup=False)
+    columns = ("scheme", "user sends", "user gets", "seconds", "recommender gets, declared")
+    costs = [(row["scheme"], *sizes(row), console.number(row["seconds"], 2), row["determines"]) for row in done]
+    console.print_table("What it costs", columns, costs, whole=4)
     console.out.print(COST_NOTE)
-    _show_weaknesses(document["rows"])
-    _show_trust(document["rows"])
+    title = "Known weaknesses, declared by the scheme (keyhole explain ID explains one)"
+    weak = [(row["scheme"], ", ".join(row["known_weaknesses"]) or "none") for row in done]
+    console.print_table(title, ("scheme", "known weaknesses"), weak, whole=1)
+    title = "What the recommender is told (declared by the scheme; keyhole audit measures it)"
+    told = [(row["scheme"], "; ".join(row["recommender_sees"]), row["trust"]) for row in document["rows"]]
+    console.print_table(title, ("scheme", "sees", "whom users must trust"), told, whole=1)
     for sentence in sentences(document):
         console.out.print(sentence, markup=False)
 
@@ -54,58 +59,26 @@ def setting(document: Document) -> str:
     return f"{sizes}, {document['test_fraction']:.0%} of them held out; {words}"
 
 
-def _table(title: str, columns: tuple[str, ...], narrow: int) -> Table:
-    """Make a table whose first `narrow` columns, names and numbers, are never folded."""
-    made = console.plain_table(title, *columns)
-    for column in made.columns[:narrow]:
-        column.no_wrap = True
-    return made
-
-
 def _show_errors(document: Document, several: bool) -> None:
+    rows: list[Cells | None] = []
+    for row in document["rows"]:
+        errors = _spread(row, "test_rmse", several), console.number(row["plain_test_rmse"]), iterate(row)[0]
+        rows.append((row["scheme"], *(errors if row["completed"] else ("not run", "", ""))))
+    rows += [None, *((floor["title"], _spread(floor, "test_rmse", several), "", "") for floor in document["floors"])]
     columns = ("scheme", "test RMSE", "no noise", "iterate")
-    made = _table("Errors on the held-out ratings", columns, narrow=4)
-    for row in document["rows"]:
-        if row["completed"]:
-            errors = _spread(row, "test_rmse", several), console.number(row["plain_test_rmse"]), iterate(row)[0]
-            made.add_row(escape(row["scheme"]), *errors)
-        else:
-            made.add_row(escape(row["scheme"]), "not run", "", "")
-    made.add_section()
-    for floor in document["floors"]:
-        made.add_row(floor["title"], _spread(floor, "test_rmse", several), "", "")
-    console.out.print(made)
+    console.print_table("Errors on the held-out ratings", columns, rows, whole=4)
 
 
-def _show_epsilons(document: Document) -> None:
-    made = _table("ε, each for its own unit", ("scheme", "ε claimed, for", "ε accounted, for"), narrow=1)
-    for row in document["rows"]:
-        if row["completed"]:
-            made.add_row(*map(escape, (row["scheme"], claimed(row), accounted(row))))
-    made.add_section()
-    for floor in document["floors"]:
-        made.add_row(floor["title"], "nothing is sent", "")
-    console.out.print(made)
+def _show_epsilons(document: Document, done: list[Row]) -> None:
+    rows: list[Cells | None] = [(row["scheme"], claimed(row), accounted(row)) for row in done]
+    rows += [None, *((floor["title"], "nothing is sent", "") for floor in document["floors"])]
+    columns = ("scheme", "ε claimed, for", "ε accounted, for")
+    console.print_table("ε, each for its own unit", columns, rows, whole=1)
 
 
-def _show_costs(document: Document) -> None:
-    columns = ("scheme", "user sends", "user gets", "seconds", "recommender gets, declared")
-    made = _table("What it costs", columns, narrow=4)
-    for row in document["rows"]:
-        if row["completed"]:
-            sizes = (console.size(row["bytes_per_user"][way]) for way in ("up", "down"))
-            seconds = console.number(row["seconds"], 2)
-            made.add_row(*map(escape, (row["scheme"], *sizes, seconds, row["determines"])))
-    console.out.print(made)
-
-
-def _show_weaknesses(rows: list[Row]) -> None:
-    title = "Known weaknesses, declared by the scheme (keyhole explain ID explains one)"
-    made = _table(title, ("scheme", "known weaknesses"), narrow=1)
-    for row in rows:
-        if row["completed"]:
-            made.add_row(escape(row["scheme"]), escape(", ".join(row["known_weaknesses"]) or "none"))
-    console.out.print(made)
+def sizes(row: Row) -> list[str]:
+    """Write the bytes that a user sends, and those that it gets."""
+    return [console.size(row["bytes_per_user"][way]) for way in ("up", "down")]
 
 
 def _spread(row: Row, name: str, several: bool) -> str:
@@ -138,14 +111,6 @@ def _at(delta: Any) -> str:
     return f" (δ = {delta:g})" if delta else ""
 
 
-def _show_trust(rows: list[Row]) -> None:
-    title = "What the recommender is told (declared by the scheme; keyhole audit measures it)"
-    made = _table(title, ("scheme", "sees", "whom users must trust"), narrow=1)
-    for row in rows:
-        made.add_row(*map(escape, (row["scheme"], "; ".join(row["recommender_sees"]), row["trust"])))
-    console.out.print(made)
-
-
 def sentences(document: Document) -> list[str]:
     """List what a reader of the figures must know.
 
@@ -157,6 +122,9 @@ def sentences(document: Document) -> list[str]:
         losers = [row["scheme"] for row in done if row["beats"] is not None and floor["floor"] not in row["beats"]]
         if losers:
             told.append(f"{floor['title']} needs {floor['needs']}. No better than that: {', '.join(losers)}.")
+    if kept := [row for row in done if row["holds"]]:
+        each = (f"{row['scheme']} ({accounted(row)}; test RMSE {console.number(row['test_rmse'])})" for row in kept)
+        told.insert(0, f"ε of the whole run is no larger than claimed: {', '.join(each)}.")
     claiming = [row for row in done if row["claimed_epsilon"] is not None]
     if open_ := [row["scheme"] for row in claiming if row["determines"] == LEVELS[-1]]:
         words = "The ε is that of what is published; from the recommender, who has exact numbers, it is no protection"

@@ -30,7 +30,8 @@ def compared_page(document: Document) -> str:
     if len(document["rows"]) == 1:
         heading = f"{document['rows'][0]['scheme']} on {document['data']}"
     made = [_table(document), _privacy(document), _traffic(document), _trust(document), _notes(document)]
-    return page(heading, f"Side by side: {compare_tables.setting(document)}.", [*made, _again(document)])
+    again = Section("again", "Again", render("compared_again.html", command=document.get("command")))
+    return page(heading, f"Side by side: {compare_tables.setting(document)}.", [*made, again])
 
 
 def _table(document: Document) -> Section:
@@ -136,10 +137,7 @@ def _traffic(document: Document) -> Section:
     words = _words(document, points, "that sends least", lambda point: console.size(point.x))
     words += f" Nothing is sent by {', '.join(silent)}." if silent else ""
     columns = ["scheme", "test RMSE", "user sends", "user gets"]
-    cells = [
-        [row["scheme"], _spread(row), *(console.size(row["bytes_per_user"][way]) for way in ("up", "down"))]
-        for row in done
-    ]
+    cells = [[row["scheme"], _spread(row), *compare_tables.sizes(row)] for row in done]
     drawn = picture(figure, "bytes-chart", "Test error against wire bytes", words, columns, cells)
     lead = "Lower and further left is better. Floors send nothing. The axis of bytes is logarithmic."
     return Section("bytes", "Accuracy against bytes", _charts(lead, [drawn]))
@@ -162,10 +160,6 @@ def _trust(document: Document) -> Section:
 def _notes(document: Document) -> Section:
     told = compare_tables.sentences(document) or ["There is nothing that the tables do not say."]
     return Section("notes", "What to know of these figures", render("compared_notes.html", notes=told))
-
-
-def _again(document: Document) -> Section:
-    return Section("again", "Again", render("compared_again.html", command=document.get("command")))
 
 
 def _charts(words: str, charts: Iterable[Markup]) -> Markup:

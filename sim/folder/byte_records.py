@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -137,7 +137,7 @@ def _add_line(ledger: Ledger, line: IterationLine, course: Facts, expected: int)
     if line.iteration != expected:
         raise ValueError(f"it is of iteration {line.iteration}, where {expected} belongs")
     _check_ends(set(map(role_of, ledger.known)), line.rows, "rows")
-    _add(ledger.rows, line.rows)
+    add_amounts(ledger.rows, line.rows)
     own = [row for row in line.rows if row[0] == expected]
     if line.bytes != sum(row[-1] for row in own):
         raise ValueError("its bytes are not those of its rows")
@@ -159,8 +159,8 @@ def _add_totals(ledger: Ledger, totals: TotalsFile) -> None:
     _check_ends(ends, totals.parties, "parties")
     _check_ends(ends, totals.apart, "apart")
     _check_ends({"", *ends}, [("", *row) for row in totals.kernel or ()], "kernel")
-    _add(ledger.rows, totals.rows)
-    _add(ledger.parties, totals.parties)
+    add_amounts(ledger.rows, totals.rows)
+    add_amounts(ledger.parties, totals.parties)
     ledger.end = ledger.document["course"]
     ledger.apart = [Apart(*row) for row in totals.apart]
 
@@ -172,7 +172,8 @@ def _check_ends(known: AbstractSet[str], rows: Iterable[tuple[Any, ...]], where:
             raise ValueError(f"`$.{where}[{place}]`: {strangers[0][:40]!r} is not a party of this run")
 
 
-def _add(sums: dict[Key, list[int]], rows: Iterable[tuple[Any, ...]]) -> None:
+def add_amounts(sums: dict[Key, list[int]], rows: Iterable[Sequence[Any]]) -> None:
+    """Add `rows` to the `sums` of their amounts by iteration, sender, receiver and kind."""
     for iteration, sender, receiver, kind, *amounts in rows:
         entry = sums[iteration, sender, receiver, kind]
         for place, amount in enumerate(amounts):
@@ -196,5 +197,5 @@ def _check(ledger: Ledger, summary: dict[str, Any]) -> None:
 def _by_phase(sums: dict[Key, list[int]]) -> dict[Key, list[int]]:
     """Add up `sums` by role, the set-up apart."""
     found: dict[Key, list[int]] = defaultdict(lambda: [0, 0, 0])
-    _add(found, ((min(it, 0), role_of(s), role_of(r), kind, *n) for (it, s, r, kind), n in sums.items()))
+    add_amounts(found, ((min(it, 0), role_of(s), role_of(r), kind, *n) for (it, s, r, kind), n in sums.items()))
     return found

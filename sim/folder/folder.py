@@ -23,6 +23,7 @@ import tomli_w
 from actors.journal import view_path, write_private
 from actors.own_scheme import load_scheme
 from protocol.card import Card
+from protocol.cheats.cheat import check_cheat
 from protocol.errors import BadInput
 from protocol.party.role import RECOMMENDER, THIRD_PARTY, nearest_party
 from protocol.schemes import UntrustedScheme, find_scheme
@@ -135,7 +136,8 @@ def read_document(folder: Path) -> dict[str, Any]:
     except ValueError as error:
         raise damaged(folder, error) from error
     if document.get("format") != FORMAT:
-        raise BadInput(f"{folder} has format {document.get('format')!r}; this Keyhole reads format {FORMAT}.")
+        words = f"and this Keyhole reads format {FORMAT}: read it with the Keyhole that made it, or run it again."
+        raise BadInput(f"{folder} has format {document.get('format')!r}, {words}")
     return document
 
 
@@ -156,8 +158,11 @@ def read_run(folder: Path, unloaded: bool = False) -> tuple[dict[str, Any], Card
                 raise UntrustedScheme(f"{folder}: {refusal}") from None
             return document, unloaded_card(folder, document["params"], run_id, simulation)
         params = scheme.params_class(**document["params"])
+        cheat = document["run"].get("cheat", "")
+        if cheat:
+            check_cheat(cheat, scheme.name)
         check_params(params)
-        return document, Card(scheme, params, run_id, simulation)
+        return document, Card(scheme, params, run_id, simulation, cheat)
     except (KeyError, TypeError, ValueError) as error:
         raise damaged(folder, error) from error
 

@@ -13,7 +13,7 @@ from protocol.params import MOST_ITERATIONS
 from protocol.wire.messages import SETUP
 from sim.foreign.bounds import MOST_PARTIES, Count, Digest, Real, Whole
 
-FORMAT = 1
+FORMAT = 2
 
 Figure = Real | None
 Epsilon = float | str | None  # infinity is written as a text
@@ -190,4 +190,5 @@ class AuditFile(Struct):
     verdict: str | None = None
     published_claim: PublishedClaim | None = None
     questions: dict[str, Any] | None = None
+    not_shown: list[Any] | None = None
     parties: list[AuditedParty] = []

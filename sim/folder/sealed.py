@@ -11,7 +11,6 @@ import functools
 import hashlib
 import hmac
 import json
-import math
 import os
 import stat
 from importlib import metadata
@@ -24,7 +23,7 @@ from actors.source_root import ROOT
 from sim.data.ratings import cache_folder
 from sim.folder.folder import replace_private
 from sim.foreign import untrusted
-from sim.foreign.plain_text import jsonable
+from sim.foreign.plain_text import jsonable, numbers_again
 
 KEY, KEY_BYTES = "answers.key", 32
 CODE = "code"  # the entry with the authentication code
@@ -44,17 +43,8 @@ def read(folder: Path, name: str, purpose: str) -> dict[str, Any] | None:
         return None
     with contextlib.suppress(ValueError, TypeError, UnicodeError):
         if hmac.compare_digest(code.encode(), _code(secret, purpose, document).encode()):
-            return dict(_numbers(document))
+            return dict(numbers_again(document))
     return None
-
-
-def _numbers(value: Any) -> Any:
-    """Turn the texts "inf" and "-inf" back into numbers."""
-    if isinstance(value, dict):
-        return {name: _numbers(entry) for name, entry in value.items()}
-    if isinstance(value, list):
-        return [_numbers(entry) for entry in value]
-    return {"inf": math.inf, "-inf": -math.inf}.get(value, value) if isinstance(value, str) else value
 
 
 def write(path: Path, purpose: str, document: dict[str, Any]) -> bool:

@@ -185,6 +185,10 @@ def spread(counts: Counter[int]) -> dict[str, float | None]:
     return {"mean": float(sizes @ times / total), "median": sum(middle) / 2, "max": int(sizes[-1])}
 
 
+def edge_of(row: Row) -> str:
+    return f"{row['sender']} → {row['receiver']}"
+
+
 def when_of(iteration: int | None) -> str:
     return "all iterations" if iteration is None else "set-up" if iteration == SETUP else f"iteration {iteration}"
 

@@ -20,7 +20,7 @@ import msgpack
 from protocol.arithmetic.tape import Tape
 from protocol.attendance import Course
 from protocol.card import Card
-from protocol.params import Params
+from protocol.params import RING_WIDTH, Params, between, declared
 from protocol.party.role import RECOMMENDER, THIRD_PARTY, Role, UserInput
 from protocol.schemes import Scheme, Setting, UntrustedScheme
 from protocol.wire.codec import Codec
@@ -38,6 +38,10 @@ _MOST_KINDS = 16  # fields of a frame
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatedParams(Params):
     stated: dict[str, Any]  # [params] of run.toml, including entries that only the scheme knows
+    dim: int = declared(between(1, untrusted.MOST_NUMBERS), otherwise=1)
+    ring_bits: int = declared(*RING_WIDTH, otherwise=64)
+    fraction_bits: int = declared(between(0, 64), otherwise=24)
+    factor_bits: int = declared(lambda value: value in (16, 32), otherwise=32)
 
     def digest(self) -> bytes:
         return hashlib.sha256(msgpack.packb(self.stated)).digest()
@@ -47,7 +51,6 @@ class Unloaded(Scheme):
     title = source = claims = unit = "not known: the scheme is not loaded"
     messages = (Hello,)
     params_class = StatedParams
-    factorizes = False
 
     def _refuse(self) -> NoReturn:
         words = "is not loaded, and this cannot be asked without it: add --trust-scheme if you trust its code"
@@ -70,7 +73,8 @@ def is_loaded(card: Card) -> bool:
 def unloaded_card(folder: Path, stated: dict[str, Any], run_id: bytes, simulation: bool) -> Card:
     """Make a card with a stand-in; `KeyError` or `ValueError` if parameters that every scheme has are not sound."""
     known = {entry.name: stated[entry.name] for entry in dataclasses.fields(Params)}
-    params = StatedParams(**known, stated=stated)
+    usual = StatedParams.defaults("dim", "ring_bits", "fraction_bits", "factor_bits")
+    params = StatedParams(**known, **{name: stated.get(name, value) for name, value in usual.items()}, stated=stated)
     check_params(params)
     scheme = type("Unloaded", (Unloaded,), {"name": params.scheme, "servers": _servers(folder)})
     return Card(scheme(), params, run_id, simulation)

@@ -10,6 +10,7 @@ import json
 import math
 import re
 import sys
+from collections.abc import Callable
 from typing import Any
 
 # controls except newline and tab, line separators, surrogates, characters without width or that turn the direction
@@ -33,6 +34,15 @@ def jsonable(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None if math.isnan(value) else "inf" if value > 0 else "-inf"
     return value
+
+
+def numbers_again(value: Any, listed: Callable[[Any], Any] = list) -> Any:
+    """Turn the texts "inf" and "-inf" of a document back into numbers; `listed` makes its lists."""
+    if isinstance(value, dict):
+        return {name: numbers_again(entry, listed) for name, entry in value.items()}
+    if isinstance(value, list):
+        return listed(numbers_again(entry, listed) for entry in value)
+    return {"inf": math.inf, "-inf": -math.inf}.get(value, value) if isinstance(value, str) else value
 
 
 def visible(text: str) -> str:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup
 
 from sim.audit.claim import REFUTED
-from sim.audit.findings import goes_beyond
 from sim.console import console
 from sim.experiments import compare_tables
 from sim.experiments.compare import with_unit
@@ -110,11 +109,12 @@ def audit_card(document: dict[str, Any]) -> Markup:
     scheme, claim = document["scheme"], document["published_claim"]
     beyond = document["verdict"] == "beyond-claims"
     told = "beyond what it declares" if beyond else "nothing beyond what it declares"
+    told += ", but not everything was shown" if document["not_shown"] and not beyond else ""
     heading = f"{scheme} leaked {told}" if document["verdict"] else f"{scheme} is not loaded, so there is no verdict"
     measured = any(row["measured"] for row in document["parties"])
     columns = ("who", "saw", "can work out (exact algebra)", "permitted", *(["measured"] if measured else []))
     rows = [_party(row)[: len(columns)] for row in party_rows(document["parties"])]
-    notes = [f"Not answered: {question}. {why}" for question, why in document["unanswered"].items()]
+    notes = [f"Not shown: {row['question']}. {row['reason']}" for row in document["not_shown"]]
     notes += [f"Nothing to ask: {question}. {why}" for question, why in document["nothing_to_ask"].items()]
     if not rows:
         notes.append("Who can work out what was not asked: that is the question algebra.")
@@ -127,7 +127,8 @@ def audit_card(document: dict[str, Any]) -> Markup:
 def _mark(document: Mapping[str, Any]) -> str:
     """Rate an audit as good only if the run leaked nothing beyond the declaration and the claim is not refuted."""
     mark = _LEVELS.get(document["verdict"], "")
-    return "weak" if mark == "good" and document["published_claim"]["status"] == REFUTED else mark
+    doubtful = document["published_claim"]["status"] == REFUTED or document["not_shown"]
+    return "weak" if mark == "good" and doubtful else mark
 
 
 def _party(row: PartyRow) -> Cells:
@@ -135,8 +136,8 @@ def _party(row: PartyRow) -> Cells:
 
 
 def _found(document: Mapping[str, Any]) -> str:
-    found, known = document["findings"], document["known_weaknesses"]
-    beyond = [each for each in found if goes_beyond(each["severity"], each["id"], known)]
+    found = document["findings"]
+    beyond = [each for each in found if each["beyond"]]
     grave = [each for each in found if each["severity"] != "info"]
     words = f"{len(beyond)} beyond the claims, {len(grave) - len(beyond)} of weaknesses that it declares"
     return f"findings: {words}, {len(found) - len(grave)} not grave"
@@ -150,9 +151,8 @@ def compared_card(document: dict[str, Any]) -> Markup:
     rows: list[Cells] = []
     for row in document["rows"]:
         if row["completed"]:
-            sizes = (console.size(row["bytes_per_user"][way]) for way in ("up", "down"))
             claims = compare_tables.claimed(row), compare_tables.accounted(row)
-            rows.append((row["scheme"], console.number(row["test_rmse"]), *claims, *sizes))
+            rows.append((row["scheme"], console.number(row["test_rmse"]), *claims, *compare_tables.sizes(row)))
         else:
             rows.append((row["scheme"], "not run", "", "", "", ""))
     for floor in document["floors"]:

@@ -133,11 +133,9 @@ class AuditDocument(Document):
     @property
     def findings(self) -> DataFrame:
         """Make one row per finding, the gravest first; `beyond` tells whether it contradicts the scheme's claims."""
-        from sim.audit.findings import Finding, goes_beyond
+        from sim.audit.findings import Finding
 
-        known = self["known_weaknesses"]
-        rows = [{**each, "beyond": goes_beyond(each["severity"], each["id"], known)} for each in self["findings"]]
-        return frame(rows, [*(field.name for field in fields(Finding)), "beyond"])
+        return frame(self["findings"], [*(field.name for field in fields(Finding)), "beyond"])
 
     @property
     def parties(self) -> DataFrame:
@@ -241,8 +239,7 @@ class Run(Document):
 
     def report(self, out: str | Path | None = None, **settings: Any) -> Path:
         """Write the page of this run to a file; no question that was answered before is asked again."""
-        from sim.report.page import report_page
-        from sim.report.page_file import page_path, write_page
+        from sim.report.page import page_path, report_page, write_page
         from sim.report.reported_run import ask_for_page
 
         path = page_path(self.folder, None if out is None else Path(out))

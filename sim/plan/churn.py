@@ -7,17 +7,15 @@ offline comes online with probability `join`, and a user that is online leaves w
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from protocol.arithmetic.tape import keystream
+from protocol.arrays import Flags, Floats
 from protocol.party.role import RECOMMENDER, user_name
 from protocol.wire.messages import Churn, Due, Event
 
-Presence = npt.NDArray[np.bool_]
-
 
 class ChurnPlan:
-    """Presence by iteration, in order. It depends only on the seed and the presence in the previous iteration."""
+    """Flags by iteration, in order. It depends only on the seed and the presence in the previous iteration."""
 
     def __init__(self, n_users: int, join: float, leave: float, run_seed: bytes) -> None:
         self._join, self._leave = join, leave
@@ -25,14 +23,14 @@ class ChurnPlan:
         self._seed = run_seed
         self._iteration = 0
         start = join / (join + leave) if join + leave > 0 else 1.0
-        self._online: Presence = self._uniform(0) < start
+        self._online: Flags = self._uniform(0) < start
 
-    def _uniform(self, iteration: int) -> npt.NDArray[np.float64]:
+    def _uniform(self, iteration: int) -> Floats:
         words = np.frombuffer(keystream(self._seed, 8 * self._n_users, "churn", iteration), "<u8")
-        uniform: npt.NDArray[np.float64] = (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
+        uniform: Floats = (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
         return uniform
 
-    def online(self, iteration: int) -> Presence:
+    def online(self, iteration: int) -> Flags:
         """Tell for each user whether it is online in `iteration`; call it with iterations in increasing order."""
         while self._iteration < iteration:
             self._iteration += 1

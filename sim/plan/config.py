@@ -8,11 +8,15 @@ import secrets
 import shlex
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from msgspec import UNSET, Meta, UnsetType, defstruct
+
+from protocol.cheats.cheat import check_cheat
 from protocol.errors import BadInput, did_you_mean
 from protocol.params import require
 from protocol.schemes import Scheme, find_scheme
+from protocol.schemes.base import DELTA
 from sim.data.rating_table import ON_DUPLICATE, ON_MISSING, ReadingRules
 from sim.foreign import untrusted
 from sim.plan.flag import ALL, DECLARED, FACTORIZATIONS, Flag, flag, table, words_of
@@ -48,16 +52,11 @@ def parse_packing(value: Any) -> int | None:
     raise BadInput(f"--users-per-process takes {AUTO} or a whole number, not {value!r}.")
 
 
-def _check_options(options: Any) -> dict[str, Any]:
-    if type(options) is not dict or not all(type(value) in (bool, int, float, str) for value in options.values()):
-        raise ValueError("options are a table of names and values")
-    return options
-
-
 _OPTIONS = Flag(
     help="An option of the scheme. May be given several times.", metavar="OPTION=VALUE", parse=parse_assignments,
-    read=_check_options,
+    kept=dict[str, bool | int | float | str],
 )  # fmt: skip
+_Digits = Annotated[str, Meta(pattern=r"^[0-9]{1,100}\Z")]
 _PROBABILITY = (lambda value: 0 <= value <= 1, "a probability between 0 and 1")
 
 
@@ -75,7 +74,7 @@ class RunConfig:
     data: str = flag("demo", "A name from keyhole datasets, or a path.")
     rating_range: tuple[float, float] | None = flag(
         None, "The lowest and highest rating in a file.", shown="1:5", metavar="LOW:HIGH", parse=parse_range,
-        read=lambda pair: (float(pair[0]), float(pair[1])),
+        kept=tuple[float, float],
     )  # fmt: skip
     columns: str | None = flag(
         None, "The columns in a file's header. A fourth is the time.", shown="found", metavar="USER,ITEM,RATING"
@@ -86,6 +85,19 @@ class RunConfig:
         None, "The scheme's published parameter; inf: no noise.", otherwise=8.0, taken_by=DECLARED, seen=True,
         must=(lambda value: not math.isnan(value), "a number"),
     )  # fmt: skip
+    delta: float | None = flag(
+        None, "The δ at which ε is of the whole run (hardened).", otherwise=DELTA, taken_by=DECLARED, seen=True,
+        must=(lambda value: 0 < value < 0.5, "above 0 and below 0.5"),
+    )  # fmt: skip
+    unit: str | None = flag(
+        None, "Whom ε protects (hardened): user, rating.", otherwise="user", taken_by=DECLARED, seen=True
+    )
+    item_features: str | None = flag(
+        None, "Public item facts (hardened): auto, none or a CSV.", otherwise="auto", taken_by=DECLARED, seen=True
+    )
+    budget: float | None = flag(
+        None, "Refuse a run whose accounted ε is above this.", must=(lambda value: value > 0, "above 0")
+    )
     dim: int | None = flag(None, "Dimension of the factors.", otherwise=10, taken_by=FACTORIZATIONS, seen=True)
     iterations: int | None = flag(
         None, "Number of iterations.", otherwise=100, on={"demo": 60, "demo-small": 20}, taken_by=FACTORIZATIONS,
@@ -93,7 +105,7 @@ class RunConfig:
     )  # fmt: skip
     users: int | None = flag(None, "Only the first N users of the data.", shown="all")
     users_per_process: int | None = flag(  # None: one, or more if that is needed to fit on this machine
-        None, "A number packs; auto: 1 if it fits.", shown=AUTO, parse=parse_packing, read=parse_packing,
+        None, "A number packs; auto: 1 if it fits.", shown=AUTO, parse=parse_packing, kept=Any, read=parse_packing,
         must=(lambda value: type(value) is int and value >= 1, "auto, or 1 or more"),
     )  # fmt: skip
     transport: str = flag("tcp", "tcp, ipc or inprocess.", among=("tcp", "ipc", "inprocess"))
@@ -121,13 +133,16 @@ class RunConfig:
     deadline: float = flag(
         60.0, "Seconds that an iteration may wait for users.", must=(lambda value: value > 0, "above 0 seconds")
     )
+    cheat: str | None = flag(
+        None, "A party that cheats, such as recommender:isolate.", metavar="PARTY:KIND"
+    )
     faults: str | None = flag(None, "Lose frames and end processes, as the seed decides.", metavar="SEED[:RATE]")
     views: str = flag("full", "Parties that keep a view: full, servers, sample:K, none.")
     test_fraction: float = flag(
         0.2, "Share of each user's ratings that is held out.", must=(lambda value: 0 <= value < 1, "in [0, 1)")
     )
     seed: int | None = flag(  # text in a file, because integers in TOML have at most 64 bits
-        None, "Repeat a run; its masks are then not private.", shown="fresh", read=int, write=str,
+        None, "Repeat a run; its masks are then not private.", shown="fresh", kept=int | _Digits, read=int, write=str,
         must=(lambda value: value >= 0, "0 or more"),
     )  # fmt: skip
     options: dict[str, Any] = field(default_factory=dict, metadata={"flag": _OPTIONS})
@@ -148,6 +163,7 @@ class RunConfig:
 
 
 FLAGS = table(RunConfig)
+_FORM = defstruct("Settings", [(name, one.form | UnsetType, UNSET) for name, one in FLAGS.items()])
 
 
 def resolve(config: RunConfig) -> tuple[RunConfig, Scheme, bool]:
@@ -156,6 +172,8 @@ def resolve(config: RunConfig) -> tuple[RunConfig, Scheme, bool]:
     config, scheme = _trusting(config)
     simulation = config.seed is not None
     filled = {name: _filled(one, config, scheme) for name, one in FLAGS.items() if one.taken_by != ALL}
+    if config.cheat is not None:
+        check_cheat(config.cheat, scheme.name)
     drops = config.on_death == "drop"
     require(not drops or scheme.goes_on_without, f"{scheme.name} waits for every user: leave --on-death drop out.")
     filled["seed"] = config.seed if config.seed is not None else secrets.randbits(SEED_BITS)
@@ -252,14 +270,11 @@ def config_of(document: dict[str, Any], path: Path) -> RunConfig:
     values = {name.replace("-", "_"): value for name, value in given.items()}
     unknown = [f"{name}{did_you_mean(name, FLAGS)}" for name in sorted(set(values) - set(FLAGS))]
     require(not unknown, f"{path} has unknown settings {', '.join(unknown)}; it may have {', '.join(sorted(FLAGS))}.")
-    return RunConfig(**{name: _converted(FLAGS[name], value, path) for name, value in values.items()})
-
-
-def _converted(one: Flag, value: Any, path: Path) -> Any:
     try:
-        return one.from_file(value)
-    except (TypeError, ValueError, IndexError, KeyError, OverflowError):
-        raise BadInput(f"{path}: the setting {one.name} cannot be {str(value)[:60]!r}.") from None
+        made = untrusted.fit(values, _FORM)
+    except ValueError as error:
+        raise BadInput(f"{path}: {str(error).replace('$.', '$.run.' if given is not document else '$.')}.") from None
+    return RunConfig(**{name: FLAGS[name].from_file(getattr(made, name)) for name in values})
 
 
 def flags_of(config: RunConfig) -> str:

@@ -17,12 +17,11 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from protocol.arrays import Ints
 from protocol.attendance import Attempt, Course, Numbers, Turn
 from protocol.everyone_online import takes_presence
 from protocol.params import Params
 from protocol.schemes import Scheme, Shape
-
-Ints = npt.NDArray[np.int64]
 
 _MOST_TURNOUTS = 200  # values of M in a mixture; with more values, neighbours are merged
 _FAR = 8.0  # standard deviations from the mean, beyond which probabilities count as 0
@@ -200,10 +199,10 @@ def expect(
     """Compute the course that a run of `scheme` with the users of `crowd` is expected to take."""
     comes = takes_presence(scheme)
     p = presence_of(join, leave) if comes else 1.0
-    turnout = Turnout(crowd.n_users, p, getattr(params, "online", crowd.n_users))
+    turnout = Turnout(crowd.n_users, p, min(params.online, crowd.n_users))
     opened, released, doubt = _items(scheme, params, crowd.items, turnout)
     rated, unsure = _settled(*crowd.items.reaching(1, None))
-    commitment = _Commitment(rated * getattr(params, "committers", 0), crowd.n_users * p)
+    commitment = _Commitment(rated * params.committers, crowd.n_users * p)
     supports, users, shares = commitment.split(crowd)
     asked = np.where(shares > 0, users * p, 0.0)
     part = turnout.mean / crowd.n_users

@@ -9,13 +9,16 @@ import dataclasses
 import types
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, get_args, get_type_hints
+from typing import Annotated, Any, get_args, get_type_hints
+
+from msgspec import Meta
 
 from protocol.params import require
 from protocol.schemes import Scheme
+from sim.foreign.bounds import Whole
 
 ALL, DECLARED, FACTORIZATIONS = "all", "declared", "factorizations"  # the schemes that take a flag
-MOST_NUMBER, MOST_TEXT = 2**53, 4096  # in a configuration file
+_FORMS = {int: Whole, str: Annotated[str, Meta(max_length=4096, pattern=r"^[^\0]*\Z")]}  # in a configuration file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +38,8 @@ class Flag:
     among: tuple[str, ...] = ()  # the only values
     must: tuple[Callable[[Any], bool], str] | None = None  # a condition, and what the value must be in words
     parse: Callable[[Any], Any] | None = None  # converts the text of the command line
-    read: Callable[[Any], Any] | None = None  # converts the value of a configuration file; errors are not caught
+    kept: Any = None  # its type in a configuration file, if that is not the type of its values
+    read: Callable[[Any], Any] | None = None  # converts the value of a configuration file, which is of that type
     write: Callable[[Any], Any] | None = None  # the opposite of `read`
 
     @property
@@ -65,17 +69,13 @@ class Flag:
             fits, words = self.must
             require(fits(value), f"{self.option} must be {words}, not {_short(value)}.")
 
+    @property
+    def form(self) -> Any:
+        """Return the type of its value in a configuration file."""
+        return _FORMS.get(self.kind, self.kind) if self.kept is None else self.kept
+
     def from_file(self, value: Any) -> Any:
-        """Convert a value of a configuration file; raise `ValueError` or a relative of it if it cannot be."""
-        if self.read is not None:
-            return self.read(value)
-        if self.kind is float:
-            return float(value)
-        too_large = self.kind is int and abs(value) > MOST_NUMBER
-        no_name = self.kind is str and (len(value) > MOST_TEXT or "\0" in value)
-        if type(value) is not self.kind or too_large or no_name:
-            raise ValueError(f"not a value of {self.option}")
-        return value
+        return value if self.read is None else self.read(value)
 
     def to_file(self, value: Any) -> Any:
         return value if self.write is None else self.write(value)

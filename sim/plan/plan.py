@@ -14,14 +14,16 @@ import numpy as np
 import numpy.typing as npt
 
 from actors.metering.observer import HeldOut
-from protocol.arithmetic.tape import derive
+from protocol.arithmetic.tape import Tape, derive
 from protocol.card import Card, Seat, all_parties, make_run_id, tape_seed
 from protocol.errors import BadInput
 from protocol.everyone_online import takes_presence
-from protocol.party.role import UserInput, role_of, user_index, user_name
+from protocol.params import Params, require
+from protocol.party.role import RECOMMENDER, UserInput, role_of, user_index, user_name
 from protocol.party.signing import make_signer
 from protocol.schemes import Scheme, Shape
 from protocol.wire.framing import HANDSHAKE
+from sim.data.described_items import describe_items
 from sim.data.ratings import Dealt, Ratings, load, split
 from sim.plan.churn import ChurnPlan
 from sim.plan.config import FLAGS, RunConfig, chosen_views, resolve
@@ -123,19 +125,23 @@ def make_plan(config: RunConfig, nonce: bytes | None = None, simulation: bool | 
     simulation = seeded if simulation is None else simulation
     if os.path.exists(config.data):  # an absolute path is recorded, which is valid in every folder
         config = dataclasses.replace(config, data=os.path.abspath(config.data))
+    if config.item_features is not None and os.path.exists(config.item_features):
+        config = dataclasses.replace(config, item_features=os.path.abspath(config.item_features))
     assert config.seed is not None
     run_seed = run_seed_of(config.seed)
     ratings = load(config.data, config.rating_range, config.reading())
     if config.users is not None:
         ratings = ratings.first_users(config.users)
     data = split(ratings, config.test_fraction, derive(run_seed, "split"))
-    shape, names = shape_of(ratings, data), (ratings.user_names, ratings.item_names)
+    shape, names = shape_of(ratings, data, config.item_features), (ratings.user_names, ratings.item_names)
     params, sentences = scheme.make_params(shape, **settings_of(config, scheme))
-    notes = [*ratings.notes, *sentences]
+    _check_budget(config, scheme, params, shape, run_seed)
+    cheats = [] if config.cheat is None else [f"A party cheats: {config.cheat}."]
+    notes = [*ratings.notes, *sentences, *cheats]
     if nonce is None:
         nonce = derive(run_seed, "nonce") if simulation else secrets.token_bytes(NONCE_BYTES)
     run_id = make_run_id(params, all_parties(scheme, shape.n_users), nonce)
-    card, titles = Card(scheme, params, run_id, simulation), ratings.item_titles
+    card, titles = Card(scheme, params, run_id, simulation, config.cheat or ""), ratings.item_titles
     plan = Plan(config, card, shape, data, run_seed, nonce, notes, *names, item_titles=titles)
     _check_committers(plan)
     return plan
@@ -143,7 +149,7 @@ def make_plan(config: RunConfig, nonce: bytes | None = None, simulation: bool | 
 
 def settings_of(config: RunConfig, scheme: Scheme) -> dict[str, Any]:
     """Collect the settings that the parameters of a run are made of, besides the shape of its data."""
-    given = {name: getattr(config, name) for name, flag in FLAGS.items() if flag.seen}
+    given = {name: getattr(config, name) for name, flag in FLAGS.items() if flag.seen and flag.takes(scheme)}
     settings = config.options | {name: value for name, value in given.items() if value is not None}
     if "no_rho" in scheme.flags:
         settings["rho"] = settings.get("rho", True) and not config.no_rho
@@ -152,7 +158,7 @@ def settings_of(config: RunConfig, scheme: Scheme) -> dict[str, Any]:
 
 def _check_committers(plan: Plan) -> None:
     """Refuse a run in which fewer users are online at the start than the pre-commitment needs."""
-    churn, wanted = plan.churn(), getattr(plan.card.params, "committers", 0)
+    churn, wanted = plan.churn(), plan.card.params.committers
     if churn is not None and (there := int(churn.online(0).sum())) < wanted:
         raise BadInput(
             f"The pre-commitment needs {wanted} users and {there} are online at the start: "
@@ -160,11 +166,24 @@ def _check_committers(plan: Plan) -> None:
         )
 
 
-def shape_of(ratings: Ratings, data: Dealt) -> Shape:
+def _check_budget(config: RunConfig, scheme: Scheme, params: Params, shape: Shape, run_seed: bytes) -> None:
+    """Refuse, before anything starts, a run of which the accounted ε is above the budget."""
+    if config.budget is None:
+        return
+    accounted = scheme.account(params, Tape(tape_seed(run_seed, RECOMMENDER)), shape)
+    spent, delta = accounted["epsilon"], accounted["delta"]
+    require(spent is not None, f"{scheme.name} bounds nothing, so it keeps to no budget: leave --budget out.")
+    words = f"This run would spend ε {spent:.4g} at δ {delta:g}, above the budget of {config.budget:g}"
+    require(spent <= config.budget, f"{words}: lower --epsilon, or take another scheme (hardened keeps to its ε).")
+
+
+def shape_of(ratings: Ratings, data: Dealt, item_features: str | None = None) -> Shape:
+    """Make the shape of the data, with descriptions of its items if the scheme takes `item_features`."""
     raters = np.bincount(data.train.items, minlength=ratings.n_items)
     sizes = tuple(data.train.counts.tolist())
     grid = step_of(ratings.values, ratings.rating_range)
-    return Shape(ratings.n_users, ratings.n_items, ratings.rating_range, sizes, raters, grid)
+    described = None if item_features is None else describe_items(ratings, item_features)
+    return Shape(ratings.n_users, ratings.n_items, ratings.rating_range, sizes, raters, grid, described)
 
 
 def step_of(values: npt.NDArray[np.float64], rating_range: tuple[float, float]) -> float | None:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import time
 from collections.abc import Callable, Iterable
 from importlib import metadata
+from pathlib import Path
 
 from markupsafe import Markup
 
 from actors.blame import in_brief
+from protocol.errors import BadInput
+from protocol.params import require
 from protocol.schemes import is_ours
 from sim.console.console import length
+from sim.folder.folder import replace_private
 from sim.report.epsilon import epsilon_section
 from sim.report.explorer import explorer_section
 from sim.report.findings import findings_section
@@ -51,12 +56,8 @@ def report_page(run: ReportedRun) -> str:
     bare = ", without the iteration noise (--no-rho)" if run.case.config.no_rho else ""
     lead = f"{sizes}, seed {summary['seed']}. {run.scheme.title}{bare}"
     explained_ = [dataclasses.replace(each, html=explained(each.html)) for each in made]
-    return page(heading, lead, [*explained_, glossary()], f"{_date(run)} · {run.folder}")
-
-
-def _date(run: ReportedRun) -> str:
-    """Give the day on which the run was started, by the clock of this machine."""
-    return time.strftime("%Y-%m-%d", time.localtime((run.folder / "run.toml").stat().st_mtime))
+    started = time.localtime((run.folder / "run.toml").stat().st_mtime)  # by the clock of this machine
+    return page(heading, lead, [*explained_, glossary()], f"{time.strftime('%Y-%m-%d', started)} · {run.folder}")
 
 
 def _made(section: Callable[[ReportedRun], Section | None], run: ReportedRun) -> Section | None:
@@ -96,3 +97,24 @@ def _files(ending: str) -> Markup:
     found = [file for folder in template_folders() for file in folder.glob(f"*{ending}")]
     found.sort(key=lambda file: (not file.name.startswith("page"), file.name))
     return Markup("\n".join(file.read_text(encoding="utf-8") for file in found))
+
+
+# --- the file of a page ----------------------------------------------------------------------------------------------
+
+
+def page_path(run: Path, out: Path | None) -> Path:
+    """Choose where the page goes; refuse, before the audit, a path that cannot be written or that names no page."""
+    path = out or run / "report.html"
+    if path.is_dir() or not path.parent.is_dir():
+        raise BadInput(f"Cannot write {path}: name a file in a folder that exists with --out.")
+    require(path.suffix.lower() in (".html", ".htm"), f"--out must end with .html, not {path.name!r}.")
+    require(os.access(path.parent, os.W_OK), f"{path.parent} cannot be written: name a file elsewhere with --out.")
+    return path
+
+
+def write_page(path: Path, page: str) -> None:
+    """Write the page whole or not at all, with mode 0600 even over an earlier page: only the auditor may see it."""
+    try:
+        replace_private(path, page)
+    except OSError as error:
+        raise BadInput(f"Cannot write {path}: {error.strerror}.") from error

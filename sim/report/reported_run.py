@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,9 @@ from sim.audit.findings import QUESTIONS
 from sim.audit.kept_answers import kept_document
 from sim.bandwidth import bandwidth as measuring
 from sim.console.progress import Tell
-from sim.folder.byte_records import read_iterations
+from sim.folder.byte_records import LINES, add_amounts, read_iterations
 from sim.folder.folder import read_run, read_summary
+from sim.folder.traffic import joined_rows
 from sim.foreign.plain_text import jsonable
 from sim.views.evidence import Case
 
@@ -54,6 +56,14 @@ class ReportedRun:
     def lines(self) -> list[Document]:
         """Read the lines of iterations.jsonl: one for each iteration, −1 first."""
         return read_iterations(self.folder, self.params.n_users)
+
+    @functools.cached_property
+    def told_rows(self) -> list[Document]:
+        """Add up the bytes that the iterations of a run told, which may not have completed; nothing is predicted."""
+        sums: dict[Any, list[int]] = defaultdict(lambda: [0, 0, 0])
+        for line in self.lines if (self.folder / LINES).is_file() else ():
+            add_amounts(sums, line["rows"])
+        return joined_rows(sums, None)
 
     @functools.cached_property
     def bandwidth(self) -> Document:
@@ -110,8 +120,10 @@ def _not_asked(case: Case, why: str) -> Document:
         "nothing_to_ask": {},
         "run": str(case.folder),
         "scheme": scheme.name,
-        "known_weaknesses": list(scheme.known_weaknesses),
+        "known_weaknesses": scheme.weakness_ids(),
+        "weaknesses": [one.document() for one in scheme.weaknesses()],
         "published_claim": unknown(why),
         "unanswered": dict.fromkeys(QUESTIONS, why),
+        "not_shown": [],
         "false_alarm": 0.0,
     }

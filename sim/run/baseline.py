@@ -18,18 +18,17 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from actors.metering.accuracy import Accuracy, ProfileErrors, clipped_errors
-from protocol.arithmetic.factors import as_sent, first_factors
+from protocol.arithmetic.factors import Matrix, as_sent, first_factors
+from protocol.arithmetic.noise import default_clip
 from protocol.arithmetic.tape import Tape
+from protocol.arrays import Ints
 from protocol.attendance import draw_invited
 from protocol.card import tape_seed
-from protocol.params import Params, default_clip
+from protocol.params import Params
 from protocol.party.role import RECOMMENDER, user_name
 from sim.data.ratings import Column, Dealt
 from sim.plan.churn import ChurnPlan
 from sim.run.all_profiles import choose_profiles, solve_profiles
-
-Ints = npt.NDArray[np.int64]
-Matrix = npt.NDArray[np.float64]
 
 _AT_ONCE = 1 << 14  # ratings whose factors are gathered in one batch
 
@@ -53,7 +52,7 @@ class _Part:
 class Baseline:
     """U and V, and the training ratings by user."""
 
-    params: Params
+    params: Any  # of a factorization
     user_factors: Matrix
     item_factors: Matrix
     train: Column
@@ -123,7 +122,7 @@ def start_baseline(params: Params, data: Dealt, run_seed: bytes) -> Baseline:
 
 
 def plain_accuracy(
-    params: Params,
+    params: Any,
     data: Dealt,
     run_seed: bytes,
     churn: ChurnPlan | None = None,
@@ -169,7 +168,7 @@ def _reading(seen: Matrix, profiles: Matrix, data: Dealt, rating_range: tuple[fl
 
 def _invited(params: Params, churn: ChurnPlan, iteration: int, run_seed: bytes) -> Ints:
     """Draw the invited users of `iteration` as the recommender does."""
-    online, limit = np.flatnonzero(churn.online(iteration)).tolist(), getattr(params, "online", params.n_users)
+    online, limit = np.flatnonzero(churn.online(iteration)).tolist(), params.online
     invited = draw_invited(Tape(tape_seed(run_seed, RECOMMENDER)), iteration, online, limit)
     return np.array(invited, dtype=np.int64)
 

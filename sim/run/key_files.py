@@ -13,7 +13,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from zmq.utils import z85
 
 from actors.journal import write_private
-from actors.keys import Roster, Secret
+from actors.keys import FORMAT, Roster, Secret
 from protocol.card import all_parties
 from protocol.errors import BadInput
 from protocol.party.role import user_index
@@ -24,7 +24,15 @@ Key = Annotated[str, Meta(pattern=r"^[0-9a-zA-Z.:+=^!/*?&<>()\[\]{}@%$#-]{40}\Z"
 Packed = Annotated[str, Meta(pattern=r"^([0-9a-f]{24})*\Z")]  # items of 4 bytes, then their ratings of 8
 
 
-class RosterFile(Struct):
+class _Kept(Struct):
+    format: int
+
+    def __post_init__(self) -> None:
+        if self.format != FORMAT:
+            raise ValueError(f"it has format {self.format}, and this Keyhole reads format {FORMAT}")
+
+
+class RosterFile(_Kept):
     scheme: str
     run_id: Digest
     simulation: bool
@@ -33,7 +41,7 @@ class RosterFile(Struct):
     public_keys: dict[str, Key]
 
 
-class SecretFile(Struct):
+class SecretFile(_Kept):
     party: str
     public_key: Key
     secret_key: Key

@@ -62,18 +62,20 @@ def prepare(config: RunConfig, out: Path | None, force: bool, host: str, port: i
 def expand_parties(names: list[str], roster: Roster) -> list[str]:
     """Expand `names` to parties: `user:3-9` is a range, and `users` stands for all users."""
     parties: list[str] = []
+    last = roster.card.params.n_users - 1
     for name in names:
         span = re.fullmatch(r"user:(\d+)-(\d+)", name)
         if name == "users":
             parties += [user_name(user) for user in range(roster.card.params.n_users)]
         elif span:
             require(int(span[1]) <= int(span[2]), f"{name} is an empty range: give the smaller number first.")
+            require(int(span[2]) <= last, f"{name} is beyond the roster's last user, {user_name(last)}.")
             parties += [user_name(user) for user in range(int(span[1]), int(span[2]) + 1)]
         else:
             parties.append(name)
     for party in parties:
         if party not in roster.public_keys:
-            there = f"it has the servers and user:0 to user:{_last(roster)}{nearest_party(party, roster.public_keys)}"
+            there = f"it has the servers and user:0 to {user_name(last)}{nearest_party(party, roster.public_keys)}"
             raise BadInput(f"The roster has no party {party!r}: {there}.")
     require(len(set(parties)) == len(parties), "A party is named twice.")
     return parties
@@ -116,7 +118,3 @@ def act(
         silence = min(deadline / 2, SILENCE)
         place = Place(folder, frozenset(parties), deadline, resume=before, silence=silence)
         HostByHand(roster, secrets, place, report, patience, rule).run()
-
-
-def _last(roster: Roster) -> int:
-    return roster.card.params.n_users - 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -15,10 +16,12 @@ from actors.faults import Faults
 from actors.journal import if_full, view_path
 from actors.keys import Roster, Secret
 from actors.launch.launcher import Launch, Staff
+from actors.metering.accuracy import Accuracy
 from actors.metering.observer import Observer
 from actors.metering.outcome import IterationDone, OnIteration, OnJoin, OnReplay, Outcome
 from actors.metering.recorder import save_factors
 from actors.transport.zeromq import make_key_pair
+from protocol.card import Card, all_parties, make_run_id
 from protocol.errors import Aborted, BadInput, Reason
 from protocol.params import require
 from protocol.party.role import RECOMMENDER, user_name
@@ -39,8 +42,8 @@ from sim.foreign.plain_text import jsonable
 from sim.foreign.untrusted import open_regular
 from sim.plan.config import RunConfig, config_of
 from sim.plan.plan import Plan, make_plan
+from sim.run.baseline import plain_accuracy
 from sim.run.summary import IterationLog, bandwidth_document, summarise
-from sim.run.unprotected import observer_of, unprotected_accuracy, with_factors
 
 _ORPHANS_SECONDS = 3.0
 
@@ -146,7 +149,8 @@ def _carry_out(plan: Plan, folder: Path, course: _Course, started: float, listen
     plain = unprotected_accuracy(plan, reached) if completed else None
     narrow = with_factors(plan, bits) if completed and bits != 32 else None
     seconds = time.perf_counter() - started
-    summary = summarise(plan, folder, outcome, log, reached, plain, narrow, seconds)
+    honest = honest_accuracy(plan) if completed and plan.card.cheat else None
+    summary = summarise(plan, folder, outcome, log, reached, plain, narrow, honest, seconds)
     try:
         write_bandwidth(folder, jsonable(bandwidth_document(outcome)))
         write_summary(folder, summary)
@@ -202,7 +206,7 @@ def _drive(
 def _drive_in_process(
     plan: Plan, folder: Path, course: _Course, log: IterationLog, on_iteration: OnIteration
 ) -> tuple[Outcome, Observer]:
-    log.observer = observer = observer_of(plan.card.params)
+    log.observer = observer = Observer(plan.card.params)
     churn = plan.churn()
     settings: dict[str, Any] = {
         "observer": observer,
@@ -251,3 +255,42 @@ def make_roster(plan: Plan, endpoints: dict[str, str] | None = None) -> tuple[li
     secrets = [Secret(seat, make_key_pair(), held_out.get(seat.party)) for seat in plan.seats()]
     keys = {secret.seat.party: secret.keys.public for secret in secrets}
     return secrets, Roster(plan.card, plan.config.scheme, keys, endpoints or {})
+
+
+# --- the cost of protection ------------------------------------------------------------------------------------------
+
+
+def unprotected_accuracy(plan: Plan, reached: Accuracy) -> Accuracy:
+    """Measure the accuracy of `plain`, or of the same pipeline without protection if the scheme does not factorize.
+
+    `reached` is the accuracy of the run itself, which is the result if that had no protection to remove.
+    """
+    if plan.card.scheme.factorizes:
+        return with_factors(plan, 32)
+    scheme, params = plan.card.scheme.unprotected(plan.card.params)
+    if params == plan.card.params:
+        return reached
+    run_id = make_run_id(params, all_parties(scheme, params.n_users), plan.nonce)
+    return _carried_out(plan, Card(scheme, params, run_id, plan.card.simulation))
+
+
+def honest_accuracy(plan: Plan) -> Accuracy:
+    """Measure the accuracy of the same run without the party that cheats."""
+    return _carried_out(plan, dataclasses.replace(plan.card, cheat=""))
+
+
+def with_factors(plan: Plan, bits: int) -> Accuracy:
+    """Measure the accuracy of `plain` where users receive factors of `bits` bits."""
+    return plain_accuracy(plan.card.params, plan.data, plan.run_seed, plan.churn(), bits)
+
+
+def _carried_out(plan: Plan, card: Card) -> Accuracy:
+    """Run the roles themselves, all in this process, and keep only how well users predict."""
+    there = set(all_parties(card.scheme, card.params.n_users))  # this scheme may need fewer servers
+    seats = [seat for seat in plan.seats() if seat.party in there]
+    observer, churn = Observer(card.params), plan.churn()
+    events = churn.events if churn else None
+    outcome = InProcess(card, seats, observer=observer, held_out=plan.held_out(), events_for=events).run()
+    if outcome.abort is not None:
+        raise outcome.abort
+    return observer.accuracy()

@@ -21,6 +21,7 @@ from actors.metering.observer import Observer
 from actors.metering.outcome import IterationDone, Outcome
 from protocol.arithmetic.tape import Tape
 from protocol.card import tape_seed
+from protocol.cheats.cheat import parse_cheat
 from protocol.errors import Aborted, SchemeFailed
 from protocol.party.party import result_digest
 from protocol.party.role import RECOMMENDER, user_index
@@ -155,6 +156,7 @@ def summarise(
     accuracy: Accuracy,
     plain: Accuracy | None,
     narrow: Accuracy | None,
+    honest: Accuracy | None,
     seconds: float,
 ) -> dict[str, Any]:
     params, shape, config = plan.card.params, plan.shape, plan.config
@@ -169,6 +171,7 @@ def summarise(
             "simulation": plan.card.simulation,
             "completed": outcome.abort is None,
             "abort": _abort(outcome.abort),
+            "cheat": _cheat(plan, accuracy, honest),
             "notes": [*plan.notes, *log.notes(), *outcome.figures.get("notes", ())],
             "figures": {name: value for name, value in outcome.figures.items() if name != "notes"},
             "users": shape.n_users,
@@ -257,6 +260,21 @@ def _accuracy(accuracy: Accuracy, plain: Accuracy | None) -> dict[str, Any]:
         },
         "mae_increase": _difference(accuracy.train_mae, plain.train_mae if plain else None),
     }
+
+
+def _cheat(plan: Plan, reached: Accuracy, honest: Accuracy | None) -> dict[str, Any] | None:
+    """Describe the party that cheats, and what that cost: the errors of the run less those of its honest twin."""
+    if not plan.card.cheat:
+        return None
+    cheat, names = parse_cheat(plan.card.cheat).cheat, ("train_mae", "test_rmse")
+    cost = None
+    if honest is not None:
+        twin = {name: getattr(honest, name) for name in names}
+        cost = {
+            "honest": twin,
+            "increase": {name: _difference(getattr(reached, name), twin[name]) for name in names},
+        }
+    return {"name": plan.card.cheat, "party": cheat.party, "kind": cheat.kind, "does": cheat.does, "cost": cost}
 
 
 def _on_device(plan: Plan) -> list[dict[str, Any]]:

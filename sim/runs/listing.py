@@ -95,6 +95,7 @@ def _listed(folder: Path, now: float) -> Row:
         "verdict": audited.verdict if audited.verdict in VERDICTS else None,
         "asked": None if asked is None else [question for question in QUESTIONS if question in asked],
         "published_claim": claim.status if claim is not None and claim.status in CLAIMS else None,
+        "not_shown": None if audited.not_shown is None else len(audited.not_shown),
         "audit_note": note,
     }
 

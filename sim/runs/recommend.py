@@ -59,7 +59,8 @@ def recommend(folder: Path, user: str | None = None, top: int = TOP) -> dict[str
         ended = summary is None or summary["completed"]
         words = f"{folder} did not complete, so users were sent nothing to predict from"
         require(ended, f"{words}: go on with keyhole resume {folder}, or run it again.")
-        made = _predicted(case, summary, None if user is None else _number(case, names, user))
+        party = None if user is None else names.find_user(user, case.card.params.n_users, folder)
+        made = _predicted(case, summary, None if party is None else user_index(party))
     return _document(case, names, made, top)
 
 
@@ -91,10 +92,6 @@ def _document(case: Case, names: Names, made: Predicted, top: int) -> dict[str, 
 
 
 # --- which user ------------------------------------------------------------------------------------------------------
-
-
-def _number(case: Case, names: Names, asked: str) -> int:
-    return user_index(names.find_user(asked, case.card.params.n_users, case.folder))
 
 
 def _predicted(case: Case, summary: Summary, user: int | None) -> Predicted:
@@ -243,7 +240,7 @@ def _model(case: Case, summary: dict[str, Any]) -> Any:
 
 
 def _role(case: Case, party: str, tape: Tape, inputs: UserInput) -> Role:
-    return case.card.scheme.make_role(party, case.card.setting, tape, inputs)
+    return case.card.make_role(party, case.card.setting, tape, inputs)
 
 
 def _refuse_own_rows(case: Case, party: str) -> None:

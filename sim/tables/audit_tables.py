@@ -10,13 +10,17 @@ from rich.markup import escape
 from rich.padding import Padding
 from rich.table import Table
 
+from sim.audit.canary.own_run import OWN, own_in_words
 from sim.audit.claim import HOLDS, NOT_TESTED, REFUTED
-from sim.audit.findings import goes_beyond, word_of
+from sim.audit.findings import word_of
 from sim.console.console import counted, figure, number, out, plain_table
 from sim.console.progress import PERCENT, Progress
+from sim.tables.cheat_tables import show_cheat
+from sim.tables.pair_tables import show_losses
 from sim.tables.party_rows import BEYOND, DECLARED, NOT_ASKED, name_of, named, party_rows
 
 _UNITS = {"empirical": PERCENT, "algebra": "users"}  # of the progress of a question
+MOST_NOT_SHOWN = 10  # lines
 WIDE = 120  # columns of a terminal that a table with five columns of words needs
 _STYLES = {"break": "bold red", "weak": "yellow", "info": "green"}
 
@@ -37,11 +41,15 @@ def show_audit(document: dict[str, Any], everything: bool) -> None:
         _show_undecoded(document)
         return
     show_verdict(document)
+    if document.get("cheat"):
+        show_cheat(document["cheat"])
     if "about" in document:
         show_about(document["about"])
     _show_findings(document, everything)
     if document["accounting"]:
         _show_accounting(document["accounting"])
+    if document.get("pairs"):
+        show_losses(document["pairs"]["epsilon"], "ε of the worst pairs found: one rating, lowest against highest")
     if document["empirical"]:
         _show_empirical(document["empirical"], everything)
     reused = document.get("reused", [])
@@ -76,9 +84,9 @@ def show_verdict(document: dict[str, Any]) -> None:
         text = f"[bold red]This run was aborted[/] ({escape(document['abort'])}): all of this is of what came before."
         out.print(text)
     show_claim(document)
-    known, found = document["known_weaknesses"], document["findings"]
-    ids = dict.fromkeys(finding["id"] for finding in found if goes_beyond(finding["severity"], finding["id"], known))
-    weak = dict.fromkeys(finding["id"] for finding in found if finding["severity"] == "weak" and finding["id"] in known)
+    found = document["findings"]
+    ids = dict.fromkeys(finding["id"] for finding in found if finding["beyond"])
+    weak = dict.fromkeys(finding["id"] for finding in found if word_of(finding) == "declared")
     scheme = escape(document["scheme"])
     if ids:
         out.print(f"This run leaked [bold red]beyond[/] what {scheme} declares: {escape(', '.join(ids))}.")
@@ -87,18 +95,29 @@ def show_verdict(document: dict[str, Any]) -> None:
         shown = f"{were} found" if weak else "no weakness was found"
         idle = {**document["unanswered"], **document["nothing_to_ask"]}
         asked = escape(", ".join(name for name in document["questions"] if name not in idle))
-        far = ", by the questions that could be asked" if document["unanswered"] else ""
         style = "green" if document["published_claim"]["status"] != REFUTED else "yellow"
-        text = f"[{style}]This run leaked nothing beyond what {scheme} declares[/]{far}"
+        text = f"[{style}]This run leaked nothing beyond what {scheme} declares[/]"
+        if document["not_shown"]:
+            text = f"[bold yellow]Not everything was shown[/]; nothing beyond what {scheme} declares was found"
         out.print(f"{text} ({shown}; asked: {asked}).")
     if document.get("part"):
         out.print(f"This was asked of a part of this large run: {document['part']}.", markup=False)
     for question, why in document["nothing_to_ask"].items():
         out.print(f"Nothing to ask: {question}. {escape(why)}")
-    for question, why in document["unanswered"].items():
-        out.print(f"[bold red]Not answered[/]: {question}. {escape(why)}")
+    for line in not_shown_lines(document):
+        out.print(line)
     if document["parties"]:
         show_parties(document["parties"])
+
+
+def not_shown_lines(document: dict[str, Any]) -> list[str]:
+    """Put into words what the audit could not show, one line for each reason."""
+    lines = []
+    for row in document["not_shown"][:MOST_NOT_SHOWN]:
+        whose = f" ({' + '.join(row['coalition'])})" if row["coalition"] else ""
+        lines.append(f"[bold yellow]Not shown[/]: {row['question']}{escape(whose)}. {escape(row['reason'])}")
+    rest = len(document["not_shown"]) - len(lines)
+    return [*lines, f"[bold yellow]Not shown[/]: {rest} more; --json has all of them."] if rest else lines
 
 
 _CLAIMS = {  # status -> style, and the verb
@@ -136,6 +155,8 @@ def show_parties(rows: list[dict[str, Any]]) -> None:
     """Print what each party can work out; on a narrow terminal, sentences below the table say what each one saw."""
     narrow = out.width < WIDE
     out.print(party_table(rows, with_saw=not narrow))
+    for sample in dict.fromkeys(row["sample"] for row in rows if row.get("sample")):
+        out.print(f"The algebra was {sample}.", markup=False)
     for row in rows if narrow else ():
         if len(row["members"]) == 1 and row["saw"] is not None:
             out.print(f"{name_of(row)} saw: {'; '.join(row['saw'] or ['no numbers'])}.", markup=False)
@@ -158,10 +179,10 @@ def party_table(rows: list[dict[str, Any]], with_saw: bool = True) -> Table:
 
 def _show_findings(document: dict[str, Any], everything: bool) -> None:
     """Print the gravest finding of each id, or with `everything` all findings and their evidence."""
-    found, known = document["findings"], document["known_weaknesses"]
+    found = document["findings"]
     if everything:
         for finding in found:
-            _show_in_full(finding, known)
+            _show_in_full(finding)
         return
     grave = [finding for finding in found if finding["severity"] != "info"]
     by_id = Counter(finding["id"] for finding in grave)
@@ -171,45 +192,38 @@ def _show_findings(document: dict[str, Any], everything: bool) -> None:
     for id_, number_ in by_id.items():
         first = next(finding for finding in grave if finding["id"] == id_)
         cells = [f"{id_} ({number_})" if number_ > 1 else id_, first["title"]]
-        table.add_row(f"[{_STYLES[first['severity']]}]{word_of(first, known)}[/]", *map(escape, cells))
+        table.add_row(f"[{_STYLES[first['severity']]}]{word_of(first)}[/]", *map(escape, cells))
     if grave:
         out.print(table)
 
 
-def _show_in_full(finding: dict[str, Any], known: list[str]) -> None:
+def _show_in_full(finding: dict[str, Any]) -> None:
     """Print a finding as a paragraph, as columns would be too narrow for sentences."""
     style, by = _STYLES[finding["severity"]], " + ".join(finding["coalition"]) or "a reader of the releases"
-    out.print(f"[{style}]{word_of(finding, known)}[/] [bold]{finding['id']}[/] ({escape(by)})")
+    out.print(f"[{style}]{word_of(finding)}[/] [bold]{finding['id']}[/] ({escape(by)})")
     for name in ("title", "confidence", "evidence"):
         if finding[name]:
             text = finding[name] if name == "title" else f"{name}: {finding[name]}"
             out.print(Padding(escape(text), (0, 0, 0, 4)))
 
 
+QUANTILES = ("median", "p99", "worst")
+
+
 def _show_accounting(accounting: dict[str, Any]) -> None:
     claimed = accounting.get("claimed")
     if claimed is None or math.isinf(claimed):
         return
-    if "one_release" not in accounting:
+    if not accounting.get("rows"):
         _show_composed(accounting)
         _show_to_a_user(accounting)
         return
     table = plain_table(
-        f"ε of a rating's value, claimed {figure(claimed)} per release (at δ = {accounting['delta']:g})",
+        f"ε of a {accounting['unit']}, claimed {figure(claimed)} (at δ = {accounting['delta']:g})",
         "to whom", "median item", "99 %", "worst item",
     )  # fmt: skip
-    composed = accounting["composed"]
-    others = f"(basic composition {figure(composed['basic'])}, advanced {figure(composed['advanced'])})"
-    released = counted(composed["releases"], "release")
-    table.add_row(f"without the envelopes, {released} {others}", "", "", figure(composed["tight"]))
-    lines = {"with the envelopes, one release": accounting["one_release"]["even"]}
-    lines["with the envelopes, all releases"] = accounting["all_releases"]["even"]
-    for count, figures in accounting["colluders"].items():
-        if figures is not None and (of := figures["one_release"]) is not None:
-            lines[f"and {count} colluding, one release ({of['items']} items where a user is left)"] = of
-    for words, row in lines.items():
-        if row is not None:
-            table.add_row(words, *(figure(row[key]) for key in ("median", "p99", "worst")))
+    for row in accounting["rows"]:
+        table.add_row(escape(row["to"]), *(figure(row[key]) if row[key] is not None else "" for key in QUANTILES))
     out.print(table)
     _show_to_a_user(accounting)
 
@@ -246,9 +260,9 @@ _COMPOSED = {  # figures of `composed` that a person should see
 def _show_composed(accounting: dict[str, Any]) -> None:
     """Print the figures of a scheme that releases nothing repeatedly."""
     composed = accounting.get("composed", {})
-    if "theta" not in composed and "vector" not in composed:
-        return
     parts = [f"{words} {figure(composed[key])}" for key, words in _COMPOSED.items() if composed.get(key) is not None]
+    if not parts:
+        return
     at = f" (at δ = {composed['delta']:g})" if composed.get("delta") else ""
     out.print(f"ε per {accounting['unit']}{at}: {', '.join(parts)}.", markup=False)
 
@@ -266,7 +280,7 @@ def _show_empirical(empirical: dict[str, Any], everything: bool) -> None:
         title += ", played before for this scheme and ε and taken from this account's cache"
     table = plain_table(title, "who", "from", "ε ≥, alone", "ε ≥, jointly", "claimed", "could show")
     for row in empirical["rows"]:
-        if not everything and row["arm"] != "release" and not row["exceeds"]:
+        if not everything and row["arm"] not in ("release", OWN) and not row["exceeds"]:
             continue
         who = "+".join(row["coalition"]) or "a reader of the releases"
         bound = f"[bold]{row['lower_bound']:.2f}[/]" if row["exceeds"] else f"{row['lower_bound']:.2f}"
@@ -274,3 +288,5 @@ def _show_empirical(empirical: dict[str, Any], everything: bool) -> None:
         words = f"{row['statistic']} ({row['arm']})"
         table.add_row(escape(who), escape(words), f"{row['lower_bound_95']:.2f}", bound, figure(row["claimed"]), most)
     out.print(table)
+    if words := own_in_words(empirical.get("own_ratings")):
+        out.print(words, markup=False)

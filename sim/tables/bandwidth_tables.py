@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import itertools
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from rich import box
 from rich.markup import escape
-from rich.table import Table
+from rich.text import Text
 
-from sim.console.console import count_the_rest, duration, length, out, plain_table, size
-from sim.folder.traffic import Row, chosen_rows
+from sim.console.console import count_the_rest, duration, length, out, print_table, size
+from sim.folder.traffic import Row, chosen_rows, edge_of
 
 Cells = dict[str, dict[str, float]]  # sender, receiver
 
@@ -20,6 +20,7 @@ _WHEN = {"set-up": "Set-up", "iteration": "Iteration, mean", "end": "At the end"
 
 def show(document: dict[str, Any]) -> None:
     """Print one screen: everything, or only the table that was asked for."""
+    _show_head(document)
     if "projection" in document:
         _show_prediction(document)
     elif "run_wire" in document:
@@ -29,7 +30,6 @@ def show(document: dict[str, Any]) -> None:
 
 
 def _show_run(document: dict[str, Any]) -> None:
-    _show_head(document)
     _show_match(document)
     if _asks_for_rows(document):
         _show_rows(document)
@@ -43,7 +43,6 @@ def _show_run(document: dict[str, Any]) -> None:
 
 
 def _show_prediction(document: dict[str, Any]) -> None:
-    _show_head(document)
     _show_basis(document)
     if _asks_for_rows(document):
         _show_rows(document)
@@ -57,7 +56,6 @@ def _show_prediction(document: dict[str, Any]) -> None:
 
 def _show_other_wire(document: dict[str, Any]) -> None:
     """Print the bytes that this run would have taken in the other wire form."""
-    _show_head(document)
     own, other, total = document["run_wire"], document["wire"], document["total"]
     words = f"{total['predicted_bytes']:,} bytes by formula with --wire {other}, for the same users and iterations; "
     out.print(f"{words}{total['run_bytes']:,} were counted in this run, with {own}.")
@@ -66,13 +64,12 @@ def _show_other_wire(document: dict[str, Any]) -> None:
         _show_rows(document)
         return
     title = f"Wire bytes, {own} as counted and {other} by formula (iterations: mean of one)"
-    table = _numbers(_narrow(title, "when", "from → to", own, other, f"{other} / {own}"), 2)
-    table.padding = (0, 1, 0, 0)
+    rows = []
     for row in document["edges"]:
         ratio = f"{row['predicted_bytes'] / row['run_bytes']:.3g}" if row["run_bytes"] else "–"
-        edge = f"{row['sender']} → {row['receiver']}"
-        table.add_row(row["when"], edge, _amount(row["run_bytes"]), _amount(row["predicted_bytes"]), ratio)
-    out.print(table)
+        rows.append((row["when"], edge_of(row), _amount(row["run_bytes"]), _amount(row["predicted_bytes"]), ratio))
+    columns = ("when", "from → to", own, other, f"{other} / {own}")
+    print_table(title, columns, rows, numbers=3, narrow=True)
     _show_kinds(document["kinds"], measured=False)
 
 
@@ -147,34 +144,21 @@ def _show_basis(document: dict[str, Any]) -> None:
 
 def _show_kinds(rows: Iterable[Row], measured: bool) -> None:
     columns = ("kind", "from → to", "messages", *(("measured",) if measured else ()), "predicted")
-    table = _numbers(_narrow("Wire bytes by kind", *columns), 2)
-    table.columns[0].no_wrap = True
-    before = None
-    for row in rows:
-        if row["when"] != before:
-            before = row["when"]
-            table.add_section()
-            table.add_row(f"[bold]{_WHEN[before]}[/]")
-        figures = [row["messages"], *([row["wire_bytes"]] if measured else []), row["predicted_bytes"]]
-        table.add_row(escape(row["kind"]), f"{row['sender']} → {row['receiver']}", *map(_amount, figures))
-    out.print(table)
-
-
-def _narrow(title: str, *columns: str) -> Table:
-    """Make a table without lines between the columns, so that more of them fit a screen."""
-    table = plain_table(title, *columns)
-    table.box = box.SIMPLE_HEAD
-    return table
+    cells: list[Sequence[Any] | None] = []
+    for when, of_phase in itertools.groupby(rows, key=lambda row: row["when"]):
+        cells += [None, [Text(_WHEN[when], "bold")]]
+        for row in of_phase:
+            figures = [row["messages"], *([row["wire_bytes"]] if measured else []), row["predicted_bytes"]]
+            cells.append([row["kind"], edge_of(row), *map(_amount, figures)])
+    print_table("Wire bytes by kind", columns, cells, numbers=len(columns) - 2, whole=1, narrow=True)
 
 
 def _show_matrix(cells: Cells | None, setup: Cells | None, how: str) -> None:
     title = f"Wire bytes of an iteration from the left to the top ({how}, mean)"
     if cells is None:
         title, cells = f"Wire bytes of the set-up from the left to the top ({how})", setup or {}
-    table = _numbers(plain_table(title, "", *cells), 1)
-    for sender, receivers in cells.items():
-        table.add_row(sender, *(_amount(count) if count else "" for count in receivers.values()))
-    out.print(table)
+    rows = [(sender, *(_amount(n) if n else "" for n in receivers.values())) for sender, receivers in cells.items()]
+    print_table(title, ("", *cells), rows, numbers=len(cells))
 
 
 def _show_user(figures: dict[str, Any] | None, how: str) -> None:
@@ -190,10 +174,9 @@ def _show_paper(comparison: dict[str, Any] | None) -> None:
         return
     sizes = f"{comparison['items_per_user']} items at dim {comparison['dim']}, {comparison['items']:,} items in all"
     title = f"Beside the paper ({comparison['source']}): {sizes}, {comparison['ring_bits']} ring bits"
-    table = _numbers(plain_table(title, "bytes per iteration", "the paper", "--wire paper", "--wire compact"), 1)
-    for row in comparison["rows"]:
-        table.add_row(row["what"], *(_amount(row[name]) for name in ("paper", "wire_paper", "wire_compact")))
-    out.print(table)
+    columns, names = ("the paper", "--wire paper", "--wire compact"), ("paper", "wire_paper", "wire_compact")
+    rows = [(row["what"], *(_amount(row[name]) for name in names)) for row in comparison["rows"]]
+    print_table(title, ("bytes per iteration", *columns), rows, numbers=3)
     for row in comparison["rows"]:
         out.print(f"{row['what'].capitalize()}: {row['why']}", markup=False)
     out.print(f"({comparison['basis']})")
@@ -211,27 +194,27 @@ def _show_apart(rows: list[Row], note: str | None) -> None:
         entry = sums.setdefault(key, [0, 0])
         entry[0] += row["messages"]
         entry[1] += row["wire_bytes"]
-    table = _numbers(plain_table("Apart from the protocol's own course", "what", "from → to", "messages", "wire"), 2)
-    for (what, sender, receiver), (messages, wire) in sorted(sums.items()):
-        table.add_row(escape(what), f"{sender} → {receiver}", _amount(messages), _amount(wire))
-    out.print(table)
+    cells = [(what, f"{end} → {other}", *map(_amount, amounts)) for (what, end, other), amounts in sorted(sums.items())]
+    print_table("Apart from the protocol's own course", ("what", "from → to", "messages", "wire"), cells, numbers=2)
 
 
 def _show_projection(figures: dict[str, Any]) -> None:
     seconds, servers = figures["iteration_seconds"], figures["servers"]
     title = f"Totals of each server, an iteration every {seconds:g} s"
-    table = _numbers(plain_table(title, "", *servers), 1)
-    for way in ("sent", "received"):
-        for when, name in (("in the set-up", "setup"), ("per iteration", "per_iteration"), ("per day", "per_day")):
-            table.add_row(f"{way} {when}", *(size(row[f"{way}_{name}"]) for row in servers.values()))
-    out.print(table)
+    rows = [
+        (f"{way} {when}", *(size(row[f"{way}_{name}"]) for row in servers.values()))
+        for way in ("sent", "received")
+        for when, name in (("in the set-up", "setup"), ("per iteration", "per_iteration"), ("per day", "per_day"))
+    ]
+    print_table(title, ("", *servers), rows, numbers=len(servers))
     if figures["links"]:
-        table = plain_table("Time of one user in an iteration, median (largest)", "link", "down", "up", "least in all")
+        rows = []
         for row in figures["links"]:
             names = (f"{name}_seconds" for name in ("down", "up", "iteration"))
             cells = ((duration(row[f"{name}_{what}"], ".3g") for what in ("median", "max")) for name in names)
-            table.add_row(escape(row["name"]), *(f"{median} ({most})" for median, most in cells))
-        out.print(table)
+            rows.append((row["name"], *(f"{median} ({most})" for median, most in cells)))
+        columns = ("link", "down", "up", "least in all")
+        print_table("Time of one user in an iteration, median (largest)", columns, rows)
         out.print(f"{figures['formula']}.", markup=False)
     out.print(f"Assumed: {' '.join(figures['assumptions'])}", markup=False)
     for warning in figures["warnings"]:
@@ -248,17 +231,13 @@ def _show_rows(document: dict[str, Any]) -> None:
     columns = ("messages", *(("measured",) if measured else ()), "predicted")
     title = f"Wire bytes by {by}" if by else "Wire bytes"
     largest = f", the {len(rows)} largest rows" if len(rows) < chosen["of"] else ""
-    table = _numbers(_narrow(f"{title}{largest}", *labels, *columns), len(labels))
-    table.columns[len(labels) - 1].no_wrap = by != "edge"
     names = ("messages", *(("wire_bytes",) if measured else ()), "predicted_bytes")
+    cells: list[Sequence[Any] | None] = []
     for row in rows:
-        edge = f"{row['sender']} → {row['receiver']}"
-        cells = [_when(row["iteration"], document["iterations"]), edge, escape(row["kind"] or "")][: len(labels)]
-        table.add_row(*cells, *(_amount(row[name]) for name in names))
-    table.padding = (0, 1, 0, 0)
-    table.add_section()
-    table.add_row("total", *[""] * (len(labels) - 1), *(_amount(chosen[name]) for name in names))
-    out.print(table)
+        own = [_when(row["iteration"], document["iterations"]), edge_of(row), row["kind"] or ""][: len(labels)]
+        cells.append([*own, *(_amount(row[name]) for name in names)])
+    cells += [None, ["total", *[""] * (len(labels) - 1), *(_amount(chosen[name]) for name in names)]]
+    print_table(f"{title}{largest}", (*labels, *columns), cells, numbers=len(columns), narrow=True)
     if len(rows) < chosen["of"]:
         left = chosen["of"] - len(rows)
         out.print(f"{left:,} smaller rows are not shown: --top {chosen['of']} shows all, and so do --json and --csv.")
@@ -268,13 +247,6 @@ def _when(iteration: int | None, iterations: int) -> str:
     if iteration is None:
         return "iterations"
     return "set-up" if iteration < 0 else "end" if iteration >= iterations else str(iteration)
-
-
-def _numbers(table: Table, first: int) -> Table:
-    """Right-align the columns of `table` from number `first` on."""
-    for column in table.columns[first:]:
-        column.justify, column.no_wrap = "right", True
-    return table
 
 
 def _amount(count: float | None) -> str:

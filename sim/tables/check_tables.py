@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rich.markup import escape
-
-from sim.console.console import count_the_rest, out, plain_table
+from sim.console.console import count_the_rest, out, print_table
 
 MOST_ROWS = 20
 
@@ -14,11 +12,11 @@ MOST_ROWS = 20
 def show_verification(found: dict[str, Any]) -> None:
     read = f"{found['views']} views with {found['records']} records"
     if found["findings"]:
-        table = plain_table(f"Findings in {read}", "file", "record", "what")
-        for row in found["findings"][:MOST_ROWS]:
-            number = "" if row["record"] is None else str(row["record"])
-            table.add_row(escape(row["file"]), number, escape(row["what"]))
-        out.print(table)
+        rows = [
+            (row["file"], "" if row["record"] is None else row["record"], row["what"])
+            for row in found["findings"][:MOST_ROWS]
+        ]
+        print_table(f"Findings in {read}", ("file", "record", "what"), rows)
         count_the_rest(found["findings"], MOST_ROWS)
     else:
         nothing = "so only the other files were checked: they fit"
@@ -49,12 +47,11 @@ def show_replay(found: dict[str, Any]) -> None:
         out.print(f"{stopped} of them stop before their end and were replayed up to there.")
     if not other:
         return
-    table = plain_table("First differences", "party", "record", "kind", "recorded", "derived", "what")
-    for row in other[:MOST_ROWS]:
-        first = row["first_difference"]
+    cells = []
+    for first in (row["first_difference"] for row in other[:MOST_ROWS]):
         digests = [(first[side] or "–")[:12] for side in ("recorded", "derived")]
-        table.add_row(row["party"], str(first["record"]), escape(first["kind"] or "–"), *digests, escape(first["what"]))
-    out.print(table)
+        cells.append((first["party"], first["record"], first["kind"] or "–", *digests, first["what"]))
+    print_table("First differences", ("party", "record", "kind", "recorded", "derived", "what"), cells)
     count_the_rest(other, MOST_ROWS)
 
 

@@ -27,10 +27,7 @@ def show_screen(summary: Document, scheme: Scheme, audited: Document | str, byte
     """Print the screen; `audited` is the quick audit or why it was not made, `bytes_` the result of `bandwidth`."""
     run = shlex.quote(summary["run"])
     trust = "" if is_ours(scheme) else " --trust-scheme"
-    out.print(_headline(summary, scheme))
-    seed = [f"Seed {summary['seed']} was given: not private."] if summary["simulation"] else []
-    if notes := [*summary["notes"], *disturbances(summary), *seed]:
-        out.print(" ".join(notes), markup=False, style="dim")
+    _show_head(summary, scheme)
     grid = Table.grid(padding=(0, 1))
     grid.add_column(width=_WIDTH, no_wrap=True, style="bold")
     grid.add_column(overflow="fold")
@@ -44,13 +41,23 @@ def show_screen(summary: Document, scheme: Scheme, audited: Document | str, byte
     out.print(f"anchor {summary['anchor'] or 'none: no views were kept'}", soft_wrap=True, markup=False)
 
 
-def _headline(summary: Document, scheme: Scheme) -> str:
+def show_abort(summary: Document, scheme: Scheme) -> None:
+    """Print how far an aborted run got and why it ended."""
+    _show_head(summary, scheme)
+    out.print(f"[bold red]aborted[/]: {escape(summary['abort']['sentence'])}")
+    out.print(f"anchor        {summary['anchor'] or 'none'} (so far)", markup=False)
+
+
+def _show_head(summary: Document, scheme: Scheme) -> None:
     processes = sum(summary["processes"].values())
     sizes = f"{summary['users']:,} users, {summary['items']:,} items"
     steps = length(scheme.factorizes, summary["iterations"], summary["dim"]).partition(", dim")[0]
     count = counted(processes, "process", "processes")
     told = f"{sizes}, {steps}; {count}, {summary['seconds']['total']:.1f} s."
-    return f"[bold]{escape(summary['scheme'])}[/] on {escape(summary['data'])}: {told}"
+    out.print(f"[bold]{escape(summary['scheme'])}[/] on {escape(summary['data'])}: {told}")
+    seed = [f"Seed {summary['seed']} was given: not private."] if summary["simulation"] else []
+    if notes := [*summary["notes"], *disturbances(summary), *seed]:
+        out.print(" ".join(notes), markup=False, style="dim")
 
 
 # --- accuracy --------------------------------------------------------------------------------------------------------
@@ -153,13 +160,8 @@ def chosen(rows: Any) -> Iterator[tuple[str, Document]]:
             kinds[kind] = row
     for kind in ("recommender", "third party", "both servers", "a user alone", "worst few"):
         if kind in kinds:
-            name = kind if kind != "worst few" else _several(kinds[kind]["members"])
+            name = kind if kind != "worst few" else "+".join(kinds[kind]["members"])  # as --coalition takes them
             yield name, kinds[kind]
-
-
-def _several(members: list[str]) -> str:
-    """Name `members` as --coalition takes them."""
-    return "+".join(members)
 
 
 def _kind(members: list[str]) -> str:
@@ -213,6 +215,9 @@ def _claim(summary: Document, audited: Document | str) -> Iterator[str]:
         yield _epsilons(privacy, document.get("accounting") or {})
     if document.get("verdict") == "beyond-claims":
         yield f"[{_BAD}]This run leaked beyond what {escape(summary['scheme'])} declares.[/]"
+    elif document.get("not_shown"):
+        things = counted(len(document["not_shown"]), "thing")
+        yield f"No undeclared leak found; [{_AMBER}]{things} not shown[/]."
     elif document.get("verdict"):
         yield f"This run leaked nothing beyond what {escape(summary['scheme'])} declares."
 

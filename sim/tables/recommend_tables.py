@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from rich.markup import escape
-
 from sim.console import console
 from sim.foreign.plain_text import shortened
 
@@ -16,14 +14,14 @@ MOST_NAME = 40  # characters of an identifier or a title, where several stand in
 
 def show_recommendations(document: dict[str, Any]) -> None:
     rows, titled = document["recommendations"], any(row["title"] for row in document["recommendations"])
-    table = console.plain_table("", "rank", "item", *(["title"] if titled else []), "stars (predicted)")
+    cells = []
     for row in rows:
-        named = [row["title"] or ""] if titled else []
-        cells = [str(row["rank"]), shortened(identifier(row), MOST_NAME), *named, console.number(row["predicted"], 2)]
-        table.add_row(*map(escape, cells))
+        named = [shortened(identifier(row), MOST_NAME), *([row["title"] or ""] if titled else [])]
+        cells.append((row["rank"], *named, console.number(row["predicted"], 2)))
     if rows:
-        console.out.print(f"[bold]What {escape(who(document))} would be shown[/]")
-        console.out.print(table)
+        columns = ("rank", "item", *(["title"] if titled else []), "stars (predicted)")
+        console.out.print(f"What {who(document)} would be shown", style="bold", markup=False)
+        console.print_table("", columns, cells)
     else:
         console.out.print(f"{who(document)} has rated every item, so there is no item to be shown.", markup=False)
     liked = ", ".join(f"{shortened(called(row), MOST_NAME)} ({row['stars']:g})" for row in document["rated"][:OWN])

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from rich import box
 from rich.markup import escape
 from rich.table import Table
 
 from protocol.schemes import LISTED
 from sim.audit.findings import QUESTIONS
-from sim.console.console import count_the_rest, figure, number, out, plain_table, size
+from sim.console.console import count_the_rest, figure, number, out, pairs_table, print_table, size
 from sim.console.glossary import BASICS, FINDINGS, TERMS, Term
+from sim.folder.traffic import edge_of
 
 if TYPE_CHECKING:
     from sim.runs.following import Line, Watched
@@ -27,14 +27,14 @@ def show_list(rows: list[dict[str, Any]], folder: str) -> None:
     if not rows:
         out.print(f"There are no runs in {folder}: keyhole run makes one.", markup=False, soft_wrap=True)
         return
-    table = _open("Runs, newest first", "run", "scheme", "data", "ε", "RMSE", "verdict", "age")
+    cells = []
     for row in rows:
         state = row["state"] if row["state"] != "completed" else verdict_words(row)
-        name, scheme, data = (_short(row[key], 26) for key in ("run", "scheme", "data"))
-        rmse = number(row["test_rmse"])
-        table.add_row(name, scheme, data, escape(_short(_epsilon(row["epsilon"]), 8)), escape(_short(rmse, 8)), state,
-                      age(row["age_seconds"]))  # fmt: skip
-    out.print(table)
+        names = (_short(row[key], 26) for key in ("run", "scheme", "data"))
+        figures = (_short(value, 8) for value in (figure(row["epsilon"]), number(row["test_rmse"])))
+        cells.append((*names, *figures, state, age(row["age_seconds"])))
+    columns = ("run", "scheme", "data", "ε", "RMSE", "verdict", "age")
+    print_table("Runs, newest first", columns, cells, narrow=True)
     for row in rows:
         if row["problem"]:
             out.print(row["problem"], markup=False, soft_wrap=True)
@@ -46,11 +46,8 @@ def verdict_words(row: dict[str, Any]) -> str:
     claim = _CLAIMS.get(row["published_claim"] or "")
     asked = row.get("asked")
     some = f" ({', '.join(asked)} only)" if asked is not None and len(asked) < len(QUESTIONS) else ""
-    return ", ".join([_VERDICTS[row["verdict"]] + some, *([claim] if claim else [])])
-
-
-def _epsilon(value: Any) -> str:
-    return "∞" if isinstance(value, float) and math.isinf(value) else figure(value)
+    open_ = ["not all shown"] if row.get("not_shown") and row["verdict"] == "within-claims" else []
+    return ", ".join([_VERDICTS[row["verdict"]] + some, *open_, *([claim] if claim else [])])
 
 
 def age(seconds: float) -> str:
@@ -62,18 +59,11 @@ def age(seconds: float) -> str:
 
 
 def _short(value: Any, most: int = MOST_CELL) -> str:
-    """Shorten `value` to its first `most` characters, or a path to its last; escape any markup in it."""
+    """Shorten `value` to its first `most` characters, or a path to its last."""
     text = "–" if value is None else str(value)
     if len(text) > most:
         text = f"…{text[1 - most:]}" if "/" in text else f"{text[: most - 1]}…"
-    return escape(text)
-
-
-def _open(title: str, *columns: str) -> Table:
-    """Make a table without lines between its columns, so that it fits a terminal of 80 columns."""
-    table = plain_table(title, *columns)
-    table.box, table.padding = box.SIMPLE_HEAD, (0, 1, 0, 0)
-    return table
+    return text
 
 
 # --- two runs --------------------------------------------------------------------------------------------------------
@@ -87,7 +77,7 @@ def show_diff(document: dict[str, Any]) -> None:
         out.print("Both have the same configuration.")
     else:
         _show_pairs("Configured differently", document["configuration"], _short)
-    _show_pairs("Accuracy", document["accuracy"], lambda value: escape(number(value)), signed=True)
+    _show_pairs("Accuracy", document["accuracy"], number, signed=True)
     _show_pairs("ε", _labelled(document["epsilon"]), lambda value: _short(figure(value)))
     _show_bytes(document["bytes"])
     if document["knowledge"]:
@@ -99,12 +89,12 @@ def show_diff(document: dict[str, Any]) -> None:
 def _show_pairs(title: str, rows: list[dict[str, Any]], cell: Any, signed: bool = False) -> None:
     if not rows:
         return
-    table = _open(title, "", "first", "second", *(["difference"] if signed else []))
+    cells = []
     for row in rows:
         difference = row.get("difference")
         last = ["–" if difference is None else f"{difference:+.3g}"] if signed else []
-        table.add_row(_short(row["what"]), cell(row["first"]), cell(row["second"]), *last)
-    out.print(table)
+        cells.append((_short(row["what"]), cell(row["first"]), cell(row["second"]), *last))
+    print_table(title, ("", "first", "second", *(["difference"] if signed else [])), cells, narrow=True)
 
 
 def _labelled(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -118,34 +108,25 @@ def _knows(row: dict[str, Any] | None) -> str:
     if row is None:
         return "–"
     number_of = f"{row['stands_for']} such users: " if row["stands_for"] > 1 else ""
-    return escape(number_of + "; ".join([row["works_out"] or row["determines"] or "–", *row["measured"][:1]]))
+    return number_of + "; ".join([row["works_out"] or row["determines"] or "–", *row["measured"][:1]])
 
 
 def _show_bytes(document: dict[str, Any]) -> None:
-    table = _open("Wire bytes (iterations: mean of one)", "when", "from → to", "first", "second", "second / first")
-    for column in table.columns[2:]:
-        column.justify, column.no_wrap = "right", True
-    for row in document["edges"]:
-        edge = f"{row['sender']} → {row['receiver']}"
-        table.add_row(row["when"], edge, size(row["first"]), size(row["second"]), _ratio(row))
-    total = document["total"]
-    table.add_section()
-    table.add_row("in all", "", size(total["first"]), size(total["second"]), _ratio(total))
-    out.print(table)
-    _show_kinds([row for row in document["kinds"] if _differs(row["first"], row["second"])])
+    def sizes(row: dict[str, Any]) -> tuple[str, str, str]:
+        return size(row["first"]), size(row["second"]), _ratio(row)
 
-
-def _show_kinds(changed: list[dict[str, Any]]) -> None:
-    if not changed:
-        return
-    table = _open("Kinds whose bytes differ", "when", "from → to", "kind", "first", "second")
-    for column in table.columns[3:]:
-        column.justify, column.no_wrap = "right", True
-    for row in changed[:MOST_KINDS]:
-        edge = f"{row['sender']} → {row['receiver']}"
-        table.add_row(row["when"], edge, _short(row["kind"]), *_sizes(row["first"], row["second"]))
-    out.print(table)
-    count_the_rest(changed, MOST_KINDS)
+    edges = [(row["when"], edge_of(row), *sizes(row)) for row in document["edges"]]
+    columns = ("when", "from → to", "first", "second", "second / first")
+    rows = [*edges, None, ("in all", "", *sizes(document["total"]))]
+    print_table("Wire bytes (iterations: mean of one)", columns, rows, numbers=3, narrow=True)
+    if changed := [row for row in document["kinds"] if _differs(row["first"], row["second"])]:
+        kinds = [
+            (row["when"], edge_of(row), _short(row["kind"]), *_sizes(row["first"], row["second"]))
+            for row in changed[:MOST_KINDS]
+        ]
+        columns = ("when", "from → to", "kind", "first", "second")
+        print_table("Kinds whose bytes differ", columns, kinds, numbers=2, narrow=True)
+        count_the_rest(changed, MOST_KINDS)
 
 
 def _differs(first: float | None, second: float | None) -> bool:
@@ -177,7 +158,7 @@ def watch_line(watched: Watched, line: Line) -> str:
     error = "" if line["train_mae"] is None else f" · iterate's MAE {number(line['train_mae'])}"
     done = f"iteration {line['iteration'] + 1} of {watched.params.iterations}"
     epsilon, _ = watched.epsilon(line["iteration"] + 1)
-    so_far = f"so far {size(line['bytes_so_far'])}, ε added up {_epsilon(epsilon)}"
+    so_far = f"so far {size(line['bytes_so_far'])}, ε added up {figure(epsilon)}"
     return f"{done} · {_turnout(line, watched)}{error} · {so_far}"
 
 
@@ -187,23 +168,18 @@ def _turnout(line: Line, watched: Watched) -> str:
 
 def watch_table(watched: Watched) -> Table:
     """Draw the current state of a run, for a terminal."""
-    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
-    table.add_row("[bold]run[/]", escape(str(watched.folder)))
-    line = watched.latest
+    rows, line, most = [("run", str(watched.folder))], watched.latest, watched.params.iterations
     if line is None:
-        table.add_row("iterations", f"0 of {watched.params.iterations}: the parties are joining")
-        return table
-    seconds = number(line["seconds"])
-    table.add_row("iterations", f"{watched.done} of {watched.params.iterations}, the last in {seconds} s")
-    table.add_row("online", escape(f"{_turnout(line, watched)}, {number(line['dropouts'])} too late"))
+        return pairs_table([*rows, ("iterations", f"0 of {most}: the parties are joining")])
+    rows.append(("iterations", f"{watched.done} of {most}, the last in {number(line['seconds'])} s"))
+    rows.append(("online", f"{_turnout(line, watched)}, {number(line['dropouts'])} too late"))
     for name, words in (("invited", "who"), ("present", "came"), ("absent", "went")):
         if line["course"].get(name):
-            table.add_row(words, f"users {_short(line['course'][name], 60)}")
-    table.add_row("train MAE of the iterate", escape(number(line["train_mae"])))
-    table.add_row("bytes", f"{size(watched.bytes)} so far, {size(line['bytes'])} in the last iteration")
+            rows.append((words, f"users {_short(line['course'][name], 60)}"))
+    rows.append(("train MAE of the iterate", number(line["train_mae"])))
+    rows.append(("bytes", f"{size(watched.bytes)} so far, {size(line['bytes'])} in the last iteration"))
     epsilon, words = watched.epsilon(watched.done)
-    table.add_row("ε so far", escape(f"{_epsilon(epsilon)} ({words})"))
-    return table
+    return pairs_table([*rows, ("ε so far", f"{figure(epsilon)} ({words})")])
 
 
 def show_end(watched: Watched) -> None:
@@ -239,30 +215,32 @@ def show_term(term: Term) -> None:
 
 def list_schemes() -> None:
     """Print Keyhole's schemes, one line each, without importing any of them."""
-    table = _open("Schemes", "name", "what it is", "parties")
-    table.columns[0].no_wrap = True
-    for name, one in LISTED.items():
-        table.add_row(escape(name), escape(one.title), ", ".join(one.parties))
-    out.print(table)
+    rows = [(name, one.title, ", ".join(one.parties)) for name, one in LISTED.items()]
+    print_table("Schemes", ("name", "what it is", "parties"), rows, whole=1, narrow=True)
     out.print("Claims, weaknesses and options of one: keyhole schemes NAME")
+
+
+def _weakness(row: dict[str, Any]) -> str:
+    """Write a declared weakness with the parties that it is about, its bound and its first iteration."""
+    whose = " or ".join(parties.replace("+", " + ") for parties in row["parties"])
+    most = "" if row["most"] is None else f"at most {row['most']:g}"
+    since = f"from iteration {row['since']} on" if row["since"] else ""
+    about = ", ".join(filter(None, (whose, most, since)))
+    return f"{row['id']} ({about})" if about else str(row["id"])
 
 
 def show_scheme(row: dict[str, Any]) -> None:
     out.print(f"[bold]{escape(row['name'])}[/]: {escape(row['title'])}")
-    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
     options = [f"{name}={'auto' if value is None else value}" for name, value in row["options"].items()]
-    for label, words in (
+    pairs = [
         ("parties", ", ".join(row["parties"])),
         ("claims", row["claims"]),
         ("ε is per", row["unit"]),
-        ("known weaknesses", ", ".join(row["known_weaknesses"]) or "none declared"),
+        ("known weaknesses", ", ".join(map(_weakness, row["weaknesses"])) or "none declared"),
         ("options", ", ".join(options) or "none"),
         ("source", row["source"]),
-    ):
-        table.add_row(label, escape(words))
-    out.print(table)
+    ]
+    out.print(pairs_table(pairs))
     out.print(f"Run it: keyhole run --scheme {row['run_as']}", markup=False, soft_wrap=True)
     if row["known_weaknesses"]:
         out.print(f"A weakness is explained by: keyhole explain ID, such as {row['known_weaknesses'][0]}", markup=False)

@@ -19,7 +19,7 @@ from protocol.arithmetic.tape import derive
 from protocol.card import Card, all_parties, make_run_id, tape_seed
 from protocol.params import Params, require
 from protocol.party.party import read_event
-from protocol.party.role import user_index
+from protocol.party.role import UserInput, user_index
 from protocol.party.signing import Signer, make_signer
 from protocol.party.view import END, EVENT, HASH_BYTES, RECEIVED, REJECTED, SENT, Header, Record
 from protocol.wire.framing import HEAD_BYTES
@@ -118,7 +118,8 @@ class Case:
             report.find("run.toml", None, "is not at one: its nonce does not follow from its seed")
         for name in ("dim", "iterations", "epsilon", "wire", "ring_bits", "factor_bits", "publish", "online"):
             asked = getattr(config, name)
-            if asked is not None and hasattr(params, name) and asked != getattr(params, name):
+            own = name == "iterations" and not self.card.scheme.factorizes  # the scheme decides
+            if asked is not None and not own and hasattr(params, name) and asked != getattr(params, name):
                 words = f"is not at one: {name} is {asked} under [run] and another under [params]"
                 report.find("run.toml", None, words)
 
@@ -167,6 +168,14 @@ def _is_event(kind: str, *fields: Any) -> bool:
     except ValueError:
         return False
     return True
+
+
+def ratings_in(inputs: dict[str, Any]) -> UserInput | None:
+    """Read the ratings in `inputs`, which are those of a party; None for a server."""
+    if "items" not in inputs:
+        return None
+    items, ratings = np.frombuffer(inputs["items"], "<u4"), np.frombuffer(inputs["ratings"], "<f8")
+    return UserInput(items.astype(np.uint32), ratings.astype(np.float64))
 
 
 def is_input_of(party: str, inputs: dict[str, Any], params: Params) -> bool:

@@ -20,7 +20,7 @@ from protocol.party.role import UserInput
 from protocol.party.view import EVENT, INPUT, RECEIVED, Broken, Record, read_records
 from protocol.wire.messages import Message
 from sim.folder.folder import open_view
-from sim.views.evidence import Case, is_input_of, is_well_formed
+from sim.views.evidence import Case, is_input_of, is_well_formed, ratings_in
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -156,11 +156,7 @@ def read_input(case: Case, party: str, record: Record) -> Brought:
     inputs = record.fields[0]
     if not is_input_of(party, inputs, case.card.params):
         raise Broken(f"record {record.number} of {party} is not what such a party brings")
-    own = None
-    if "items" in inputs:
-        ratings = np.frombuffer(inputs["ratings"], "<f8").astype(np.float64)
-        own = UserInput(np.frombuffer(inputs["items"], "<u4").astype(np.uint32), ratings)
-    return Brought(Tape(inputs["tape_seed"]), own)
+    return Brought(Tape(inputs["tape_seed"]), ratings_in(inputs))
 
 
 def read_message(case: Case, party: str, record: Record) -> Seen:

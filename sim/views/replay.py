@@ -7,6 +7,7 @@ loaded whole.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,13 +15,12 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import msgpack
-import numpy as np
 
 from actors.blame import in_brief
 from protocol.card import Seat, seat_party
 from protocol.errors import BadInput
 from protocol.party.party import Outgoing, Party
-from protocol.party.role import Role, UserInput
+from protocol.party.role import Role
 from protocol.party.view import (
     END,
     EVENT,
@@ -36,7 +36,7 @@ from protocol.party.view import (
 )
 from sim.folder.folder import describe_platform, open_view, view_name
 from sim.views import summary_claims
-from sim.views.evidence import Case, Report, at_rest, is_input_of, is_well_formed, open_case
+from sim.views.evidence import Case, Report, at_rest, is_input_of, is_well_formed, open_case, ratings_in
 from sim.views.viewcheck import OFTEN, OnBytes, is_beginning
 
 
@@ -120,11 +120,7 @@ class PartyReplay:
         inputs = record.fields[0]
         if record.type != INPUT or not is_input_of(self._party, inputs, self._case.card.params):
             raise _Other(self._at_latest("is not what such a party brings"))
-        own = None
-        if "items" in inputs:
-            ratings = np.frombuffer(inputs["ratings"], "<f8").astype(np.float64)
-            own = UserInput(np.frombuffer(inputs["items"], "<u4").astype(np.uint32), ratings)
-        seat = Seat(self._party, inputs["tape_seed"], own, self._case.signer(self._party))
+        seat = Seat(self._party, inputs["tape_seed"], ratings_in(inputs), self._case.signer(self._party))
         party, opening = seat_party(self._case.card, seat, with_view=True)
         self.role = party.role
         if opening[-HASH_BYTES:] != record.head:
@@ -203,22 +199,13 @@ def _parties(case: Case, party: str | None) -> list[str]:
 
 def _row(party: str, rerun: PartyReplay) -> dict[str, Any]:
     found = rerun.difference
-    first = None
-    if found is not None:
-        first = {
-            "party": party,
-            "record": found.record,
-            "kind": found.kind,
-            "recorded": found.recorded,
-            "derived": found.derived,
-            "what": found.what,
-        }
+    first = None if found is None else {"party": party, **dataclasses.asdict(found)}
     return {
         "party": party,
         "records": rerun.records,
         "frames": rerun.frames,
         "ended": rerun.ended,
         "identical": found is None,
-        "broken": found is not None and found.broken,
+        "broken": first is not None and first.pop("broken"),
         "first_difference": first,
     }

@@ -7,7 +7,6 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from protocol.arithmetic.ring import Ids
 from protocol.errors import Reason
 from protocol.party.party import result_digest
 from protocol.party.role import RECOMMENDER, user_index
@@ -17,6 +16,7 @@ from sim.foreign import untrusted
 from sim.foreign.plain_text import jsonable
 from sim.run.summary import anchor_of, digest_of_predictions
 from sim.views.evidence import Case, Report
+from sim.views.viewcheck import ViewCheck
 
 SUMMARY, MODEL = "summary.json", "model/item_factors.npy"
 
@@ -61,17 +61,6 @@ class Summary:
     views: dict[str, tuple[int, bytes]] = field(default_factory=dict)  # party -> (records, head)
 
 
-@dataclass(frozen=True, slots=True)
-class ViewResult:
-    """The outcome of reading the view of one party."""
-
-    end: bytes | None  # digest of the result
-    signed: bool
-    sound: bool
-    rejected: Counter[str]
-    items: Ids  # that this user rated
-
-
 def read_summary(case: Case, report: Report) -> Summary:
     """Read the summary of `case`; one that cannot be used is a finding, a missing one is a note."""
     path = case.folder / SUMMARY
@@ -95,7 +84,7 @@ def read_summary(case: Case, report: Report) -> Summary:
     return Summary(document, True, ending.completed, reason, ends)
 
 
-def check(case: Case, summary: Summary, views: dict[str, ViewResult], report: Report) -> list[str]:
+def check(case: Case, summary: Summary, views: dict[str, ViewCheck], report: Report) -> list[str]:
     """Check the summary and the model; findings go to `report`, and the result lists what was not checked, in words."""
     model = _read_model(case, summary, report)
     _check_model(case, summary, views, model, report)
@@ -134,11 +123,12 @@ def _from_run_toml(case: Case) -> dict[str, Any]:
         "users_per_process": config.users_per_process,
         "ring": {"bits": params.ring_bits, "fraction_bits": params.fraction_bits},
         "privacy.claimed_epsilon": config.epsilon,
+        **({"cheat.name": case.card.cheat} if case.card.cheat else {"cheat": None}),
         **({"privacy.unit": scheme.unit} if is_loaded(case.card) else {}),
     }
 
 
-def _from_views(case: Case, summary: Summary, views: dict[str, ViewResult]) -> dict[str, Any]:
+def _from_views(case: Case, summary: Summary, views: dict[str, ViewCheck]) -> dict[str, Any]:
     """Compute the figures that need every view; none if a view is missing or faulty."""
     if set(views) != set(case.parties) or not all(view.sound for view in views.values()):
         return {}
@@ -160,7 +150,7 @@ def _from_views(case: Case, summary: Summary, views: dict[str, ViewResult]) -> d
     return figures
 
 
-def _check_completed(case: Case, summary: Summary, views: dict[str, ViewResult], report: Report) -> None:
+def _check_completed(case: Case, summary: Summary, views: dict[str, ViewCheck], report: Report) -> None:
     servers = [party for party in case.parties if user_index(party) < 0 and party in case.kept]
     if summary.completed:
         for party in servers:
@@ -211,7 +201,7 @@ def _read_model(case: Case, summary: Summary, report: Report) -> str | None:
     return result_digest(factors).hex()
 
 
-def _check_model(case: Case, summary: Summary, views: dict[str, ViewResult], model: str | None, report: Report) -> None:
+def _check_model(case: Case, summary: Summary, views: dict[str, ViewCheck], model: str | None, report: Report) -> None:
     there = (case.folder / MODEL).is_file()
     recommender = views.get(RECOMMENDER)
     ended = recommender.end if recommender and recommender.sound else None

@@ -32,7 +32,6 @@ from protocol.party.view import (
 from protocol.wire.codec import head_in
 from sim.views.evidence import Case, Report, is_input_of, is_well_formed
 from sim.views.exchange import Exchange, Frame
-from sim.views.summary_claims import ViewResult
 
 OnBytes = Callable[[int], None]  # how many more bytes of views have been read
 
@@ -73,9 +72,6 @@ class ViewCheck:
     @property
     def signed(self) -> bool:
         return self._last == SIGNED
-
-    def result(self) -> ViewResult:
-        return ViewResult(self.end, self.signed, self.sound, self.rejected, self.items)
 
     def read(self, stream: BinaryIO, on_bytes: OnBytes) -> None:
         at = 0

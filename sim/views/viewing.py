@@ -59,10 +59,10 @@ class Reader:
 
     def units(self, cls: type) -> dict[str, str]:
         """Name the unit of each field of the message `cls`."""
-        figures = dataclasses.asdict(self.params)
-        figures["fraction"] = str(self.params.fraction_bits)
-        if (first := figures.get("first_fraction_bits")) is not None:
-            figures["fraction"] = f"{first} in round 0, 2^-{self.params.fraction_bits} in round 1"
+        fraction = str(self.params.fraction_bits)
+        if (first := getattr(self.params, "first_fraction_bits", None)) is not None:
+            fraction = f"{first} in round 0, 2^-{fraction} in round 1"
+        figures = {"ring_bits": self.params.ring_bits, "factor_bits": self.params.factor_bits, "fraction": fraction}
         return {name: _NAMED_UNITS.get(name, kind.unit.format(**figures)) for name, kind in field_kinds(cls)}
 
 
@@ -161,12 +161,6 @@ class Selection:
 def _listed(names: list[str]) -> str:
     few = ", ".join(names[:MOST_NAMES])
     return few if len(names) <= MOST_NAMES else f"{few} … ({len(names)} in all)"
-
-
-def select(
-    records: Iterator[dict[str, Any]], iteration: int | None, kind: str | None, limit: int | None
-) -> Iterator[dict[str, Any]]:
-    return iter(Selection(records, Filter(iteration, kind), limit))
 
 
 def count_records(folder: Path, party: str) -> int:

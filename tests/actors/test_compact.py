@@ -1,4 +1,4 @@
-"""Memory before the forks: holes are filled, and functions that run lie together and do the same as before."""
+"""Memory before the forks: holes are filled."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import subprocess
 import sys
 
 import pytest
-
-from actors.launch.memory_layout import bring_together, code_of
 
 PAGES = """
 import ctypes, sys
@@ -42,21 +40,3 @@ def test_what_comes_after_filling_the_holes_lies_close_together():
     assert large <= 160, "200 blocks of 3008 bytes are 147 pages"
     small, large = pages("leave")
     assert small > 200 and large > 180, "with the holes they are spread"
-
-
-def _double(number: int) -> int:
-    return 2 * number
-
-
-def _triple(number: int) -> int:
-    return 3 * number
-
-
-def test_only_what_ran_is_moved_and_it_does_the_same():
-    before, other = _double.__code__, _triple.__code__
-    ran = code_of(lambda: _double(1))
-    assert id(before) in ran and id(other) not in ran
-    bring_together(ran)
-    assert _double.__code__ is not before and _triple.__code__ is other
-    assert [_double(4), _triple(4)] == [8, 12]
-    assert sys.getprofile() is None

@@ -24,6 +24,7 @@ from actors.transport.zeromq import ClientEnd, ServerEnd, make_key_pair
 from protocol.card import seat_party
 from protocol.errors import BadInput
 from protocol.freeze import put_down, take_up
+from protocol.schemes import LISTED
 from sim import api
 from sim.drivers.inprocess import InProcess
 
@@ -134,6 +135,14 @@ def exchange(run, laid_down: bool, folder: Path, viewed: bool) -> list[bytes]:
     settings = run.settings(folder) | {"with_view": run.everyone if viewed else frozenset()}
     assert Resting(run.card, run.seats, **settings).run().abort is None
     return sent
+
+
+@pytest.mark.parametrize("scheme", LISTED)
+def test_every_scheme_lets_a_user_be_laid_down(scheme):
+    """A user that cannot be stored stays in memory, and a crowd of such users would not fit."""
+    card, seats = small_run(scheme)
+    party, _ = seat_party(card, seats[-1], with_view=False)
+    assert put_down(party) is not None
 
 
 def test_a_role_with_something_of_its_own_stays_where_it_is():

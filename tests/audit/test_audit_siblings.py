@@ -223,7 +223,7 @@ def test_a_correct_run_is_not_called_broken(tmp_path, name, capsys):
         assert rows["third_party"]["determines"] == "nothing"
         assert rows["recommender+third_party"]["determines"] == "noisy-individual"
     show_audit(json.loads(json.dumps(jsonable(document), allow_nan=False)), True)
-    assert "leaked nothing beyond" in capsys.readouterr().out or document["verdict"] == "beyond-claims"
+    assert "nothing beyond" in capsys.readouterr().out or document["verdict"] == "beyond-claims"
 
 
 def test_the_claim_is_said_in_the_unit_of_the_scheme(tmp_path):

@@ -98,27 +98,33 @@ def test_what_is_unknown_says_why():
 # --- the command -----------------------------------------------------------------------------------------------------
 
 
+@pytest.fixture(scope="module")
+def larger(tmp_path_factory):
+    """Make a run whose values are enough to show whether noise is missing."""
+    return made(tmp_path_factory.mktemp("larger") / "run", "masked", epsilon=1.0)
+
+
 def ask(case, *arguments):
     return CliRunner().invoke(app, ["audit", *arguments, str(case.folder), "--only", "accounting"])
 
 
 @pytest.mark.parametrize(("strict", "code"), [(["--strict"], 0), (["--strict=claims"], 3), ([], 0)])
-def test_strict_fails_on_a_refuted_claim_only_if_asked_to(masked, strict, code):
-    assert ask(masked, *strict).exit_code == code
+def test_strict_fails_on_a_refuted_claim_only_if_asked_to(larger, strict, code):
+    assert ask(larger, *strict).exit_code == code
 
 
-def test_strict_takes_no_other_value(masked):
-    found = ask(masked, "--strict=everything")
+def test_strict_takes_no_other_value(larger):
+    found = ask(larger, "--strict=everything")
     assert found.exit_code == 2 and "--strict=claims" in found.output
 
 
-def test_a_person_reads_both_answers_in_whole_sentences(masked):
-    text = " ".join(ask(masked).output.split())
+def test_a_person_reads_both_answers_in_whole_sentences(larger):
+    text = " ".join(ask(larger).output.split())
     assert "The published claim ε = 1 per release is refuted: To the recommender, who knows the envelopes," in text
     assert "This run leaked nothing beyond what masked declares (" in text
     assert "declared weaknesses found" in text
 
 
-def test_the_json_has_the_claim(masked):
-    claim = json.loads(ask(masked, "--json").stdout)["published_claim"]
+def test_the_json_has_the_claim(larger):
+    claim = json.loads(ask(larger, "--json").stdout)["published_claim"]
     assert {"status", "claimed", "shown", "confidence", "why"} <= set(claim)

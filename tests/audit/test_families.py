@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,8 +14,12 @@ from support.audit import made
 
 from protocol.schemes import SCHEMES, Scheme
 from protocol.schemes.factorization.dynamic import Dynamic
+from sim.audit.accounting.epsilon_cells import EpsilonEntry
 from sim.audit.audit import audit
+from sim.audit.families.direct.direct_family import DirectFamily
 from sim.audit.families.registry import family_of
+from sim.report.verdict.three_epsilons import accounted
+from sim.tables.audit_tables import show_audit
 
 ROOT = Path(__file__).parents[2]
 FAMILIES = {
@@ -25,6 +30,7 @@ FAMILIES = {
     "dynamic": "MaskedFamily",
     "covariance": "CovarianceFamily",
     "covariance-masked": "CovarianceFamily",
+    "hardened": "HardenedFamily",
     "hybrid": "CovarianceFamily",
     "laplace-ratings": "CollectionFamily",
     "randomized-response": "CollectionFamily",
@@ -38,7 +44,13 @@ class Own(Dynamic):
 class Unknown(Shares):
     """Is neither a factorization nor of a family that is known."""
 
-    factorizes, flags = False, frozenset({"epsilon"})
+    flags = frozenset({"epsilon"})
+
+
+class Stepping(Shares):
+    """Is a factorization of no kind that is known."""
+
+    factorizes = True
 
 
 def name_of(scheme: Scheme) -> str:
@@ -53,7 +65,20 @@ def test_a_scheme_of_ones_own_has_the_family_of_what_it_extends():
     family = family_of(Own())
     assert name_of(Own()) == "MaskedFamily" and family.masks and family.commits
     assert not family_of(SCHEMES["masked"]()).commits
-    assert (name_of(Shares()), name_of(Unknown())) == ("FactorizationFamily", "Family")
+    assert (name_of(Stepping()), name_of(Unknown())) == ("FactorizationFamily", "Family")
+
+
+def test_what_a_family_accounts_is_shown_by_terminal_and_page_without_their_knowing_it(tmp_path, capsys, monkeypatch):
+    rows = [{"to": "a passer-by", "median": 1.25, "p99": None, "worst": 2.5}]
+    own = {"method": "by heart", "composed": {"tight": 2.5}, "rows": rows}
+    monkeypatch.setattr(DirectFamily, "account_claim", lambda self, case, head: ({**head, **own}, []))
+    monkeypatch.setattr(DirectFamily, "accounted", lambda self, found, members: EpsilonEntry("2.5", found["method"]))
+    monkeypatch.setattr(DirectFamily, "bound", lambda self, found, findings: None)
+    case = made(tmp_path / "run", "direct")
+    document = audit(case.folder, only=["accounting"])
+    show_audit(document, everything=False)
+    assert "a passer-by 1.25 2.5" in " ".join(re.sub("[│–]", " ", capsys.readouterr().out).split())
+    assert accounted(document, case, ["recommender"]) == EpsilonEntry("2.5", "by heart")
 
 
 def test_a_scheme_without_a_family_is_asked_nothing_in_words(tmp_path):

@@ -17,15 +17,16 @@ import protocol.wire.messages
 from protocol.errors import Reason, Rejected
 from protocol.party.party import Party
 from protocol.party.session import Session
-from protocol.schemes.factorization.commitment import SealHolder
 from protocol.schemes.factorization.dynamic import DynamicUser
 from protocol.schemes.factorization.dynamic_recommender import DynamicRecommender
-from protocol.schemes.factorization.masked import MaskedRecommender, MaskedUser, ThirdParty
+from protocol.schemes.factorization.machines.commitment import SealHolder
+from protocol.schemes.factorization.machines.masked_iteration import MaskedIteration
+from protocol.schemes.factorization.masked_roles import MaskedUser, ThirdParty
 from protocol.schemes.factorization.masked_sum import SumHolder
 from protocol.schemes.factorization.static_users import JoiningRecommender, JoiningUser
 from protocol.schemes.factorization.trusted import TrustedRecommender
 from protocol.wire.codec import Codec
-from protocol.wire.messages import MaskedTotal
+from protocol.wire.messages import Agreed, MaskedTotal
 
 
 def test_hostile_frames_are_refused_or_right_and_change_nothing():
@@ -161,13 +162,13 @@ def any_form(self, frame):
 def moves_first(real):
     """Plant a user that takes over the number of the iteration before it checks the factors."""
 
-    def check_factors(self, iteration, factors):
+    def check_factors(self, iteration, factors, *raters):
         if self.iteration < iteration < self.params.iterations:
             before, self.iteration = self.iteration, iteration
             if len(factors) != len(self.inputs.items):
                 raise Rejected(Reason.WRONG_LENGTH)
             self.iteration = before
-        return real(self, iteration, factors)
+        return real(self, iteration, factors, *raters)
 
     return check_factors
 
@@ -200,10 +201,10 @@ def trips(real):
 def goes_on(real):
     """Plant a recommender that does not compare the announced contributors with the masks that it dealt."""
 
-    def agree(self, announced):
+    def agree(self, announced, struck):
         self.agreed = {int(user): self.dealt[int(user)] for user in announced.users if int(user) in self.dealt}
         self.released = self.opened.items
-        return []
+        return Agreed(self.opened.iteration, announced.digest)
 
     return agree
 
@@ -257,7 +258,7 @@ FAULTS = {
     "a holder that opens at any time": ("masked", SumHolder, "open", forgets("WRONG_ITERATION")),
     "a seal that takes sealed items": ("dynamic", SealHolder, "open", forgets("UNKNOWN_ITEM")),
     "a third party that trips over strangers": ("masked", ThirdParty, "receive", trips),
-    "a recommender that never disagrees": ("masked", MaskedRecommender, "_agree", goes_on),
+    "a recommender that never disagrees": ("masked", MaskedIteration, "agree", goes_on),
     "a recommender that takes a second Join": ("plain", JoiningRecommender, "join", forgets("DUPLICATE")),
     "a recommender that takes any rating": ("trusted", TrustedRecommender, "receive", forgets("OUT_OF_RANGE")),
     "a recommender that takes anybody's word": ("dynamic", DynamicRecommender, "presence", forgets("UNKNOWN_SENDER")),

@@ -24,6 +24,9 @@ SETUPS = [
     ("covariance-masked", {}),
     ("covariance-masked", {"form": "sparse"}),
     ("covariance-masked", {"form": "sparse", "predictor": "knn"}),
+    ("hardened", {}),
+    ("hardened", {"rounds": 2}),
+    ("hardened", {"selected": 9}),
     ("hybrid", {}),
     ("laplace-ratings", {}),
     ("randomized-response", {}),
@@ -103,7 +106,9 @@ def test_hostile_frames_are_refused_and_change_nothing(scheme, options, tmp_path
             told[reason] += 1
             if reason not in ("taken", "aborted"):
                 assert role_state(party) == state, (reason, seat.party, at)
-    assert sum(told.values()) >= FRAMES and len(told) >= 5 and told["aborted"] <= 0.02 * FRAMES, told
+    # a digest of contributors that the servers do not agree on ends a run, by design: a third of what servers exchange
+    aborts = 0.03 if scheme == "hardened" else 0.02
+    assert sum(told.values()) >= FRAMES and len(told) >= 5 and told["aborted"] <= aborts * FRAMES, told
     assert told["taken"] < 0.3 * FRAMES, told
 
 

@@ -310,6 +310,7 @@ def test_a_key_file_that_is_refused_says_where(tmp_path, change, words):
         ({"endpoints": {"recommender": 1}}, "`$.endpoints[...]` must be a text, not a whole number"),
         ({"endpoints": {"recommender": "x"}}, "it does not say where the servers listen"),
         ({"params": {"epsilon": 1}}, "'learning_rate'"),
+        ({"format": 1}, "it has format 1, and this Keyhole reads format 2"),
     ],
 )
 def test_a_roster_that_is_refused_says_where(tmp_path, change, words):

@@ -308,6 +308,12 @@ def test_a_parameter_out_of_range_is_refused_before_it_sizes_anything(folder, se
         read_run(folder)
 
 
+def test_the_folder_of_an_earlier_keyhole_is_refused_in_words(folder):
+    with_toml(folder, "^format = .*$", "format = 1")
+    with pytest.raises(BadInput, match="has format 1, and this Keyhole reads format 2: read it with the Keyhole that"):
+        read_run(folder)
+
+
 def test_the_largest_runs_that_there_are_fit(folder):
     for users, items, dim in ((191_668, 100, 10), (162_541, 59_047, 50)):
         with_toml(folder, "^n_users = .*$", f"n_users = {users}")

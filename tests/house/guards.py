@@ -21,6 +21,13 @@ ROOT = Path(__file__).parents[2]
 
 GUARDS = [
     Guard(
+        "a noisy count is published without its low bits",
+        "protocol/schemes/covariance/averages.py",
+        "float(np.float32(count / params.n_users))",
+        "count / params.n_users",
+        "tests/audit/canary/test_low_bits.py",
+    ),
+    Guard(
         "a frame must be canonical",
         "protocol/wire/codec.py",
         "        if msgpack.packb(body) != packed:\n            raise Rejected(Reason.NOT_CANONICAL)\n",
@@ -78,7 +85,7 @@ GUARDS = [
     ),
     Guard(
         "nobody alone commits to an item's noise",
-        "protocol/schemes/factorization/commitment.py",
+        "protocol/schemes/factorization/machines/commitment.py",
         "        require(everywhere(opening.counts >= 2), Reason.OUT_OF_RANGE)",
         "        pass",
         "tests/protocol/party/test_commitment.py",
@@ -92,11 +99,10 @@ GUARDS = [
     ),
     Guard(
         "what is due is said once",
-        "protocol/schemes/factorization/dynamic_recommender.py",
-        " and event.iteration > self.told:",
-        ":",
-        "tests/protocol/party/test_again.py tests/protocol/party/test_replay_party.py "
-        "tests/protocol/schemes/test_churn.py",
+        "protocol/schemes/factorization/machines/roll_call.py",
+        "        if iteration <= self._named:\n            return False\n",
+        "",
+        "tests/protocol/party/test_roll_call.py",
     ),
     Guard(
         "a record must fit the chain",
@@ -428,6 +434,48 @@ GUARDS = [
         "        still &= ~_rows_apart(one, fresh)\n",
         "        still[:] = False\n",
         "tests/audit/accounting/test_data_pair.py",
+    ),
+    Guard(
+        "pairs: the length of a field is compared",
+        "sim/audit/pairs/deviations.py",
+        "                found.append(place.differs(kind, name, LENGTH, len(other) - len(one), len(one)))\n",
+        "                pass\n",
+        "tests/audit/pairs/test_pairs_faults.py -k InLength",
+    ),
+    Guard(
+        "pairs: noise that stays the same covers what stays the same",
+        "sim/audit/pairs/exposure.py",
+        "        return max(0.0, given - float(less.sum())), given\n",
+        "        return given, given\n",
+        "tests/audit/pairs/test_pairs.py -k noise_that_stays",
+    ),
+    Guard(
+        "pairs: masks follow what their owner was dealt",
+        "sim/audit/pairs/interference.py",
+        "        if (bare := _bare(case, user, (first, (other, given)))) is not None:\n",
+        "        if (bare := None) is not None:\n",
+        "tests/audit/pairs/test_pairs_faults.py -k Shared",
+    ),
+    Guard(
+        "pairs: noise has the size that is stated",
+        "sim/audit/pairs/noise_laws.py",
+        "            if p[worst] * tests < FALSE_ALARM:\n",
+        "            if p[worst] < 0:\n",
+        "tests/audit/pairs/test_noise_laws.py",
+    ),
+    Guard(
+        "pairs: noise that is drawn is in what is sent",
+        "sim/audit/pairs/tapes.py",
+        "        if drawn and twice.left_out is None:\n",
+        "        if False:\n",
+        "tests/audit/pairs/test_pairs_faults.py -k Quiet",
+    ),
+    Guard(
+        "pairs: keys come from many values",
+        "sim/audit/pairs/short_seeds.py",
+        "    met = _meetings(dealt_keys(case, tapes))\n",
+        "    met = list[Meeting]()\n",
+        "tests/audit/pairs/test_pairs_faults.py -k FewKeys",
     ),
     Guard(
         "audit: starting factors are no noise",

@@ -13,7 +13,7 @@ import re
 import sys
 import tempfile
 import tokenize
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -67,20 +67,24 @@ def _source(name: str) -> str:
 
 
 def messages() -> str:
-    """List the messages in the order of their file: sender, receiver, and each field with its comment."""
-    path = ROOT / "protocol" / "wire" / "messages.py"
+    """List the messages in the order of their file: those of several schemes, then those beside the roles of one."""
+    lines = list(_messages_in(ROOT / "protocol" / "wire" / "messages.py", lambda said: True))
+    for path in sorted((ROOT / "protocol" / "schemes").rglob("*.py")):
+        lines += _messages_in(path, lambda said: ARROW.match(said) is not None)
+    return rows("| kind | from → to | fields |", lines)
+
+
+def _messages_in(path: Path, is_one: Callable[[str], bool]) -> Iterator[str]:
+    """Yield the rows of the messages in a file: sender, receiver, and each field with its comment."""
     text = path.read_text("utf-8")
     comments = comments_of(text)
-    lines = []
     for node in ast.parse(text).body:
-        if isinstance(node, ast.ClassDef) and _is_message(node):
-            said = comments.get(node.lineno, "")
+        if isinstance(node, ast.ClassDef) and _is_message(node) and is_one(said := comments.get(node.lineno, "")):
             found = ARROW.match(said)
             way = f"{found[1]} → {found[2]}" if found else said
             rest = said[found.end() :].lstrip(",: ") if found else ""
             fields = [_field(each, comments) for each in node.body if isinstance(each, ast.AnnAssign)]
-            lines.append(f"| `{node.name}` | {way} | {'; '.join(fields)}{f' — {rest}' if rest else ''} |")
-    return rows("| kind | from → to | fields |", lines)
+            yield f"| `{node.name}` | {way} | {'; '.join(fields)}{f' — {rest}' if rest else ''} |"
 
 
 def _is_message(node: ast.ClassDef) -> bool:

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import keyhole
 import pytest
+from setuptools.config.pyprojecttoml import apply_configuration
+from setuptools.dist import Distribution
 
 import protocol
 from sim import api
@@ -51,11 +53,12 @@ def test_one_scheme_does_not_import_the_others():
 
 
 def test_every_package_is_installed():
-    """A folder that is missing in the list would be missing in a wheel, and only there."""
-    listed = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["setuptools"]["packages"]
+    """A folder that is not found would be missing in a wheel, and only there."""
+    built = Distribution()
+    apply_configuration(built, ROOT / "pyproject.toml")
     folders = {path.parent for top in ("protocol", "actors", "sim") for path in (ROOT / top).rglob("__init__.py")}
     names = {".".join(folder.relative_to(ROOT).parts) for folder in folders} - {"sim.keyhole"} | {"keyhole"}
-    assert len(listed) == len(set(listed)) and set(listed) == names
+    assert set(built.packages) == names and built.package_dir == {"keyhole": "sim/keyhole"}
 
 
 def test_every_file_that_code_reads_is_installed():

@@ -277,6 +277,7 @@ def one_leaves(iteration: int) -> list:
 # options with which a scheme sends other messages
 FORMS: dict[str, list[dict[str, Any]]] = {
     "covariance": [{}, {"predictor": "knn"}, {"ratings": [{0: 1.25, 1: 3.1}, {0: 4.0, 2: 2.2}, {1: 5.0}, {3: 1.0}]}],
+    "hardened": [{}, {"rounds": 2}, {"selected": 3}],
     "covariance-masked": [{}, {"predictor": "knn"}, {"form": "sparse"}],
 }
 
@@ -315,7 +316,7 @@ def test_a_hello_tells_nothing_new(name, tmp_path):
     hellos = [(message, card) for _, _, message, card in arrivals(name, tmp_path) if isinstance(message, Hello)]
     assert len(hellos) >= 8
     for hello, card in hellos:
-        assert (hello.wire_version, hello.run_id, hello.params_digest) == (4, card.run_id, card.params_digest)
+        assert (hello.wire_version, hello.run_id, hello.params_digest) == (5, card.run_id, card.params_digest)
 
 
 @pytest.mark.parametrize("name", SCHEMES)

@@ -69,16 +69,10 @@ def graph(modules):
 
 # what is wholly about some schemes stands here; elsewhere in `sim` every scheme is asked in the same way
 OF_SCHEMES = ("sim.audit.families.", "sim.experiments.")
-STILL_TO_MOVE = {  # to their families
-    "sim.audit.accounting.exact_totals",
-    "sim.audit.canary.batch",
-    "sim.audit.canary.canary_sums",
-    "sim.audit.canary.repeat",
-}
 
 
 def asks_all_alike(module: str) -> bool:
-    return module.startswith("sim.") and not module.startswith(OF_SCHEMES) and module not in STILL_TO_MOVE
+    return module.startswith("sim.") and not module.startswith(OF_SCHEMES)
 
 
 def scheme_imports(graph) -> list[str]:

@@ -77,18 +77,23 @@ def check_as_plain(folder: Path, config: RunConfig, within: float) -> dict:
 def test_plain_reaches_the_reference_figures():
     """With dim 50 and 100 iterations, the train MAE is .70 ± .02 and the test RMSE .95 ± .02.
 
-    With 100 users online and 3000 iterations, the test RMSE is at most .96 (reference: .941).
+    With 100 users online and 1000 iterations, the test RMSE is at most 1.02.
     """
     plain = plain_on(RunConfig(**MASKED)).iterate
     assert plain.train_mae == pytest.approx(0.70, abs=0.02) and plain.test_rmse == pytest.approx(0.95, abs=0.02)
-    for length, most in ((1000, 1.02), (3000, 0.96)):
-        assert plain_on(RunConfig(**DYNAMIC, online=100, iterations=length)).iterate.test_rmse <= most
+    assert plain_on(RunConfig(**DYNAMIC, online=100, iterations=1000)).iterate.test_rmse <= 1.02
+
+
+@long
+def test_plain_reaches_the_reference_figure_of_3000_iterations():
+    """The reference test RMSE is .941."""
+    assert plain_on(RunConfig(**DYNAMIC, online=100, iterations=3000)).iterate.test_rmse <= 0.96
 
 
 def test_without_noise_the_masked_sum_learns_what_plain_learns(tmp_path):
-    """With 200 users and all 100 iterations, the training error falls from 2.5 to .64."""
-    accuracy = check_as_plain(tmp_path / "run", RunConfig(**MASKED, users=200), 1e-3)
-    assert accuracy["train_mae"] <= 0.70
+    """With 100 users and all 100 iterations, the training error falls from 2.5 to .58."""
+    accuracy = check_as_plain(tmp_path / "run", RunConfig(**MASKED, users=100), 1e-3)
+    assert accuracy["train_mae"] <= 0.64
 
 
 @long
@@ -112,8 +117,8 @@ def dynamic_without_noise(folder: Path, **flags: int) -> dict:
 
 
 def test_dynamic_without_noise_learns_what_plain_learns(tmp_path):
-    """With 50 of 150 users at a time, the training error falls from 2.5 to .76."""
-    assert dynamic_without_noise(tmp_path / "run", users=150, online=50, iterations=400)["train_mae"] <= 0.80
+    """With 33 of 100 users at a time, the training error falls from 2.5 to .65."""
+    assert dynamic_without_noise(tmp_path / "run", users=100, online=33, iterations=300)["train_mae"] <= 0.70
 
 
 @long

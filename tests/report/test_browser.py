@@ -9,8 +9,7 @@ from support.browser import CHECKS, FOCUS, STOPS, browser, needs_browser, opened
 
 from sim.api import run
 from sim.audit.audit import Audit
-from sim.report.page import report_page
-from sim.report.page_file import write_page
+from sim.report.page import report_page, write_page
 from sim.report.reported_run import ask_for_page
 
 pytestmark = needs_browser

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from protocol.errors import BadInput
-from sim.report.page_file import page_path, write_page
+from sim.report.page import page_path, write_page
 
 
 def mode(path):

@@ -50,7 +50,7 @@ def explored(dynamic):
 
 @pytest.fixture(scope="module")
 def html(dynamic, explored):
-    return str(explorer_section.show(dynamic, explored).html)
+    return str(explorer_section._shown(dynamic, explorer_section._words(dynamic, explored)).html)
 
 
 def level(row):
@@ -186,7 +186,7 @@ def test_a_large_run_has_the_audits_own_sets_and_every_other_knows_at_least_what
     for part, whole in ((a, b) for a in computed for b in found.sets if set(a) <= set(b) and found.sets[b].least):
         assert level(found.sets[part].row) <= level(found.sets[whole].row)
     add_attacks(dynamic.live, dynamic.audit, found.sets)
-    html = str(explorer_section.show(dynamic, found).html)
+    html = str(explorer_section._shown(dynamic, explorer_section._words(dynamic, found)).html)
     assert "At least what recommender + third_party knows: noisy-individual" in cells(html, "+".join(one.members))
     assert "stands what the most knowing part of it knows" in found.notes[0]
 
@@ -230,7 +230,7 @@ def test_names_of_users_cannot_end_the_element_that_holds_them(dynamic, tmp_path
 
 def test_of_many_users_the_last_cannot_be_chosen_and_that_is_said(dynamic, explored, monkeypatch):
     monkeypatch.setattr(explorer_about, "MOST_USERS", 2)
-    html = str(explorer_section.show(dynamic, explored).html)
+    html = str(explorer_section._shown(dynamic, explorer_section._words(dynamic, explored)).html)
     assert f"The last {dynamic.params.n_users - 2} users cannot be chosen here" in html
 
 

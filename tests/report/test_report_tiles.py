@@ -60,7 +60,7 @@ def test_the_page_and_the_terminal_have_the_same_figures(masked, capsys):
 
 
 def test_a_refuted_claim_is_amber_and_the_run_may_leak_as_declared(masked):
-    document = json.loads(json.dumps(masked.audit))
+    document = json.loads(json.dumps(masked.audit)) | {"not_shown": []}
     claim = {"claimed": 8.0, "claim": "ε = 8 per release", "shown": 9.5, "confidence": "exact", "why": "Because."}
     for status, style in (("refuted", "weak"), ("holds", "good"), ("not-tested", "")):
         document["published_claim"] = {"status": status, **claim}

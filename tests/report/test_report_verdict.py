@@ -20,6 +20,7 @@ from protocol.party.role import user_index
 from protocol.schemes import SCHEMES, find_scheme
 from sim.api import run
 from sim.audit import truth
+from sim.audit.accounting.epsilon_cells import EpsilonEntry
 from sim.audit.audit import Audit
 from sim.cli.flags import takes_configuration
 from sim.console.console import size
@@ -34,7 +35,8 @@ from sim.report.parties import parties_section
 from sim.report.repeat import repeat_section
 from sim.report.reported_run import ReportedRun, ask_for_page
 from sim.report.verdict import figure_groups, verdict_section
-from sim.report.verdict.three_epsilons import EpsilonEntry, accounted, claimed, measured
+from sim.report.verdict.three_epsilons import accounted, claimed, measured
+from sim.tables import run_figures
 from sim.tables.party_rows import in_short, name_of
 
 DATA = "synthetic:12x10:.5"
@@ -100,12 +102,14 @@ def test_every_party_of_the_audit_is_in_the_table_with_its_words(tmp_path, schem
             assert "if they collude" in row and "assumes no collusion" in row
     if len(rows) > len(parties_section):
         assert rows[-1].startswith("a reader of the releases alone")
-    assert f"As declared. {scheme} leaked nothing beyond what it declares" in shown(html)
+    everything = f"As declared. {scheme} leaked nothing beyond what it declares"
+    some = f"Not shown. Not everything was shown: nothing beyond what {scheme} declares was found"
+    assert (some if run.audit["not_shown"] else everything) in shown(html)
     exposed = SCHEMES[scheme].permits["recommender"] == "exact-individual"
     assert bool(re.search("which lets the recommender .*see exact numbers of single users", shown(html))) == exposed
     refuted = run.audit["published_claim"]["status"] == "refuted"
     told = verdict_section.sentence(run)
-    assert told.style == ("weak" if exposed or refuted or told.declared else "good")
+    assert told.style == ("weak" if exposed or refuted or told.declared or run.audit["not_shown"] else "good")
     assert verdict_section.published(run).style == ("weak" if refuted else "")
     assert words(SCHEMES[scheme].claims) in shown(html)
 
@@ -158,7 +162,7 @@ def test_with_some_views_the_other_questions_are_asked(tmp_path, views):
     run = ask_for_page(Audit(made(tmp_path / "run", "laplace-ratings", views=views)), repetitions=400)
     told = verdict_section.sentence(run)
     assert told.headline.endswith("by the questions that could be asked") and told.style == "weak"
-    assert any(note.startswith("Not answered: algebra, attacks, statistics.") for note in told.notes)
+    assert any(note.startswith("Not answered: algebra, attacks, pairs, statistics.") for note in told.notes)
     rows = {row.who: row for row in parties_section.table_rows(run)}
     recommender = rows["recommender"]
     assert recommender.works_out == "not asked" and recommender.saw != "not known: no view was kept"
@@ -189,11 +193,11 @@ def test_the_canary_that_exceeds_most_is_shown_with_its_own_epsilon():
         return {**given, "lower_bound_mu": None, "exceeds": claim is not None and bound > claim}
 
     rows = [row(["recommender"], 5.0, 8.0, 8.0), row(["recommender"], 2.5, 1.0, 1.0), row(["user"], 0.5, 1.0, 1.0)]
-    finding = {"id": "missing-noise", "coalition": ["recommender"], "measured": 2.5, "severity": "weak"}
-    document = {"empirical": {"rows": rows, "delta": 1e-5}, "findings": [finding], "known_weaknesses": []}
+    finding = {"id": "missing-noise", "coalition": ["recommender"], "measured": 2.5, "beyond": True}
+    document = {"empirical": {"rows": rows, "delta": 1e-5}, "findings": [finding]}
     beyond = measured(document, ["recommender"], "aggregate")
     assert beyond == EpsilonEntry("≥ 2.50", "canary at ε\u00a0=\u00a01: above the claim", "bad")
-    document["known_weaknesses"] = ["missing-noise"]
+    finding["beyond"] = False
     assert measured(document, ["recommender"], "aggregate").style == "weak"
     assert measured(document, ["user:3"], "aggregate") == EpsilonEntry("≥ 0.50", "canary at ε\u00a0=\u00a01", "")
     assert measured(document, ["user:3"], "nothing").figure == "–"  # a canary's user took part
@@ -233,7 +237,7 @@ def test_the_floors_are_those_of_the_run_s_own_split(masked):
     assert len(errors["constant"]) == masked.summary["ratings"]["test"] > 0
     for name, missed in errors.items():
         assert found[name] == pytest.approx(math.sqrt(np.mean(np.square(missed))))
-    card = figure_groups.accuracy(masked)
+    card = run_figures.accuracy(masked.summary, masked.case.card)
     mine, floor = masked.summary["accuracy"]["test_rmse"], found["user-mean"]
     better = f"better by {floor - mine:.3f}" if mine < floor else f"worse by {mine - floor:.3f}"
     assert ["The user's own mean *", f"{floor:.3f}", better] in card.rows
@@ -241,9 +245,9 @@ def test_the_floors_are_those_of_the_run_s_own_split(masked):
 
 def test_which_floors_a_run_beats_is_said():
     below = [{"title": "one", "test_rmse": 0.5}, {"title": "two", "test_rmse": 1.5}]
-    assert figure_groups._beaten("x", 1.0, below) == "x beats “two”, and does not beat “one”."
-    assert figure_groups._beaten("x", 0.4, below).startswith("x beats every")
-    assert figure_groups._beaten("x", 1.5, below).startswith("x beats none")
+    assert run_figures._beaten("x", 1.0, below) == "x beats “two”, and does not beat “one”."
+    assert run_figures._beaten("x", 0.4, below).startswith("x beats every")
+    assert run_figures._beaten("x", 1.5, below).startswith("x beats none")
 
 
 def test_bytes_are_the_summary_s_and_the_paper_s_are_at_its_own_size(masked):
@@ -275,10 +279,10 @@ def test_every_finding_is_there_with_its_evidence(collected):
 def test_a_finding_has_the_colour_of_its_weight():
     finding = {"id": "a", "title": "", "coalition": [], "confidence": "", "evidence": ""}
     finding |= dict.fromkeys(("claimed", "measured", "chance"))
-    weights = [("break", []), ("break", ["a"]), ("weak", []), ("weak", ["a"]), ("info", [])]
-    told = [findings_section.shown(finding | {"severity": severity}, known) for severity, known in weights]
+    weights = [("break", True), ("weak", True), ("weak", False), ("info", False)]
+    told = [findings_section.shown(finding | {"severity": severity, "beyond": over}) for severity, over in weights]
     assert [(one.word, one.style) for one in told] == [
-        ("break", "bad"), ("break", "bad"), ("weak", "bad"), ("declared", "weak"), ("info", "good"),
+        ("break", "bad"), ("weak", "bad"), ("declared", "weak"), ("info", "good"),
     ]  # fmt: skip
 
 
@@ -288,7 +292,7 @@ def test_the_gravest_of_an_id_is_open_and_harmless_checks_are_folded(masked):
         [
             one
             for finding in masked.audit["findings"]
-            if (one := findings_section.shown(finding, masked.audit["known_weaknesses"])).word != "info"
+            if (one := findings_section.shown(finding)).word != "info"
         ]
     )
     assert html.count("<details open>") == len(groups) > 2
@@ -304,6 +308,20 @@ def test_values_are_read_not_decoded():
     assert text([0.25, 0.75]) == "0.25 to 0.75" and text(["a", "b"]) == "a, b" and text(True) == "yes"
     assert shown(str(value_html(None))) == "none stated"
     assert str(value_html("<b>")) == "&lt;b&gt;" and "<b>" not in str(value_html({"<b>": "<b>"}))
+
+
+def test_the_worst_pair_of_each_coalition_stands_beside_what_is_accounted(masked):
+    pairs = jsonable(masked.live.ask(only=("pairs",))["pairs"])
+    empty = dict.fromkeys(("empirical", "accounting", "statistics", "inventory"))
+    (part,) = behind({**empty, "pairs": pairs})
+    html = shown(str(part.html))
+    assert len(pairs["epsilon"]) >= 3
+    for row in pairs["epsilon"]:
+        change = f"user:{row['user']} says {row['other']:g} of item {row['item']} instead of {row['rating']:g}"
+        known, accounted = (text(row.get(name)) for name in ("epsilon_given_constant_noise", "accounted"))
+        assert f"{' + '.join(row['coalition'])} {change} 1e-05 {text(row['epsilon'])} {known} {accounted}" in html
+    assert pairs["epsilon"][0]["accounted"] > 0
+    assert not behind({**empty, "pairs": None}) and not behind({**empty, "pairs": {**pairs, "epsilon": []}})
 
 
 def test_statistics_name_their_number_and_their_smallest_p():

@@ -16,7 +16,7 @@ from scipy import stats
 from actors.journal import view_path
 from actors.own_scheme import load_scheme
 from protocol.card import Card, Seat, all_parties, make_run_id, tape_seed
-from protocol.params import Params, make_params
+from protocol.params import Params, declared
 from protocol.party.role import UserInput, user_name
 from protocol.party.view import RECEIVED, read_records
 from protocol.schemes import Shape, find_scheme
@@ -61,6 +61,20 @@ def shape_of(ratings: Sequence[Rated], n_items: int) -> Shape:
     return Shape(len(ratings), n_items, STARS, tuple(len(rated) for rated in ratings), raters, step=step)
 
 
+def params_with(
+    scheme: str = "masked",
+    *,
+    n_users: int,
+    n_items: int,
+    max_raters: int = 1,
+    rating_range: tuple[float, float] = STARS,
+    **settings: Any,
+) -> Any:
+    """Make (parameters, sentences) of any size without ratings; `settings` are flags and options."""
+    shape = Shape(n_users, n_items, rating_range, (), np.array([max_raters]))
+    return find_scheme(scheme).make_params(shape, **settings)
+
+
 def small_run(
     scheme: str = "masked",
     n_users: int = 4,
@@ -78,7 +92,7 @@ def small_run(
     made = find_scheme(scheme)
     given = small_ratings(n_users, n_items) if ratings is None else ratings
     flags = {name: value for name, value in (("epsilon", epsilon), ("wire", wire)) if name in made.flags}
-    sizes = {"dim": dim, "iterations": iterations} if made.factorizes else {"dim": 1, "iterations": made.rounds}
+    sizes = {"dim": dim, "iterations": iterations} if made.factorizes else {}
     params, _ = made.make_params(shape_of(given, n_items), **sizes, **flags, **options)
     run_seed = seed.to_bytes(32, "little")
     names = all_parties(made, len(given))
@@ -106,30 +120,30 @@ def uniform_p(values: np.ndarray, cells: int) -> float:
 
 # --- any form on the wire; what no field asks for is arbitrary -------------------------------------------------------
 
-_SMALL = {"n_users": 1, "n_items": 1, "dim": 1, "iterations": 1, "rating_range": (1.0, 5.0), "max_raters": 1}
-
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class FormParams(Params):
-    base: int
-
-    @property
-    def digit_base(self) -> int:
-        return self.base
+    dim: int = declared()
+    ring_bits: int = declared()
+    factor_bits: int = declared()
+    digit_base: int = declared(otherwise=0)
 
 
 def params_of(form: Form, dim: int) -> FormParams:
     n_users, n_items = form.packed or (2**32 - 1, 2**32 - 1)
-    made, _ = make_params(scheme="masked", **_SMALL)
-    changed = {
-        "n_users": n_users,
-        "n_items": n_items,
-        "dim": dim,
-        "wire": "compact" if form.packed else "paper",
-        "ring_bits": form.ring_bits,
-        "factor_bits": form.factor_bits,
-    }
-    return FormParams(**dataclasses.asdict(made) | changed, base=form.base)
+    return FormParams.make(
+        scheme="masked",
+        n_users=n_users,
+        n_items=n_items,
+        iterations=1,
+        rating_min=1.0,
+        rating_max=5.0,
+        wire="compact" if form.packed else "paper",
+        dim=dim,
+        ring_bits=form.ring_bits,
+        factor_bits=form.factor_bits,
+        digit_base=form.base,
+    )
 
 
 def codec_with(messages: Sequence[type], form: Form, dim: int = 2, max_frame: int = 4096) -> Codec:

@@ -7,36 +7,19 @@ from typing import Any
 
 import numpy as np
 
-from protocol.params import Params, make_params
 from protocol.schemes.covariance import triangle
 from protocol.schemes.covariance.averages import Averages
-from protocol.schemes.covariance.options import CovarianceParams, HybridParams, covariance_params, hybrid_params
+from protocol.schemes.covariance.options import CovarianceParams, HybridParams
 from protocol.schemes.covariance.parts import second_part
-
-STARS = (1.0, 5.0)
-
-
-def base(n_users: int, n_items: int, theta: float, stars: tuple[float, float] = STARS) -> Params:
-    params, _ = make_params(
-        scheme="covariance",
-        n_users=n_users,
-        n_items=n_items,
-        dim=1,
-        iterations=1,
-        rating_range=stars,
-        max_raters=n_users,
-        epsilon=theta,
-        ring_bits=64,
-    )
-    return params
+from support.basics import params_with
 
 
 def of_size(n_users: int, n_items: int, theta: float = 1.0, **options: Any) -> CovarianceParams:
-    return covariance_params(base(n_users, n_items, theta), **options)
+    return params_with("covariance", n_users=n_users, n_items=n_items, epsilon=theta, **options)[0]
 
 
 def hybrid_of_size(n_users: int, n_items: int, epsilon: float = 1.0, **options: Any) -> HybridParams:
-    return hybrid_params(base(n_users, n_items, epsilon), **options)
+    return params_with("hybrid", n_users=n_users, n_items=n_items, epsilon=epsilon, **options)[0]
 
 
 def known(params: CovarianceParams, item_means: np.ndarray, user_shrink: float = 20.0) -> Averages:

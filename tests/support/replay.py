@@ -23,6 +23,7 @@ from protocol.party.party import Outgoing, Party, Step
 from protocol.party.role import RECOMMENDER
 from protocol.party.signing import make_signer
 from protocol.party.view import PREAMBLE, Record, read_records
+from protocol.schemes import SCHEMES
 from protocol.wire.messages import Deadline
 from sim.plan.churn import ChurnPlan
 from support.basics import small_run
@@ -152,7 +153,7 @@ def numbered(sends: Any) -> list[Outgoing]:
 @functools.cache
 def played(scheme: str, wire: str = "compact", seed: int = 1, loss: float = 0.0, hurry: float = 0.0) -> Troupe:
     """Play the run of this seed to its end; every view is signed."""
-    options = {"dropout_allowance": 0.5} if hurry else {}
+    options = {"dropout_allowance": 0.5} if hurry and "dropout_allowance" in SCHEMES[scheme].options else {}
     users = 5 if scheme == "dynamic" else 4  # with churn, three must be there to commit
     card, seats = small_run(scheme, wire=wire, n_users=users, **options)
     signed = [dataclasses.replace(seat, signer=make_signer(RUN_SEED, seat.party)) for seat in seats]

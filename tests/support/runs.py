@@ -24,7 +24,8 @@ from protocol.party.party import Outgoing, Step
 from protocol.party.role import RECOMMENDER, user_index
 from protocol.party.signing import make_signer
 from protocol.party.view import EVENT, RECEIVED, REJECTED, Record, read_records
-from protocol.schemes.factorization.masked import Masked, MaskedUser
+from protocol.schemes.factorization.masked import Masked
+from protocol.schemes.factorization.masked_roles import MaskedUser
 from protocol.wire.messages import Again, Due, Event, Gone, ItemFactors, ItemFactorsInFull, MaskedGradient
 from sim.drivers.faulty import FaultyInProcess, FaultyPlayed
 from sim.drivers.inprocess import Edge, InProcess, Played

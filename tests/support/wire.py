@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-WIRE_VERSION = 4
+WIRE_VERSION = 5
 NO_HEAD = bytes(32)
 
 # The index in these lists is the kind on the wire; after the last of a scheme comes Again.
@@ -35,6 +35,10 @@ KINDS = {
     "covariance-masked": [
         "Hello", "Join", "MaskWelcome", "MaskedPart", "PartTotal", "OpenPairs", "PublishedAverages",
         "CovarianceFactors", "CovariancePairs",
+    ],
+    "hardened": [
+        "Hello", "Join", "MaskWelcome", "MaskedPart", "Contributors", "Agreed", "PartTotal", "PublishedTable",
+        "OpenTaste", "PublishedTaste", "OpenTable",
     ],
     "hybrid": ["Hello", "PerturbedRatings", "NeighbourModel"],
     "laplace-ratings": ["Hello", "PerturbedRatings", "Recommendations"],
@@ -89,6 +93,13 @@ FIELDS = {
     "PartTotal": {"iteration": "count", "values": "ring"},
     "OpenPairs": {"iteration": "count", "covered": "items"},
     "PublishedAverages": {"iteration": "count", "averages": "floats", "covered": "items", "counts": "floats"},
+    "OpenTaste": {
+        "iteration": "count", "qualities": "floats", "popularities": "floats", "frame": "floats", "covered": "items",
+        "directions": "floats",
+    },
+    "PublishedTaste": {"iteration": "count", "directions": "floats"},
+    "OpenTable": {"iteration": "count", "covered": "items"},
+    "PublishedTable": {"iteration": "count", "qualities": "floats", "popularities": "floats", "frame": "floats"},
     "CovarianceFactors": {"factors": "floats"},
     "CovariancePairs": {"covariances": "floats", "weights": "floats"},
 }  # fmt: skip

@@ -63,8 +63,8 @@ def test_what_is_no_seed_and_rate_is_refused_in_words(text):
 
 def test_faults_travel_as_plain_values():
     faults = Faults(3, 0.25, (Crash("user:1", "Join", 0, PHASES[1], 2),), (DiskFull("recommender", 9, 4),))
-    assert Faults.from_dict(msgpack.unpackb(msgpack.packb(faults.to_dict()))) == faults
-    assert Faults.from_dict(Faults().to_dict()) == Faults()
+    assert Faults.from_list(msgpack.unpackb(msgpack.packb(faults.to_list()))) == faults
+    assert Faults.from_list(Faults().to_list()) == Faults()
 
 
 # ---- frames

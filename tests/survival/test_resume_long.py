@@ -14,6 +14,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from support.runs import long
 
 from sim import api
 from sim.plan.config import RunConfig
@@ -83,10 +84,8 @@ def test_a_run_of_forty_users_goes_on_after_450_iterations(tmp_path):
     check_same(finish(start(tmp_path / "run", "resume")), tmp_path / "run", undisturbed(tmp_path / "whole", config))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("count", [1, 300, 1000, 5000])
-@pytest.mark.parametrize("scheme", SCHEMES)
-def test_a_run_that_is_killed_after_any_number_of_iterations_is_resumed(tmp_path, scheme, count):
+def check_resume_after(count: int, scheme: str, tmp_path: Path) -> None:
+    """Kill a run of `scheme` after `count` iterations; what is resumed must end as if nothing had happened."""
     config, folder = settings(scheme, count + 200), tmp_path / "run"
     process = start(folder, "run", **config)
     await_iteration(process, folder, count - 1)
@@ -97,6 +96,19 @@ def test_a_run_that_is_killed_after_any_number_of_iterations_is_resumed(tmp_path
     seconds = found["seconds"]["startup"]
     assert seconds > 0
     print(f"\n{scheme}: {behind} iterations, {size / 1e6:.1f} MB of views, replayed in {seconds:.1f} s, identical")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("scheme", "count"), [("masked", 1), ("masked", 300), ("dynamic", 1500)])
+def test_a_run_that_is_killed_after_any_number_of_iterations_is_resumed(tmp_path, scheme, count):
+    check_resume_after(count, scheme, tmp_path)
+
+
+@long
+@pytest.mark.parametrize("count", [1, 300, 1000, 5000])
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_a_run_that_is_killed_after_thousands_of_iterations_is_resumed(tmp_path, scheme, count):
+    check_resume_after(count, scheme, tmp_path)
 
 
 @pytest.mark.parametrize("stopped_at", [-1, 0])
@@ -113,28 +125,37 @@ def test_a_scheme_of_two_rounds_is_resumed_after_each_with_as_much_to_say_as_it_
     assert found["accuracy"]["test_rmse"] == expected["accuracy"]["test_rmse"]
 
 
-@pytest.mark.slow
-def test_thirty_resumes_in_a_row_of_one_run(tmp_path):
-    """The run is killed at any moment of its start, of its replay or of its work."""
-    config, folder, draw = settings("dynamic", 2000), tmp_path / "run", random.Random(5)
+def check_resumes_in_a_row(times: int, tmp_path: Path) -> None:
+    """Kill one run that many `times`, at any moment of its start, of its replay or of its work."""
+    config, folder, draw = settings("dynamic", 800 + 40 * times), tmp_path / "run", random.Random(5)
     process = start(folder, "run", **config)
     await_iteration(process, folder, 500)
-    for number in range(30):
+    for number in range(times):
         if number % 3:
             give_time(folder, 2.0 * draw.random(), 520 + 40 * number)  # perhaps before or during its start
         else:
             await_iteration(process, folder, 510 + 40 * number)
-        assert process.poll() is None, "it came to its end before it was killed thirty times"
+        assert process.poll() is None, "it came to its end before it was killed so often"
         kill_everything(process)
         process = start(folder, "resume")
     check_same(finish(process), folder, undisturbed(tmp_path / "whole", config))
 
 
 @pytest.mark.slow
-def test_each_server_comes_back_at_iteration_2000(tmp_path):
-    config, folder = settings("dynamic", 2300), tmp_path / "run"
+def test_seven_resumes_in_a_row_of_one_run(tmp_path):
+    check_resumes_in_a_row(7, tmp_path)
+
+
+@long
+def test_thirty_resumes_in_a_row_of_one_run(tmp_path):
+    check_resumes_in_a_row(30, tmp_path)
+
+
+@pytest.mark.slow
+def test_each_server_comes_back_after_a_thousand_iterations(tmp_path):
+    config, folder = settings("dynamic", 1200), tmp_path / "run"
     process = start(folder, "run", **config)
-    for iteration, name in ((2000, "third_party"), (2100, "recommender")):
+    for iteration, name in ((1000, "third_party"), (1100, "recommender")):
         await_iteration(process, folder, iteration)
         _server(process, folder, name).kill()
     found = finish(process)
@@ -153,9 +174,9 @@ def _server(process, folder: Path, name: str) -> psutil.Process:
 
 
 def test_a_replay_takes_no_memory_for_what_lies_behind_it(tmp_path):
-    """The launcher keeps no replayed iteration and a party keeps no record: 3,000 and 300 iterations need the same."""
+    """The launcher keeps no replayed iteration and a party keeps no record: 1,500 and 300 iterations need the same."""
     peaks = []
-    for count in (300, 3000):
+    for count in (300, 1500):
         config, folder = settings("dynamic", count + 50), tmp_path / str(count)
         stopped = run(RunConfig(**config, transport="inprocess"), out=folder, on_line=_stop_at(count))
         assert not stopped["completed"]

@@ -9,7 +9,6 @@ The recommender never sees a rating; everything that it does is post-processing 
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
@@ -22,9 +21,9 @@ from scipy.sparse import csr_matrix
 
 from protocol.arithmetic.ring import Ids, everywhere
 from protocol.arithmetic.tape import Tape
+from protocol.arrays import Floats
 from protocol.errors import Reason
-from protocol.params import Params
-from protocol.params import require as demand
+from protocol.params import Params, among, declared
 from protocol.party.role import (
     RECOMMENDER,
     Done,
@@ -40,25 +39,35 @@ from protocol.party.role import (
     user_name,
     users_without,
 )
-from protocol.schemes.base import Scheme, Setting, Shape
-from protocol.schemes.collection.grid import Floats, Grid
+from protocol.schemes.base import Scheme, Setting, Shape, Weakness
+from protocol.schemes.collection.grid import Grid
 from protocol.schemes.collection.means import own_mean
 from protocol.schemes.collection.radius import GAMMA, RHO0, THETA_SQUARE
 from protocol.wire.messages import SETUP, Message, Recommendations
 
 RECOVERIES = ("completion", "means")
+_SCALED = (
+    lambda value: 0 <= value <= 1,
+    "{name} is on the scale from −1 to 1: set it from 0 to 1, not {value:g}.",
+)
 _SLACK = 1e-5  # fraction of the span by which 32-bit numbers may exceed the range
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectingParams(Params):
-    step: float  # step of the ratings' grid; 0: no grid is needed
-    recovery: str
-    add_user_mean: bool
-    rho0: float
-    theta_square: float
-    gamma: float
-    rho: float  # 0: it follows from the others
+    step: float = declared(otherwise=0.0)  # step of the ratings' grid; 0: no grid is needed
+    recovery: str = declared(*among(RECOVERIES), otherwise="completion")
+    add_user_mean: bool = declared(otherwise=False)
+    rho0: float = declared(*_SCALED, otherwise=RHO0)
+    theta_square: float = declared(*_SCALED, otherwise=THETA_SQUARE)
+    gamma: float = declared(
+        lambda value: 0 < value < 1, "gamma must be above 0 and below 1, not {value:g}.", GAMMA
+    )
+    rho: float = declared(  # 0: it follows from the others
+        lambda value: math.isfinite(value) and value >= 0,
+        "rho must be above 0, or 0 so that it follows from rho0 and theta_square, not {value:g}.",
+        lambda _: 0.0,
+    )
 
     @property
     def grid(self) -> Grid:
@@ -89,35 +98,18 @@ class Collecting(Scheme):
 
     source = "Zheng 2022, Two Differentially Private Rating Collection Mechanisms"
     unit = "entry of the rating vector"
-    known_weaknesses = ("composition", "rating-inference")
+    known_weaknesses = (Weakness("composition", "recommender"), Weakness("rating-inference", "recommender"))
     permits: ClassVar[dict[str, str]] = {"recommender": "noisy-individual", "user": "aggregate"}
     servers = (RECOMMENDER,)
     flags = frozenset({"epsilon"})
-    factorizes = False
     params_class = CollectingParams
-    options: ClassVar[dict[str, Any]] = {
-        "recovery": "completion",
-        "add_user_mean": False,
-        "rho0": RHO0,
-        "theta_square": THETA_SQUARE,
-        "gamma": GAMMA,
-        "rho": None,
-    }
+    options: ClassVar[dict[str, Any]] = CollectingParams.defaults(
+        "recovery", "add_user_mean", "rho0", "theta_square", "gamma", "rho"
+    )
 
-    def make_params(self, shape: Shape, **settings: Any) -> tuple[CollectingParams, list[str]]:
-        own = {name: settings.pop(name, default) for name, default in self.options.items()}
-        own["rho"] = float(own["rho"] or 0.0)
-        words = "rho must be above 0, or 0 so that it follows from rho0 and theta_square"
-        demand(math.isfinite(own["rho"]) and own["rho"] >= 0, f"{words}, not {own['rho']:g}.")
-        recovery = own["recovery"]
-        demand(recovery in RECOVERIES, f"recovery must be one of {', '.join(RECOVERIES)}, not {recovery!r}.")
-        for name in ("rho0", "theta_square"):
-            demand(0 <= own[name] <= 1, f"{name} is on the scale from −1 to 1: set it from 0 to 1, not {own[name]:g}.")
-        demand(0 < own["gamma"] < 1, f"gamma must be above 0 and below 1, not {own['gamma']:g}.")
-        settings |= {"dim": 1, "iterations": self.rounds, "ring_bits": 64}  # nothing is summed mod P here
-        params, notes = super().make_params(shape, **settings)
-        made = CollectingParams(**dataclasses.asdict(params), step=self.step_of(shape), **own)
-        return made, [*notes, *self.warnings(made)]
+    def make_params(self, shape: Shape, **settings: Any) -> tuple[Params, list[str]]:
+        made, notes = super().make_params(shape, **{"step": self.step_of(shape), **settings})
+        return made, [*notes, *self.warnings(CollectingParams.of(made))]
 
     def step_of(self, shape: Shape) -> float:
         return 0.0  # no grid is needed
@@ -145,8 +137,7 @@ class CollectedUser(PredictingUser):
     """A user that sends its randomized vector, and predicts with the answer."""
 
     def __init__(self, setting: Setting, tape: Tape, inputs: UserInput) -> None:
-        assert isinstance(setting.params, CollectingParams)
-        self.setting, self.params, self.tape, self.inputs = setting, setting.params, tape, inputs
+        self.setting, self.params, self.tape, self.inputs = setting, CollectingParams.of(setting.params), tape, inputs
         self.recommended: npt.NDArray[np.float32] | None = None
 
     @abstractmethod
@@ -178,8 +169,7 @@ class CollectingRecommender(LeadingRecommender):
     """A recommender that waits for the vectors of all users, then does everything at once."""
 
     def __init__(self, setting: Setting) -> None:
-        assert isinstance(setting.params, CollectingParams)
-        self.setting, self.params = setting, setting.params
+        self.setting, self.params = setting, CollectingParams.of(setting.params)
         self.arrived: dict[int, tuple[Ids, Floats]] = {}  # for each user: the items that it sent, and their values
         self._figures: Facts = {}
 

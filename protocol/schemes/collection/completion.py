@@ -22,9 +22,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.sparse import csr_matrix
 
+from protocol.arrays import Floats
 from protocol.schemes.collection.lowrank import (
     Cells,
-    Floats,
     Follower,
     LowRank,
     first_block,

@@ -9,14 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from protocol.arrays import Levels
+from protocol.arithmetic.ring import Ids
+from protocol.arrays import Flags, Floats, Levels
 from protocol.errors import BadInput
 
 MOST_LEVELS = 254  # together with 0 for a missing rating they fit into a byte
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,22 +55,18 @@ class Grid:
         nearest: Levels = (1 + np.rint((ratings - self.low) / self.step)).astype(np.uint8)
         return nearest
 
-    def vector(self, items: npt.NDArray[np.uint32], ratings: Floats, n_items: int) -> Levels:
+    def vector(self, items: Ids, ratings: Floats, n_items: int) -> Levels:
         """Make a user's whole vector of levels: 0 for an item that it has not rated."""
         entries = np.zeros(n_items, np.uint8)
         entries[items] = self.level_of(ratings)
         return entries
 
-    def holds(self, ratings: Floats) -> npt.NDArray[np.bool_]:
+    def holds(self, ratings: Floats) -> Flags:
         """Test which of `ratings` are levels, up to rounding."""
         steps = (ratings - self.low) / self.step
-        whole: npt.NDArray[np.bool_] = np.abs(steps - np.rint(steps)) <= 1e-6
+        whole: Flags = np.abs(steps - np.rint(steps)) <= 1e-6
         return whole
 
     def scaled(self, ratings: Floats) -> Floats:
         """Convert `ratings` to x in [−1, 1]."""
         return (ratings - self.middle) / self.half
-
-    def rating_of(self, scaled: Floats) -> Floats:
-        """Convert `scaled` from [−1, 1] to ratings."""
-        return self.middle + self.half * scaled

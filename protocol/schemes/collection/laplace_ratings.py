@@ -12,13 +12,13 @@ import numpy as np
 
 from protocol.arithmetic.ring import Ids, Label
 from protocol.arithmetic.tape import Tape
+from protocol.arrays import Floats
 from protocol.attendance import Course
 from protocol.errors import Reason
 from protocol.params import Params
 from protocol.party.role import RECOMMENDER, Role, UserInput, expect, require, role_of
 from protocol.schemes.base import Leak, Setting
 from protocol.schemes.collection.collecting import Collected, CollectedUser, Collecting, CollectingRecommender
-from protocol.schemes.collection.grid import Floats
 from protocol.schemes.collection.means import laplace_means
 from protocol.schemes.collection.mechanisms import ModifiedLaplace
 from protocol.schemes.collection.radius import laplace_bound, laplace_radius, laplace_ratings

@@ -17,8 +17,8 @@ import numpy.typing as npt
 from scipy.sparse import csr_matrix
 
 from protocol.arithmetic.tape import KEY_BYTES, keystream
+from protocol.arrays import Floats
 
-Floats = npt.NDArray[np.float64]
 Places = npt.NDArray[np.int32]
 
 SPARE = 6  # directions that are tracked in addition to those that survive the threshold

@@ -20,7 +20,8 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from protocol.schemes.collection.grid import Floats, Grid
+from protocol.arrays import Floats
+from protocol.schemes.collection.grid import Grid
 from protocol.schemes.collection.mechanisms import ModifiedLaplace, RandomizedResponse
 
 FIRM = 15.0  # ratings of the global mean that are added to every item

@@ -23,16 +23,15 @@ import numpy as np
 import numpy.typing as npt
 
 from protocol.arithmetic.noise import laplace
+from protocol.arithmetic.ring import Ids
 from protocol.arithmetic.tape import Tape, keystream
-from protocol.arrays import Levels
-from protocol.schemes.collection.grid import Floats
+from protocol.arrays import Floats, Levels
 
 WHOLE = 1 << 64
 GRAIN = 2.0**-20  # step of the numbers that modified Laplace sends: exact in 32 bits up to 16
 _UP = 1 + 2.0**-48  # exceeds the part of a chance that rounding can take away
 _REACH = 52 * math.log(2)  # the largest Laplace draw, in units of its scale (`noise.laplace`, 52-bit chances)
 
-Ids = npt.NDArray[np.uint32]
 Missing = None
 Entry = float | None  # a rating in [−1, 1], or missing
 

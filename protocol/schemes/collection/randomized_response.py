@@ -12,6 +12,7 @@ import numpy as np
 
 from protocol.arithmetic.ring import Ids, Label, everywhere
 from protocol.arithmetic.tape import Tape
+from protocol.arrays import Floats
 from protocol.attendance import Course
 from protocol.errors import Reason
 from protocol.params import Params
@@ -25,7 +26,6 @@ from protocol.schemes.collection.collecting import (
     CollectingParams,
     CollectingRecommender,
 )
-from protocol.schemes.collection.grid import Floats
 from protocol.schemes.collection.means import response_means
 from protocol.schemes.collection.mechanisms import RandomizedResponse
 from protocol.schemes.collection.radius import response_bound, response_radius, response_ratings
@@ -71,8 +71,7 @@ class RandomizedResponseRatings(Collecting):
 
 
 def law(params: Params) -> RandomizedResponse:
-    assert isinstance(params, CollectingParams)
-    return RandomizedResponse(params.epsilon, params.grid.levels)
+    return RandomizedResponse(params.epsilon, CollectingParams.of(params).grid.levels)
 
 
 class RespondingUser(CollectedUser):

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from protocol.arrays import Floats
 from protocol.schemes.covariance.options import CovarianceParams, HybridParams
 from protocol.schemes.covariance.sensitivity import item_scale
 
-Floats = npt.NDArray[np.float64]
 Ids = npt.NDArray[np.int64]
 
 # with unit_of=user, β_m is proportional to the mean weighted count: `shrink_items` (15) if that is 48, the number of
@@ -27,7 +27,7 @@ class Averages:
     item_means: Floats  # MAvg: in the rating range, rounded to the float32 in which it travels
     item_counts: Floats  # noisy MCnt
     covered: Ids  # the items of largest noisy count, in increasing order
-    user_shrink: float  # β_p, or β_u of `hybrid`
+    user_shrink: float  # β_p, or β_u of `hybrid`, rounded to float32
 
     @property
     def spread(self) -> float:
@@ -46,7 +46,8 @@ def averages_of(params: CovarianceParams, noisy: Floats) -> Averages:
     shrink = item_shrink(params, count, counts)
     means = middle + (sums + shrink * (global_mean - middle)) / (np.maximum(counts, 0.0) + shrink)
     means = np.minimum(np.maximum(means, params.rating_min), params.rating_max)
-    user_shrink = count / params.n_users if isinstance(params, HybridParams) else params.shrink_user
+    # a noisy number: all bits of a float64 would tell from which number of ratings noise can lead to it
+    user_shrink = float(np.float32(count / params.n_users)) if isinstance(params, HybridParams) else params.shrink_user
     covered = np.sort(np.argsort(-counts, kind="stable")[: params.items])
     return Averages(global_mean, means.astype(np.float32).astype(np.float64), counts, covered, user_shrink)
 

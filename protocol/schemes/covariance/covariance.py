@@ -21,8 +21,9 @@ from typing import Any, ClassVar, overload
 import numpy as np
 import numpy.typing as npt
 
-from protocol.arithmetic.ring import everywhere
+from protocol.arithmetic.ring import Ids, everywhere
 from protocol.arithmetic.tape import Tape
+from protocol.arrays import Floats
 from protocol.attendance import Course
 from protocol.errors import Reason
 from protocol.params import Params
@@ -43,10 +44,10 @@ from protocol.party.role import (
     user_name,
     users_without,
 )
-from protocol.schemes.base import DELTA, Leak, Scheme, Setting, Shape
+from protocol.schemes.base import DELTA, Leak, Scheme, Setting, Shape, Weakness
 from protocol.schemes.covariance.averages import Averages, clamped
 from protocol.schemes.covariance.model import Model, first_round, second_round
-from protocol.schemes.covariance.options import OPTIONS, CovarianceParams, covariance_params
+from protocol.schemes.covariance.options import OPTIONS, CovarianceParams, grade_step
 from protocol.schemes.covariance.predicting import Neighbourhood, by_factors, by_neighbours, known_of, neighbourhood
 from protocol.schemes.covariance.sensitivity import (
     alpha,
@@ -69,18 +70,16 @@ from protocol.wire.messages import (
     RatingsHandover,
 )
 
-Floats = npt.NDArray[np.float64]
-Ids = npt.NDArray[np.uint32]
 Rows = npt.NDArray[np.float32]  # a column of numbers, as it travels
 
 MOST_FACTOR = 1e6  # stars: an honest factor is below √(rank) B, a covariance below B²
 
 TOLD = (
     Leak("user", "NeighbourModel", "averages", "the published, noisy average of every item"),
-    Leak("user", "NeighbourModel", "covered", "which items have the largest noisy counts"),
+    Leak("user", "NeighbourModel", "covered", "which items have the largest noisy counts", follows=True),
     Leak("user", "NeighbourModel", "shrink", "a constant, or the noisy number of ratings that a user has"),
     Leak("user", "NeighbourModel", "among", "the published, noisy covariances of its own items"),
-    Leak("user", "NeighbourModel", "neighbours", "which of its items are nearest to each item, by noisy weights"),
+    Leak("user", "NeighbourModel", "neighbours", "its items nearest to each item, by noisy weights", follows=True),
     Leak("user", "NeighbourModel", "covariances", "the published, noisy covariances of its items with others"),
 )
 
@@ -95,14 +94,17 @@ class Covariance(Scheme):
         "θ-differential privacy with Laplace noise, (ε, δ) with ε = Σ θ_i √(2 ln(2/δ_i)) with Gaussian noise, for one "
         "rating or (unit_of=user) all of a user's. A user's own average is never published."
     )
-    known_weaknesses: ClassVar[tuple[str, ...]] = ("support", "composition")
+    known_weaknesses: ClassVar[tuple[str, ...]] = (
+        Weakness("support", "recommender", "user"),
+        Weakness("composition", "user"),
+    )
     leakage: ClassVar[tuple[Leak, ...]] = (
         Leak("recommender", "GradedRatings", "items", "which items each user rated"),
         Leak("recommender", "GradedRatings", "grades", "every rating, as it is"),
         Leak("recommender", "RatingsHandover", "items", "which items each user rated"),
         Leak("recommender", "RatingsHandover", "values", "every rating, as it is"),
         Leak("user", "FactorModel", "averages", "the published, noisy average of every item"),
-        Leak("user", "FactorModel", "covered", "which items have the largest noisy counts"),
+        Leak("user", "FactorModel", "covered", "which items have the largest noisy counts", follows=True),
         Leak("user", "FactorModel", "factors", "the published factors of the noisy covariance"),
         *TOLD,
     )
@@ -116,20 +118,16 @@ class Covariance(Scheme):
     )
     servers = (RECOMMENDER,)
     flags = frozenset({"epsilon"})
-    params_class: ClassVar[type[Params]] = CovarianceParams
-    factorizes = False
+    params_class = CovarianceParams
     trust: ClassVar[dict[str, str]] = {"recommender": "covariance", "masked": "covariance-masked"}
     options = OPTIONS
 
-    def make_params(self, shape: Shape, **settings: Any) -> tuple[CovarianceParams, list[str]]:
-        chosen = {name: settings.pop(name) for name in self.options if name in settings}
-        # nothing is summed mod P here; the widest ring keeps its limits out of the way
-        base, notes = super().make_params(shape, ring_bits=64, **settings)
-        params = self.add_options(base, shape, chosen)
-        return params, [*notes, *warnings(params)]
-
-    def add_options(self, base: Params, shape: Shape, chosen: dict[str, Any]) -> CovarianceParams:
-        return covariance_params(base, shape.step, **chosen)
+    def make_params(
+        self, shape: Shape, *, rank: int = OPTIONS["rank"], items: int = OPTIONS["items"], **settings: Any
+    ) -> tuple[Params, list[str]]:
+        given = {"most_rank": rank, "most_items": items, "rating_step": grade_step(shape), **settings}
+        made, notes = super().make_params(shape, **given)
+        return made, [*notes, *warnings(CovarianceParams.of(made))]
 
     def make_role(self, party: str, setting: Setting, tape: Tape, inputs: UserInput | None) -> Role:
         if role_of(party) == RECOMMENDER:
@@ -138,14 +136,14 @@ class Covariance(Scheme):
         return HandingUser(setting, inputs)
 
     def longer_fields(self, params: Params) -> dict[str, int]:
-        assert isinstance(params, CovarianceParams)
+        params = CovarianceParams.of(params)
         if params.predictor == "svd":
             return {"factors": params.items * params.rank}
         near = params.items * min(params.neighbours, params.n_items)
         return {"among": packed_length(params.n_items), "neighbours": near, "covariances": near}
 
     def formula(self, params: Params, course: Course) -> Iterator[Flow]:
-        assert isinstance(params, CovarianceParams)
+        params = CovarianceParams.of(params)
         up, down, frames, n = ("user", "recommender"), ("recommender", "user"), Frames(params), course.supports
         upload, ratings = self.upload(params)
         yield frames.hello(up, course.users)
@@ -165,8 +163,7 @@ class Covariance(Scheme):
         return (GradedRatings, "grades") if params.rating_step else (RatingsHandover, "values")
 
     def account(self, params: Params, recommender_tape: Tape, shape: Shape) -> dict[str, Any]:
-        assert isinstance(params, CovarianceParams)
-        return account(params)
+        return account(CovarianceParams.of(params))
 
 
 def account(params: CovarianceParams) -> dict[str, Any]:
@@ -216,9 +213,8 @@ class HandingUser(PredictingUser):
     """A user that hands its ratings over, and predicts from what is published."""
 
     def __init__(self, setting: Setting, inputs: UserInput) -> None:
-        assert isinstance(setting.params, CovarianceParams)
         self.setting = setting
-        self.params: CovarianceParams = setting.params
+        self.params = CovarianceParams.of(setting.params)
         self.inputs = inputs
         self.used = inputs.ratings  # the ratings that predictions are made from
         self._published: FactorModel | NeighbourModel | None = None
@@ -291,9 +287,8 @@ class CovarianceRecommender(LeadingRecommender):
     """A recommender that waits for the ratings of all users, then does everything at once."""
 
     def __init__(self, setting: Setting, tape: Tape) -> None:
-        assert isinstance(setting.params, CovarianceParams)
         self.setting = setting
-        self.params: CovarianceParams = setting.params
+        self.params = CovarianceParams.of(setting.params)
         self.tape = tape
         self.handed: dict[int, UserInput] = {}
         self.averages: Averages | None = None

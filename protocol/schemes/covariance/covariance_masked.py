@@ -34,19 +34,18 @@ from protocol.arithmetic.fixedpoint import LEAST_FRACTION_BITS, MOST_FRACTION_BI
 from protocol.arithmetic.tape import Tape
 from protocol.attendance import Course
 from protocol.errors import BadInput
-from protocol.params import Params, require
+from protocol.params import Params
 from protocol.party.role import RECOMMENDER, THIRD_PARTY, Role, UserInput, role_of
-from protocol.schemes.base import DELTA, Leak, Scheme, Setting, Shape
+from protocol.schemes.base import DELTA, Leak, Scheme, Setting, Shape, Weakness
 from protocol.schemes.covariance import triangle as packing
 from protocol.schemes.covariance.covariance import Covariance, account, warnings
 from protocol.schemes.covariance.options import (
     DENSE,
-    FORMS,
     OPTIONS,
     SPARSE,
     CovarianceParams,
     MaskedCovarianceParams,
-    covariance_params,
+    grade_step,
 )
 from protocol.schemes.covariance.parts import largest_entries
 from protocol.schemes.covariance.round_noise import reach_of, round_length
@@ -80,7 +79,12 @@ class CovarianceMasked(Scheme):
         "published has the (ε, δ) that the budget θ buys; against k colluding users it keeps the noise of the others. "
         "In the sparse form supports are open, and θ does not hold towards users, who are told exact numbers of raters."
     )
-    known_weaknesses = ("support", "single-contributor", "known-shares", "unmasking")
+    known_weaknesses = (
+        Weakness("support", "recommender", "third_party", "user"),
+        Weakness("single-contributor", "recommender"),
+        Weakness("known-shares", "recommender+user"),
+        Weakness("unmasking", "recommender+third_party"),
+    )
     leakage: ClassVar[tuple[Leak, ...]] = (
         Leak("recommender", "Join", "items", "sparse form: which items each user rated; dense form: nothing"),
         Leak("recommender", "PartTotal", "iteration", "the number of the iteration"),
@@ -89,13 +93,13 @@ class CovarianceMasked(Scheme):
         Leak("third_party", "MaskedPart", "items", "sparse form: which items each user rated; dense form: nothing"),
         Leak("third_party", "MaskedPart", "values", "uniform ring elements", uniform=True),
         Leak("third_party", "OpenPairs", "iteration", "the number of the iteration"),
-        Leak("third_party", "OpenPairs", "covered", "which items have the largest noisy counts"),
+        Leak("third_party", "OpenPairs", "covered", "which items have the largest noisy counts", follows=True),
         Leak("user", "MaskWelcome", "mask_key", "its own masks"),
         Leak("user", "MaskWelcome", "counts", "sparse form: how many users rated each of its items"),
         Leak("user", "PublishedAverages", "iteration", "the number of the iteration"),
         Leak("user", "PublishedAverages", "averages", "the published, noisy item averages"),
-        Leak("user", "PublishedAverages", "covered", "which items have the largest noisy counts"),
-        Leak("user", "PublishedAverages", "counts", "sparse form: how many users rated both items of its pairs"),
+        Leak("user", "PublishedAverages", "covered", "which items have the largest noisy counts", follows=True),
+        Leak("user", "PublishedAverages", "counts", "sparse form: raters of both items of its pairs", follows=True),
         Leak("user", "CovarianceFactors", "factors", "the published factors of the noisy covariance"),
         Leak("user", "CovariancePairs", "covariances", "the published, noisy covariances of all covered items"),
         Leak("user", "CovariancePairs", "weights", "the published, noisy weights of all covered items"),
@@ -115,7 +119,6 @@ class CovarianceMasked(Scheme):
     servers = (THIRD_PARTY, RECOMMENDER)  # the third party connects to the recommender, because it writes first
     flags = frozenset({"epsilon", "wire", "ring_bits"})
     params_class = MaskedCovarianceParams
-    factorizes = False
     rounds = 2
     trust: ClassVar[dict[str, str]] = {"recommender": "covariance", "masked": name}
     options: ClassVar[dict[str, Any]] = {**OPTIONS, "items": None, "form": DENSE}
@@ -124,20 +127,17 @@ class CovarianceMasked(Scheme):
         self,
         shape: Shape,
         *,
-        form: str = DENSE,
         items: int | None = None,
+        rank: int = OPTIONS["rank"],
         ring_bits: int | None = None,
         **settings: Any,
     ) -> tuple[Params, list[str]]:
-        require(form in FORMS, f"form must be one of {', '.join(FORMS)}, not {form!r}.")
         if items is None:  # all pairs travel: a user uploads them (dense form), or every user is sent them (kNN)
-            few = form == DENSE or settings.get("predictor") == "knn"
+            few = settings.get("form", DENSE) == DENSE or settings.get("predictor") == "knn"
             items = min(FEW_ITEMS, shape.n_items) if few else 0
-        chosen = {name: settings.pop(name) for name in OPTIONS if name in settings}
-        base, notes = super().make_params(shape, ring_bits=64, **settings)
-        trusted = covariance_params(base, shape.step, items=items, **chosen)
-        params = MaskedCovarianceParams(**dataclasses.asdict(trusted), form=form, first_fraction_bits=0)
-        made, ring_notes = with_ring(params, ring_bits)
+        given = {"most_rank": rank, "most_items": items, "rating_step": grade_step(shape), "ring_bits": ring_bits}
+        base, notes = super().make_params(shape, **given, **settings)
+        made, ring_notes = with_ring(MaskedCovarianceParams.of(base), ring_bits)
         return made, [*notes, *warnings(made), *ring_notes]
 
     def make_role(self, party: str, setting: Setting, tape: Tape, inputs: UserInput | None) -> Role:
@@ -152,24 +152,24 @@ class CovarianceMasked(Scheme):
         return roles.MaskedCovarianceUser(setting, tape, inputs)
 
     def longer_fields(self, params: Params) -> dict[str, int]:
-        assert isinstance(params, MaskedCovarianceParams)
+        params = MaskedCovarianceParams.of(params)
         rounds, pairs = max(round_length(params, 1), round_length(params, 2)), packing.packed_length(params.items)
         published = {"counts": pairs, "covariances": pairs, "weights": pairs, "factors": params.items * params.rank}
         return {"values": rounds, **published}
 
     def unprotected(self, params: Params) -> tuple[Scheme, Params]:
         """Return `covariance` with these options and without noise, at a trusted recommender."""
-        assert isinstance(params, MaskedCovarianceParams)
+        params = MaskedCovarianceParams.of(params)
         values = {field.name: getattr(params, field.name) for field in dataclasses.fields(CovarianceParams)}
         return Covariance(), CovarianceParams(**values | {"scheme": Covariance.name, "epsilon": math.inf})
 
     def sizes_vary(self, params: Params) -> bool:
         """Tell whether the noise decides how many pairs a user sends, because it decides which items are covered."""
-        assert isinstance(params, MaskedCovarianceParams)
+        params = MaskedCovarianceParams.of(params)
         return params.form == SPARSE and params.items < params.n_items
 
     def formula(self, params: Params, course: Course) -> Iterator[Flow]:
-        assert isinstance(params, MaskedCovarianceParams)
+        params = MaskedCovarianceParams.of(params)
         up, down, across = ("user", RECOMMENDER), (RECOMMENDER, "user"), ("user", THIRD_PARTY)
         back, towards = (THIRD_PARTY, RECOMMENDER), (RECOMMENDER, THIRD_PARTY)
         frames, users, sparse = Frames(params), course.users, params.form == SPARSE
@@ -200,7 +200,7 @@ class CovarianceMasked(Scheme):
         """Account for what is published and, in the dense form with Gaussian noise, for half of the users colluding."""
         from protocol.schemes.composition import gaussian_epsilon  # not needed by any role
 
-        assert isinstance(params, MaskedCovarianceParams)
+        params = MaskedCovarianceParams.of(params)
         found = account(params)
         if math.isinf(params.epsilon):
             return found

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from protocol.arithmetic.fixedpoint import FixedPoint
 from protocol.arithmetic.ring import Ids, Label, RingArray, everywhere
 from protocol.arithmetic.tape import Tape
+from protocol.arrays import Floats, Ints
 from protocol.attendance import spans
 from protocol.errors import Aborted, Reason
 from protocol.party.role import (
@@ -54,16 +55,12 @@ from protocol.wire.messages import (
     PublishedAverages,
 )
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-
 NOTHING = np.zeros(0, np.uint32)
 NO_ROWS = np.zeros((0, 1), np.float32)
 
 
 def params_of(setting: Setting) -> MaskedCovarianceParams:
-    assert isinstance(setting.params, MaskedCovarianceParams)
-    return setting.params
+    return MaskedCovarianceParams.of(setting.params)
 
 
 def places_of(params: MaskedCovarianceParams, iteration: int, items: Ids, covered: Ints | None) -> Ints:

@@ -19,15 +19,14 @@ import numpy.typing as npt
 
 from protocol.arithmetic.ring import Label
 from protocol.arithmetic.tape import Tape, _unit_interval, keystream
+from protocol.arrays import Floats
 from protocol.errors import Reason
 from protocol.params import Params
 from protocol.party.role import RECOMMENDER, Effects, Role, Send, UserInput, expect, require, role_of
-from protocol.schemes.base import Leak, Scheme, Setting, Shape
+from protocol.schemes.base import Leak, Scheme, Setting, Shape, Weakness
 from protocol.schemes.covariance.covariance import TOLD, Covariance, CovarianceRecommender, HandingUser
-from protocol.schemes.covariance.options import HYBRID_OPTIONS, CovarianceParams, HybridParams, hybrid_params
+from protocol.schemes.covariance.options import HYBRID_OPTIONS, CovarianceParams, HybridParams
 from protocol.wire.messages import Hello, Message, NeighbourModel, PerturbedRatings
-
-Floats = npt.NDArray[np.float64]
 
 ROUNDING = 1 + 1e-6  # factor by which float32 may exceed the range of r'
 
@@ -41,7 +40,10 @@ class Hybrid(Covariance):
         "Every rating leaves its user with uniform noise on [−γ, γ], claimed to hide it from the recommender. The "
         "averages and covariances that are published carry Laplace noise, claimed to give ε-differential privacy."
     )
-    known_weaknesses: ClassVar[tuple[str, ...]] = ("support", "uniform-noise")
+    known_weaknesses: ClassVar[tuple[str, ...]] = (
+        Weakness("support", "recommender", "user"),
+        Weakness("uniform-noise", "recommender"),
+    )
     leakage: ClassVar[tuple[Leak, ...]] = (
         Leak("recommender", "PerturbedRatings", "items", "which items each user rated"),
         Leak("recommender", "PerturbedRatings", "values", "every rating within ±γ"),
@@ -49,12 +51,14 @@ class Hybrid(Covariance):
     )
     permits: ClassVar[dict[str, str]] = {"recommender": "noisy-individual", "user": "aggregate"}
     messages: ClassVar[tuple[type, ...]] = (Hello, PerturbedRatings, NeighbourModel)
-    params_class: ClassVar[type[Params]] = HybridParams
+    params_class = HybridParams
     trust: ClassVar[dict[str, str]] = {}
     options = HYBRID_OPTIONS
 
-    def add_options(self, base: Params, shape: Shape, chosen: dict[str, Any]) -> CovarianceParams:
-        return hybrid_params(base, **chosen)
+    def make_params(self, shape: Shape, **settings: Any) -> tuple[Params, list[str]]:
+        """Make them with Laplace noise, for one rating's presence, and for kNN without rank reduction."""
+        fixed: dict[str, Any] = {"noise": "laplace", "unit_of": "rating", "predictor": "knn", "rating_step": 0.0}
+        return super().make_params(shape, **settings, **fixed)
 
     def make_role(self, party: str, setting: Setting, tape: Tape, inputs: UserInput | None) -> Role:
         if role_of(party) == RECOMMENDER:
@@ -66,12 +70,10 @@ class Hybrid(Covariance):
         return PerturbedRatings, "values"
 
     def unprotected(self, params: Params) -> tuple[Scheme, Params]:
-        assert isinstance(params, HybridParams)
-        return self, dataclasses.replace(params, epsilon=math.inf, gamma=0.0)
+        return self, dataclasses.replace(HybridParams.of(params), epsilon=math.inf, gamma=0.0)
 
     def account(self, params: Params, recommender_tape: Tape, shape: Shape) -> dict[str, Any]:
-        found = super().account(params, recommender_tape, shape)
-        assert isinstance(params, HybridParams)
+        found, params = super().account(params, recommender_tape, shape), HybridParams.of(params)
         words = (
             "to the recommender nothing finite: uniform noise has disjoint supports"
             if params.gamma
@@ -84,10 +86,10 @@ class Hybrid(Covariance):
 class PerturbingUser(HandingUser):
     def __init__(self, setting: Setting, tape: Tape, inputs: UserInput) -> None:
         super().__init__(setting, inputs)
-        assert isinstance(setting.params, HybridParams)
-        self._noise = perturbation(setting.params, tape, len(inputs.items))
-        if not setting.params.own_ratings:
-            self.used = perturbed(setting.params, tape, inputs.ratings)
+        params = HybridParams.of(setting.params)
+        self._noise = perturbation(params, tape, len(inputs.items))
+        if not params.own_ratings:
+            self.used = perturbed(params, tape, inputs.ratings)
 
     def start(self) -> Effects:
         items, reals = self.inputs.items, self.setting.reals
@@ -98,8 +100,7 @@ class PerturbingUser(HandingUser):
 
 class HybridRecommender(CovarianceRecommender):
     def opened(self, message: Message) -> tuple[npt.NDArray[np.uint32], Floats]:
-        params, reals = self.params, self.setting.reals
-        assert isinstance(params, HybridParams)
+        params, reals = HybridParams.of(self.params), self.setting.reals
         sent = expect(message, PerturbedRatings)
         require(len(sent.values) == len(sent.items), Reason.WRONG_LENGTH)
         most = max(abs(params.rating_min - params.gamma), abs(params.rating_max + params.gamma))

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from protocol.arithmetic.reals import Reals
 from protocol.arithmetic.tape import Tape
+from protocol.arrays import Floats
 from protocol.schemes.covariance.averages import Averages, averages_of
 from protocol.schemes.covariance.options import CovarianceParams
 from protocol.schemes.covariance.parts import covered_places
@@ -18,7 +19,6 @@ from protocol.schemes.covariance.round_noise import noise_for, total_label
 from protocol.schemes.covariance.similarity import Similarity, item_factors, similarity_of
 from protocol.schemes.covariance.totals import Book, first_total, second_total
 
-Floats = npt.NDArray[np.float64]
 Ids = npt.NDArray[np.integer]
 
 

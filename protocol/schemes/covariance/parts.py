@@ -8,14 +8,13 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from protocol.arrays import Floats, Ints
 from protocol.schemes.covariance import triangle
 from protocol.schemes.covariance.averages import Averages, centre, clamped
 from protocol.schemes.covariance.options import CovarianceParams
 from protocol.schemes.covariance.round_noise import round_length
 from protocol.schemes.covariance.sensitivity import weights
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 Ids = npt.NDArray[np.integer]
 
 Sparse = tuple[Ints, Floats]  # increasing places, and the values at these places

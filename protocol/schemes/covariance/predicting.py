@@ -15,14 +15,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from protocol.arrays import Floats, Ints
 from protocol.schemes.covariance import triangle
 from protocol.schemes.covariance.averages import Averages, centre
 from protocol.schemes.covariance.options import CovarianceParams
 from protocol.schemes.covariance.parts import covered_places
 from protocol.schemes.covariance.similarity import Similarity, noise_scale_of, relative_noise
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 Ids = npt.NDArray[np.integer]
 
 

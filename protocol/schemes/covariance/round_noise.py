@@ -9,16 +9,14 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import numpy.typing as npt
 
 from protocol.arithmetic.noise import laplace
 from protocol.arithmetic.ring import Label
 from protocol.arithmetic.tape import Tape
+from protocol.arrays import Floats, Ints
 from protocol.schemes.covariance import triangle
 from protocol.schemes.covariance.options import CovarianceParams
 from protocol.schemes.covariance.sensitivity import covariance_scale, global_scale, item_scale
-
-Floats = npt.NDArray[np.float64]
 
 
 def off_diagonal(params: CovarianceParams) -> float:
@@ -61,8 +59,6 @@ def total_label(iteration: int, length: int) -> Label:
     """Name the noisy sums of the round of `iteration`, of which everything is made that is published."""
     return Label("total", iteration, np.arange(length, dtype=np.uint32))
 
-
-Ints = npt.NDArray[np.int64]
 
 LEAST = 1e-12  # least value of a Gamma variable, in scales: a smaller one rounds to 0 in any ring
 

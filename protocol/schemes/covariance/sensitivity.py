@@ -22,11 +22,9 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from protocol.arrays import Floats, Ints
 from protocol.schemes.covariance.options import CovarianceParams
-
-Floats = npt.NDArray[np.float64]
 
 MEASUREMENTS = 3  # G, M and the covariance
 
@@ -42,7 +40,7 @@ class Pair:
         return Pair(self.total * factor, self.count * factor)
 
 
-def weights(params: CovarianceParams, n_rated: npt.NDArray[np.int64]) -> tuple[Floats, Floats, Floats]:
+def weights(params: CovarianceParams, n_rated: Ints) -> tuple[Floats, Floats, Floats]:
     """Compute the weight of each user in the sums (G, items, covariance). Every user has at least one rating."""
     counts = n_rated.astype(np.float64)
     if not params.per_user:

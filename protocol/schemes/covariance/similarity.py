@@ -17,15 +17,13 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from protocol.arrays import Floats
 from protocol.schemes.covariance import triangle
 from protocol.schemes.covariance.averages import Averages, relative_item_noise
 from protocol.schemes.covariance.options import CovarianceParams
 from protocol.schemes.covariance.round_noise import off_diagonal
 from protocol.schemes.covariance.sensitivity import Pair, covariance_scale
-
-Floats = npt.NDArray[np.float64]
 
 LEAST_COUNT = 5.0  # least count that an item is given when entries are scaled to equal noise
 STANDS_OUT = 3.0  # standard deviations of its noise that a weight must exceed

@@ -11,14 +11,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from protocol.arrays import Floats, Ints
 from protocol.schemes.covariance import triangle
 from protocol.schemes.covariance.averages import Averages, clamped
 from protocol.schemes.covariance.options import CovarianceParams
 from protocol.schemes.covariance.parts import covered_places
 from protocol.schemes.covariance.sensitivity import weights
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 ROWS_AT_ONCE = 256  # rows of the covariance in a block, which takes far less memory than the whole
 

@@ -16,13 +16,13 @@ could know. Without ρ (`rho` false, for the audit) the share cancels in the dif
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 
 from protocol.arithmetic.factors import FACTOR_LIMIT
 from protocol.arithmetic.noise import laplace, noise_share
@@ -31,7 +31,7 @@ from protocol.arithmetic.ring import everywhere
 from protocol.arithmetic.tape import Tape, exponential
 from protocol.attendance import Course
 from protocol.errors import Reason
-from protocol.params import Params
+from protocol.params import JointRule, Params, declared
 from protocol.party.role import (
     RECOMMENDER,
     Effects,
@@ -44,7 +44,9 @@ from protocol.party.role import (
     user_index,
     user_name,
 )
-from protocol.schemes.base import DELTA, Leak, Scheme, Setting, Shape
+from protocol.schemes.base import DELTA, Leak, Setting, Shape, Weakness
+from protocol.schemes.factorization.factorization import Factorization, GradientParams
+from protocol.schemes.factorization.honest_reach import HonestReach
 from protocol.schemes.factorization.plain import Plain, PlainRecommender, two_party_formula
 from protocol.schemes.factorization.static_users import JoiningUser
 from protocol.wire.framing import Flow
@@ -52,11 +54,20 @@ from protocol.wire.messages import Finish, Hello, ItemFactors, Join, Message, No
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DirectParams(Params):
-    rho: bool  # True: users add their own ρ
+class DirectParams(GradientParams):
+    rho: bool = declared(otherwise=True)  # users add their own ρ
+
+    together: ClassVar[tuple[JointRule, ...]] = (
+        *GradientParams.together,
+        JointRule(
+            "epsilon",
+            lambda one: one.largest_upload <= FACTOR_LIMIT,
+            lambda one: "An upload could be too large to travel: raise epsilon or lower the clip.",
+        ),
+    )
 
 
-class Direct(Scheme):
+class Direct(Factorization):
     name = "direct"
     title = "Noisy gradients straight to the recommender"
     source = "Hua, Xia, Zhong 2015, equation 13"
@@ -66,13 +77,13 @@ class Direct(Scheme):
         "objective noise; claimed to give ε-differential privacy per release."
     )
     known_weaknesses = (
-        "known-envelope",
-        "known-shares",
-        "composition",
-        "support",
-        "single-contributor",
-        "released-sums",
-        "reacting-user-factors",
+        Weakness("known-envelope", "recommender"),
+        Weakness("known-shares", "user"),
+        Weakness("composition", "recommender"),
+        Weakness("support", "recommender"),
+        Weakness("single-contributor", "recommender"),
+        Weakness("released-sums", "user"),
+        Weakness("reacting-user-factors", "recommender", since=1),
     )
     leakage = (
         Leak("recommender", "Join", "items", "which items each user rated"),
@@ -92,12 +103,7 @@ class Direct(Scheme):
     servers = (RECOMMENDER,)
     flags = frozenset({"epsilon", "no_rho", "factor_bits", "publish"})
     params_class = DirectParams
-    options: ClassVar[dict[str, Any]] = {**Plain.options, "rho": True}
-
-    def make_params(self, shape: Shape, *, rho: bool = True, **settings: Any) -> tuple[DirectParams, list[str]]:
-        # nothing is summed mod P here; the widest ring keeps its limits out of the way
-        params, notes = super().make_params(shape, ring_bits=64, **settings)
-        return DirectParams(**dataclasses.asdict(params), rho=rho), notes
+    options: ClassVar[dict[str, Any]] = {**Plain.options, **DirectParams.defaults("rho")}
 
     def make_role(self, party: str, setting: Setting, tape: Tape, inputs: UserInput | None) -> Role:
         if role_of(party) == RECOMMENDER:
@@ -112,7 +118,7 @@ class Direct(Scheme):
         """Compute what T uploads tell the recommender about one rating, for a u_i that did not react to it."""
         from protocol.schemes import composition  # not needed by any role
 
-        assert isinstance(params, DirectParams)
+        params = DirectParams.of(params)
         claim, releases = params.epsilon, params.iterations
         if math.isinf(claim) or not params.rho:
             words = "no noise (ε = ∞)" if math.isinf(claim) else "without ρ the difference of two uploads has no noise"
@@ -134,8 +140,9 @@ class Direct(Scheme):
 class DirectUser(JoiningUser):
     def __init__(self, setting: Setting, tape: Tape, inputs: UserInput) -> None:
         super().__init__(setting, tape, inputs)
-        assert isinstance(setting.params, DirectParams)
-        self.with_rho = setting.params.rho
+        params = DirectParams.of(setting.params)
+        self.reach = HonestReach(params, params.n_users)  # every user adds the whole noise
+        self.with_rho = params.rho
         self.objective_share: RealArray | None = None  # made once
 
     def receive(self, sender: str, message: Message) -> Effects:
@@ -172,6 +179,13 @@ class DirectUser(JoiningUser):
 class DirectRecommender(PlainRecommender):
     """A recommender that sums uploads and moves V as `plain` does; it cannot tell noise from gradient."""
 
+    def __init__(self, setting: Setting, tape: Tape) -> None:
+        super().__init__(setting, tape)
+        self.reach = HonestReach(self.params, self.params.n_users)
+
+    def reach_raters(self) -> npt.NDArray[np.int64]:
+        return np.ones_like(self.n_raters)
+
     def welcome(self) -> list[Send]:
         keys = [self.tape.key("item", item) for item in range(self.params.n_items)]
         counts = self.n_raters.astype(np.uint32)
@@ -189,7 +203,7 @@ class DirectRecommender(PlainRecommender):
         require(upload.iteration == self.iteration, Reason.WRONG_ITERATION)
         require(user not in self._gradients, Reason.DUPLICATE)
         require(len(upload.values) == len(self.supports[user]), Reason.WRONG_LENGTH)
-        # an honest value is below 2 C + 107 b: noise from draws of 52 random bits is bounded
+        # an honest value is below that: see `DirectParams`
         require(self.setting.reals.within(upload.values, FACTOR_LIMIT), Reason.OUT_OF_RANGE)
         self._gradients[user] = self.setting.reals.widen(upload.values)
         if len(self._gradients) < len(self.supports):

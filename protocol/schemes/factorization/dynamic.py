@@ -15,7 +15,6 @@ Before each iteration a user may say Present or Absent; which users do so is an 
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
@@ -24,10 +23,10 @@ import numpy as np
 from protocol.arithmetic.noise import noise_share
 from protocol.arithmetic.ring import Label, RingArray
 from protocol.arithmetic.tape import Tape, exponential
-from protocol.attendance import Course, spans
+from protocol.arrays import Counts
+from protocol.attendance import Attempt, Course, Turn, spans
 from protocol.errors import Reason
 from protocol.params import Params
-from protocol.params import require as demand
 from protocol.party.role import (
     RECOMMENDER,
     THIRD_PARTY,
@@ -43,15 +42,18 @@ from protocol.party.role import (
     user_index,
     user_name,
 )
-from protocol.schemes.base import Counts, Leak, Mask, Setting, Shape
-from protocol.schemes.factorization.commitment import SealHolder, blind_rows
+from protocol.schemes.base import Leak, Mask, Setting, Shape, Weakness
 from protocol.schemes.factorization.dynamic_recommender import DynamicParams, DynamicRecommender
-from protocol.schemes.factorization.masked import Masked, MaskedUser, ThirdParty
-from protocol.schemes.factorization.masked_formula import DynamicFormula
+from protocol.schemes.factorization.factorization import MaskedParams
+from protocol.schemes.factorization.machines.commitment import SealHolder, blind_rows
+from protocol.schemes.factorization.masked import ACROSS, BACK, TOWARDS, UP, Masked, MaskedFormula
+from protocol.schemes.factorization.masked_roles import MaskedUser, ThirdParty
+from protocol.wire.fields import Amount
 from protocol.wire.framing import Flow
 from protocol.wire.messages import (
     SETUP,
     Absent,
+    Barred,
     BlindedShare,
     Churn,
     Commit,
@@ -74,13 +76,6 @@ from protocol.wire.messages import (
 )
 
 
-def _how_to_lower(n_users: int) -> str:
-    """Write the end of a sentence: how many users there are, and what to do if `n_users` are fewer than committers."""
-    if n_users < 2:
-        return "is 1, and 2 is the least: take more users, or a scheme without it (--scheme masked)"
-    return f"are {n_users}: set committers lower (--set committers={n_users})"
-
-
 class Dynamic(Masked):
     name = "dynamic"
     title = "Masked sums with pre-committed noise, for users who come and go"
@@ -89,7 +84,11 @@ class Dynamic(Masked):
         "As masked, and the objective noise of an item is the same in every iteration whichever users are online; "
         "no server alone learns it."
     )
-    known_weaknesses: ClassVar[tuple[str, ...]] = (*Masked.known_weaknesses, "diluted-sum")
+    known_weaknesses: ClassVar[tuple[str, ...]] = (
+        *Masked.known_weaknesses,
+        Weakness("diluted-sum", "recommender"),
+        Weakness("single-contributor", "user"),  # v_j before and after an iteration that it missed
+    )
     leakage: ClassVar[tuple[Leak, ...]] = (
         *(leak for leak in Masked.leakage if leak.kind not in ("WelcomeInFull", "ItemFactorsInFull")),
         Leak("recommender", "Present", "iteration", "when each user comes online"),
@@ -132,22 +131,13 @@ class Dynamic(Masked):
         ItemFactorsWithPieces,
     )
     flags = Masked.flags | {"online", "join", "leave"}
-    options: ClassVar[dict[str, Any]] = {**Masked.options, "committers": 3}
     params_class = DynamicParams
+    options: ClassVar[dict[str, Any]] = {**Masked.options, **DynamicParams.defaults("committers")}
 
-    def make_params(self, shape: Shape, **settings: Any) -> tuple[Params, list[str]]:
-        online, committers = settings.pop("online", None), settings.pop("committers", self.options["committers"])
-        online = shape.n_users if online is None else online
-        demand(1 <= online <= shape.n_users, f"--online must be between 1 and the {shape.n_users} users, not {online}.")
-        demand(committers >= 2, f"committers must be 2 or more, or one user knows the noise; not {committers}.")
-        demand(
-            committers <= shape.n_users,
-            f"The pre-commitment needs {committers} users and there {_how_to_lower(shape.n_users)}.",
-        )
+    def make_params(self, shape: Shape, **settings: Any) -> tuple[MaskedParams, list[str]]:
         # an item has the roundings of its committers too, which may be more than its raters
-        wide = dataclasses.replace(shape, raters=np.maximum(shape.raters, min(committers, shape.n_users)))
-        params, notes = super().make_params(wide, **settings)
-        return DynamicParams(**dataclasses.asdict(params), online=online, committers=committers), notes
+        parts = min(settings.get("committers", self.options["committers"]), shape.n_users)
+        return super().make_params(shape, **{"max_raters": max(shape.max_raters, parts), **settings})
 
     def make_role(self, party: str, setting: Setting, tape: Tape, inputs: UserInput | None) -> Role:
         role = role_of(party)
@@ -165,9 +155,46 @@ class Dynamic(Masked):
         return super().items_of(params, invited, invited, contributing)
 
 
+class DynamicFormula(MaskedFormula):
+    offer_in_full = ItemFactorsWithPieces
+
+    def dealing(self) -> Iterator[Flow]:
+        if self.compact:
+            n = self.course.supports
+            yield self._tell(SETUP, Welcome, self.course.welcomed, floors=0, mask_key=1, item_keys=n)
+        for number, attempt in enumerate(self.course.attempts):
+            yield from self.commitment(number, attempt)
+
+    def commitment(self, number: int, attempt: Attempt) -> Iterator[Flow]:
+        flow, shares, opened, sealed = self.frames.flow, attempt.shares, attempt.opened, attempt.sealed
+        opening = {"attempt": number, "users": attempt.asked.sum(), "items": opened, "counts": opened}
+        yield flow(SETUP, TOWARDS, OpenCommitment, 1, self.between, **opening)
+        dealt = {"attempt": number, "items": shares, "counts": shares}
+        if self.compact:
+            yield self._tell(SETUP, Commit, attempt.asked, **dealt, item_keys=shares)
+        else:
+            yield self._tell(SETUP, CommitInFull, attempt.asked, **dealt, blinds=shares, envelopes=shares)
+        answer = {"attempt": number, "items": shares, "values": shares}
+        yield flow(SETUP, ACROSS, BlindedShare, attempt.answered, self.wrote, **answer)
+        self.wrote = self.wrote + self._each(attempt.asked)
+        yield flow(SETUP, BACK, SealedTotal, 1, self.between, attempt=number, items=sealed, values=sealed)
+        self.between += 1
+
+    def presence(self, t: int, turn: Turn) -> Iterator[Flow]:
+        for message, users in ((Present, turn.present), (Absent, turn.absent)):
+            yield self.frames.flow(t, UP, message, users, self.said, iteration=t)
+        self.said = self.said + self._each(turn.present + turn.absent)
+
+    def offered(self) -> dict[str, Amount]:
+        pieces = {} if self.compact else {"pieces": self.course.supports}
+        return super().offered() | pieces
+
+
 class DynamicUser(MaskedUser):
     def __init__(self, setting: Setting, tape: Tape, inputs: UserInput) -> None:
         super().__init__(setting, tape, inputs)
+        assert isinstance(setting.params, DynamicParams)
+        self.committers = setting.params.committers
         self.online = False
         self.told = -1  # the iteration of its latest change: an earlier one may be told again after a restart
         self.attempt = -1  # the last attempt in which it committed
@@ -190,8 +217,8 @@ class DynamicUser(MaskedUser):
         if isinstance(message, (Commit, CommitInFull)):
             return self._commit(message)
         offer = expect(message, ItemFactors if compact else ItemFactorsWithPieces)
-        factors = self.check_factors(offer.iteration, offer.factors)
         self._check_floors(offer.floors)
+        factors = self.check_factors(offer.iteration, offer.factors, offer.floors)
         masks, envelope = self._dealt(offer)
         extra = () if compact else (self._check_rows(offer.pieces, len(self.inputs.items)),)
         share = self._noise(envelope, offer.floors, "rho", offer.iteration)
@@ -212,7 +239,7 @@ class DynamicUser(MaskedUser):
         require(message.attempt > self.attempt, Reason.WRONG_ITERATION)
         require(not rows or message.items[-1] < params.n_items, Reason.UNKNOWN_ITEM)
         require(len(message.counts) == rows, Reason.WRONG_LENGTH)
-        require(not np.count_nonzero(message.counts < 2), Reason.OUT_OF_RANGE)
+        require(not np.count_nonzero(message.counts != self.committers), Reason.OUT_OF_RANGE)
         if isinstance(message, Commit):
             require(len(message.item_keys) == rows, Reason.WRONG_LENGTH)
             envelope = exponential(message.item_keys, params.dim, "eta")
@@ -241,7 +268,6 @@ class DynamicThirdParty(ThirdParty):
     def __init__(self, setting: Setting, tape: Tape) -> None:
         super().__init__(setting)
         params = setting.params
-        self.ring = setting.ring
         self.seal = SealHolder(setting.ring, params.dim, params.n_users, params.n_items, tape)
         self.iteration = SETUP
         self.answered: list[tuple[int, ...]] = []  # the users that committed, by attempt
@@ -272,9 +298,10 @@ class DynamicThirdParty(ThirdParty):
         return list(map(user_name, self.seal.missing())) or super().awaited()
 
     def tick(self, event: Event) -> Effects:
-        if isinstance(event, Gone):
+        if isinstance(event, (Gone, Barred)):
             self.seal.lose(event.user)
             if self.seal.complete:
+                self.note_flood(event)
                 self.holder.lose(event.user)
                 return self._seal()
         if isinstance(event, Deadline) and event.iteration < 0:

@@ -1,157 +1,107 @@
-"""The recommender of `dynamic`: users' presence, the commitment before iteration 0, the sealed noise in each."""
+"""The recommender of `dynamic`: the roll call, then the commitment before iteration 0 or the next iteration, in turn.
+
+Each of the three is a small machine of its own: `RollCall`, `NoiseCommitment` and, as in `masked`, `MaskedIteration`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import ClassVar
 
 import numpy as np
 
-from protocol.arithmetic.noise import floor_of
 from protocol.arithmetic.ring import Ids, RingArray
-from protocol.arithmetic.tape import Tape, derive, exponential
-from protocol.attendance import draw_invited, spans
-from protocol.errors import Aborted, Reason
-from protocol.params import Params
-from protocol.party.role import (
-    THIRD_PARTY,
-    Effects,
-    Facts,
-    Send,
-    require,
-    user_index,
-    user_name,
-    users_without,
-)
+from protocol.arithmetic.tape import Tape
+from protocol.attendance import draw_invited
+from protocol.errors import Reason
+from protocol.params import JointRule, declared
+from protocol.party.role import THIRD_PARTY, Effects, Facts, Send, require, user_index, user_name, users_without
 from protocol.schemes.base import Setting
-from protocol.schemes.factorization.commitment import blind_rows, choose_committers, unblind
-from protocol.schemes.factorization.masked import MaskedRecommender
+from protocol.schemes.factorization.factorization import MaskedParams
+from protocol.schemes.factorization.machines.commitment import NoiseCommitment, split
+from protocol.schemes.factorization.machines.roll_call import RollCall
+from protocol.schemes.factorization.masked_roles import FLOODED, Floats, MaskedRecommender
 from protocol.schemes.factorization.masked_sum import Part
 from protocol.wire.messages import (
     SETUP,
     Absent,
-    Commit,
-    CommitInFull,
+    Barred,
     Due,
     Event,
     Gone,
-    ItemFactors,
     ItemFactorsWithPieces,
     Message,
-    OpenCommitment,
-    OpenSum,
     Present,
     SealedTotal,
     Welcome,
 )
 
-MOST_ATTEMPTS = 100
-OUTSIDE = "the source of arrivals and departures"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DynamicParams(Params):
-    online: int  # the most users that take part in an iteration
-    committers: int  # users that commit to each item's objective noise
+class DynamicParams(MaskedParams):
+    online: int = declared(otherwise=lambda values: values["n_users"])  # the most users that take part in an iteration
+    committers: int = declared(  # users that commit to each item's objective noise
+        lambda value: value >= 2, "committers must be 2 or more, or one user knows the noise; not {value}.", 3
+    )
+
+    together: ClassVar[tuple[JointRule, ...]] = (
+        *MaskedParams.together,
+        JointRule(
+            "online",
+            lambda one: 1 <= one.online <= one.n_users,
+            lambda one: f"--online must be between 1 and the {one.n_users} users, not {one.online}.",
+        ),
+        JointRule(
+            "committers",
+            lambda one: one.committers <= one.n_users,
+            lambda one: f"The pre-commitment needs {one.committers} users and there {_how_to_lower(one.n_users)}.",
+        ),
+    )
+
+
+def _how_to_lower(n_users: int) -> str:
+    """Write the end of a sentence: how many users there are, and what to do if `n_users` are fewer than committers."""
+    if n_users < 2:
+        return "is 1, and 2 is the least: take more users, or a scheme without it (--scheme masked)"
+    return f"are {n_users}: set committers lower (--set committers={n_users})"
 
 
 class DynamicRecommender(MaskedRecommender):
     def __init__(self, setting: Setting, tape: Tape) -> None:
         super().__init__(setting, tape)
-        params = setting.params
-        assert isinstance(params, DynamicParams)
-        self.limit, self.wanted = params.online, params.committers
-        self.online: set[int] = set()
-        self.due: frozenset[int] | None = None  # the users whose Present or Absent must come before the next iteration
-        self.unheard: set[int] = set()  # those of them that have not said it yet
-        self.told = -1  # the latest iteration for which `Due` came: it may come again after a restart
-        self.changes: dict[int, bool] = {}
-        self.latest: dict[int, bool] = {}  # the changes before the iteration that runs
-        self.last_changes: dict[int, bool] = {}  # the changes before the iteration that has ended
-        self.commitments: list[Facts] = []
-        self.complete_roll = False  # every user that is not gone has joined
-        self.begun = False
-        self.attempt = 0
-        self.committing: dict[int, Part] = {}  # the committers of this attempt: items and blinds
-        self.sealed_noise = setting.ring.zeros(params.n_items, params.dim)  # τ^
-        self.unsealed: Ids = np.zeros(0, np.uint32)
-        self.pieces: dict[int, RingArray] = {}
-
-    # --- presence ----------------------------------------------------------------------------------------------
+        params = DynamicParams.of(setting.params)
+        self.limit = params.online
+        self.roll = RollCall()
+        self.gone = self.roll.gone
+        self.commitment = NoiseCommitment(setting, tape, self.dealer, params.committers)
+        self.everyone_joined = False  # or is gone
+        self.pieces: dict[int, RingArray] = {}  # of the sealed noise, by user, in the paper's wire form
 
     def joined(self) -> Effects:
         never = sum(user not in self.supports for user in self.gone)
         if len(self.supports) + never < self.params.n_users:
             return []
         self.count_raters()
-        self.complete_roll = True
-        return self._continue()
+        self.everyone_joined = True
+        return self._go_on()
 
     def tick(self, event: Event) -> Effects:
-        if isinstance(event, Due) and event.iteration == max(self.iteration, 0) and event.iteration > self.told:
-            self.due, self.told = frozenset(event.users), event.iteration
-            self.unheard = set(self.due.difference(self.changes))
-            return self._continue()
+        if isinstance(event, Due) and event.iteration == max(self.iteration, 0):
+            return self._go_on() if self.roll.due(event.iteration, event.users) else []
         if isinstance(event, Gone) and event.user not in self.gone:
-            self.gone.add(event.user)
-            self.online.discard(event.user)
-            return self._continue() if self.complete_roll else self.joined()
+            self.roll.lose(event.user)
+            return self._go_on() if self.everyone_joined else self.joined()
+        if isinstance(event, Barred):
+            self.struck.add(event.user, FLOODED)
+            self.roll.pass_over(event.user)
+            return self._go_on()
         return []
 
     def awaited(self) -> Sequence[str]:
-        if not self.complete_roll:
+        if not self.everyone_joined:
             return users_without(self.params.n_users, self.supports.keys() | self.gone)
-        if self._running():
-            return (THIRD_PARTY,)
-        return list(map(user_name, sorted(self.unheard - self.gone))) if self.due is not None else (OUTSIDE,)
-
-    def presence(self, sender: str, message: Present | Absent) -> Effects:
-        user = user_index(sender)
-        require(user in self.supports, Reason.UNKNOWN_SENDER)
-        require(message.iteration == max(self.iteration, 0) and not self._running(), Reason.WRONG_ITERATION)
-        arrives = isinstance(message, Present)
-        require(user not in self.changes and (user in self.online) != arrives, Reason.DUPLICATE)
-        self.changes[user] = arrives
-        self.unheard.discard(user)
-        return self._continue()
-
-    def _running(self) -> bool:
-        return self.begun and (self.iteration == SETUP or self.opened is not None)
-
-    def _continue(self) -> Effects:
-        """Go on if nothing runs, every user has joined, and every Present or Absent that is due has come."""
-        if self._running() or not self.complete_roll or self.due is None:
-            return []
-        if not self.unheard <= self.gone:  # fast while many are missing: a larger set is no subset
-            return []
-        self.online |= {user for user, arrives in self.changes.items() if arrives}
-        self.online -= {user for user, arrives in self.changes.items() if not arrives} | self.gone
-        self.due, self.latest, self.changes = None, self.changes, {}
-        if self.begun:
-            return self.open_iteration()
-        self.begun = True
-        self.unsealed = np.flatnonzero(self.n_raters).astype(np.uint32)
-        return [*self.welcome(), *self._commitment()]
-
-    def facts(self) -> Facts:
-        facts = super().facts()
-        if "welcomed" in facts:
-            return {**facts, "commitments": self.commitments}
-        came = spans(user for user, arrives in self.last_changes.items() if arrives)
-        left = spans(user for user, arrives in self.last_changes.items() if not arrives)
-        return {**facts, "present": came, "absent": left}
-
-    def next_iteration(self) -> Effects:
-        self.opened = None
-        if self.iteration >= 0:
-            self.last_changes = self.latest
-        if self.iteration + 1 >= self.params.iterations:
-            return super().next_iteration()
-        self.iteration += 1
-        return self._continue() if self.iteration else self.open_iteration()
-
-    # --- the commitment ----------------------------------------------------------------------------------------
+        return (THIRD_PARTY,) if self._busy() else self.roll.awaited()
 
     def receive(self, sender: str, message: Message) -> Effects:
         if isinstance(message, (Present, Absent)):
@@ -160,120 +110,84 @@ class DynamicRecommender(MaskedRecommender):
             return self._sealed(sender, message)
         return super().receive(sender, message)
 
+    def presence(self, sender: str, message: Present | Absent) -> Effects:
+        user = user_index(sender)
+        require(user in self.supports, Reason.UNKNOWN_SENDER)
+        require(message.iteration == max(self.iteration, 0) and not self._busy(), Reason.WRONG_ITERATION)
+        self.roll.answer(user, isinstance(message, Present))
+        return self._go_on()
+
+    def _busy(self) -> bool:
+        return self.commitment.running or self.current.opened is not None
+
+    def _go_on(self) -> Effects:
+        """Commit, or open the next iteration, if neither runs, every user has joined and the roll is complete."""
+        if self._busy() or not self.everyone_joined or not self.roll.complete:
+            return []
+        self.roll.close()
+        if self.iteration != SETUP:
+            return self.open_iteration()
+        self.commitment.begin(np.flatnonzero(self.n_raters).astype(np.uint32))
+        return [*self.welcome(), *self._commit()]
+
     def welcome(self) -> list[Send]:
-        self.welcomed = tuple(self.still_there())
+        users = self.taking_part()
+        self.welcomed = tuple(users)
         if self.params.wire != "compact":
             return []
         none = np.zeros(0, np.uint32)
         return [
-            Send(user_name(user), Welcome(none, self.dealer.key(user), tuple(self.item_keys[item] for item in items)))
-            for user, items in self.still_there().items()
+            Send(user_name(user), Welcome(none, self.dealer.key(user), self.keys_of(items)))
+            for user, items in users.items()
         ]
 
-    def _commitment(self) -> Effects:
-        """Ask for the noise of the items that have none yet, from fresh committers with fresh H, β and α."""
-        users = sorted(self.online - self.gone)
-        if len(users) < self.wanted or self.attempt >= MOST_ATTEMPTS:
-            raise Aborted(Reason.TOO_FEW_ONLINE, f"{len(users)} of {self.wanted} committers, attempt {self.attempt}")
-        chosen = choose_committers(self.tape, self.attempt, self.unsealed, users, self.wanted)
-        self._note_commitment(chosen)
-        counts = np.full(len(self.unsealed), self.wanted, np.uint32)
-        opening = OpenCommitment(self.attempt, np.array(list(chosen), np.uint32), self.unsealed, counts)
-        ring, dim, run_id = self.setting.ring, self.params.dim, self.setting.run_id
-        self.committing = {}
-        sends = [Send(THIRD_PARTY, opening)]
-        for user, items in chosen.items():
-            blinds = blind_rows(ring, self.dealer.key(user), run_id, self.attempt, len(items), dim)
-            self.committing[user] = (items, blinds)
-            keys = tuple(derive(self.item_keys[item], "eta", self.attempt) for item in items)
-            counts = np.full(len(items), self.wanted, np.uint32)
-            if self.params.wire == "compact":
-                sends.append(Send(user_name(user), Commit(self.attempt, items, counts, keys)))
-            else:
-                envelopes = exponential(keys, dim, "eta")
-                sends.append(Send(user_name(user), CommitInFull(self.attempt, items, counts, blinds, envelopes)))
-        return sends
+    def _commit(self) -> list[Send]:
+        return self.commitment.ask(self._present(), self.item_keys)
 
-    def _note_commitment(self, chosen: Mapping[int, Ids]) -> None:
-        by_share: dict[int, list[int]] = {}
-        for user, items in chosen.items():
-            by_share.setdefault(len(items), []).append(user)
-        asked = {str(share): spans(users) for share, users in sorted(by_share.items())}
-        self.commitments.append({"opened": len(self.unsealed), "asked": asked, "sealed": 0})
+    def _present(self) -> list[int]:
+        return [user for user in sorted(self.roll.online - self.gone) if user not in self.struck]
 
     def _sealed(self, sender: str, total: SealedTotal) -> Effects:
         require(sender == THIRD_PARTY, Reason.UNKNOWN_SENDER)
-        require(self.begun and self.iteration == SETUP, Reason.WRONG_KIND)
-        require(total.attempt == self.attempt, Reason.WRONG_ITERATION)
-        require(len(total.values) == len(total.items), Reason.WRONG_LENGTH)
-        require(not np.count_nonzero(~np.isin(total.items, self.unsealed)), Reason.UNKNOWN_ITEM)
-        require(self.setting.ring.fits(total.values, (len(total.items), self.params.dim)), Reason.OUT_OF_RANGE)
-        self.sealed_noise[total.items] = unblind(self.setting.ring, self.params.dim, total, self.committing)
-        self.unsealed = self.unsealed[~np.isin(self.unsealed, total.items)]
-        self.commitments[-1]["sealed"] = len(total.items)
-        self.attempt += 1
-        return self._commitment() if len(self.unsealed) else self.next_iteration()
+        self.commitment.take(total)
+        return self._commit() if self.commitment.running else self.next_iteration()
 
-    # --- one iteration -----------------------------------------------------------------------------------------
-
-    def invited(self) -> list[int]:
-        """Return the users that are online, or `limit` of them, drawn anew in every iteration."""
-        users = sorted(self.online - self.gone)
-        return draw_invited(self.tape, self.iteration, users, self.limit)
+    def next_iteration(self) -> Effects:
+        if self.iteration != SETUP:
+            self.roll.end()
+        if self.iteration + 1 >= self.params.iterations:
+            return super().next_iteration()
+        self.iteration += 1
+        return self._go_on() if self.iteration else self.open_iteration()
 
     def open_iteration(self) -> list[Send]:
-        params = self.params
-        self.dealt = {user: self.supports[user] for user in self.invited()}
-        held = np.concatenate([np.zeros(0, np.uint32), *self.dealt.values()])
-        raters = np.bincount(held, minlength=params.n_items)
-        floors = floor_of(raters, params.dropout_allowance, params.min_contributors)
-        items = np.flatnonzero(raters).astype(np.uint32)
-        self.opened = OpenSum(self.iteration, np.array(list(self.dealt), np.uint32), items, floors[items])
-        self.agreed = None
-        factors = self.outgoing_factors()
-        opening = [Send(THIRD_PARTY, self.opened)]
-        if params.wire == "compact":
-            return opening + [
-                Send(user_name(user), ItemFactors(self.iteration, floors[own], factors[own]))
-                for user, own in self.dealt.items()
-            ]
-        envelopes, self.pieces = self._envelopes("rho", self.iteration), self._split(items)
-        return opening + [
-            Send(user_name(user), self._in_full(user, own, floors[own], factors[own], envelopes[own]))
-            for user, own in self.dealt.items()
-        ]
+        """Open the sum among the users that are online, or `limit` of them, drawn anew in every iteration."""
+        invited = draw_invited(self.tape, self.iteration, self._present(), self.limit)
+        dealt = {user: self.supports[user] for user in invited}
+        held = np.concatenate([np.zeros(0, np.uint32), *dealt.values()])
+        raters = np.bincount(held, minlength=self.params.n_items)
+        if self.params.wire != "compact":
+            key, items = self.tape.key("pieces"), np.flatnonzero(raters).astype(np.uint32)
+            self.pieces = split(self.setting.ring, key, self.commitment.noise, dealt, items, self.iteration)
+        return self.open_sum(dealt, raters)
 
-    def _in_full(self, user: int, own: Ids, floors: Any, factors: Any, envelopes: Any) -> ItemFactorsWithPieces:
-        masks = self.dealer.masks(user, self.iteration, own)
+    def in_full(self, user: int, floors: Ids, factors: Floats, envelopes: Floats) -> Message:
+        masks = self.dealer.masks(user, self.iteration, self.dealt[user])
         return ItemFactorsWithPieces(self.iteration, floors, factors, masks, envelopes, self.pieces[user])
-
-    def _split(self, items: Ids) -> dict[int, RingArray]:
-        """Split τ^_j into uniform pieces, one per invited rater; the last rater of an item gets the rest."""
-        ring, dim, key = self.setting.ring, self.params.dim, self.tape.key("pieces")
-        last = np.zeros(self.params.n_items, np.int64)
-        for user, own in self.dealt.items():
-            last[own] = user
-        pieces = {}
-        for user, own in self.dealt.items():
-            rows = ring.uniform(key, len(own), dim, self.iteration, user).copy()
-            rows[last[own] == user] = 0
-            pieces[user] = rows
-        parts = [(own, pieces[user]) for user, own in self.dealt.items()]
-        rest = ring.subtract(self.sealed_noise[items], ring.sum_by_item(parts, items, dim))
-        for user, own in self.dealt.items():
-            mine = last[own] == user
-            pieces[user][mine] = rest[np.searchsorted(items, own[mine])]
-        return pieces
 
     def complete(self, words: RingArray, items: Ids) -> RingArray:
         """Add the sealed noise: all of it (compact), or the pieces whose holders did not contribute (paper)."""
-        ring, dim = self.setting.ring, self.params.dim
+        ring = self.setting.ring
         if self.params.wire == "compact":
-            return ring.add(words, self.sealed_noise[items])
-        assert self.agreed is not None
+            return ring.add(words, self.commitment.noise[items])
+        assert self.current.agreed is not None
         missing: list[Part] = []
         for user, own in self.dealt.items():
-            if user not in self.agreed:
+            if user not in self.current.agreed:
                 released = np.isin(own, items)
                 missing.append((own[released], self.pieces[user][released]))
-        return ring.add(words, ring.sum_by_item(missing, items, dim))
+        return ring.add(words, ring.sum_by_item(missing, items, self.params.dim))
+
+    def facts(self) -> Facts:
+        facts = super().facts()
+        return {**facts, **({"commitments": self.commitment.attempts} if "welcomed" in facts else self.roll.facts())}

@@ -25,19 +25,26 @@ from protocol.party.role import (
     user_name,
     users_without,
 )
-from protocol.schemes.base import Leak, Scheme, Setting
+from protocol.schemes.base import Leak, Setting, Weakness
+from protocol.schemes.factorization.factorization import Factorization, GradientParams
 from protocol.schemes.factorization.static_users import JoiningRecommender, JoiningUser, published_rows
 from protocol.wire.framing import Flow, Frames
 from protocol.wire.messages import SETUP, Finish, Gradient, Hello, ItemFactors, Join, Message, Publication
 
 
-class Plain(Scheme):
+class Plain(Factorization):
     name = "plain"
     title = "Unprotected matrix factorization"
     source = "Hua, Xia, Zhong 2015, section 3.1"
     unit = "none"
     claims = "Nothing is protected: the recommender sees every gradient, and from two of them the ratings."
-    known_weaknesses = ("support", "difference-attack", "rating-inference", "released-sums", "single-contributor")
+    known_weaknesses = (
+        Weakness("support", "recommender"),
+        Weakness("difference-attack", "recommender", "user"),
+        Weakness("rating-inference", "recommender", "user"),
+        Weakness("released-sums", "user"),
+        Weakness("single-contributor", "recommender", "user"),
+    )
     leakage = (
         Leak("recommender", "Join", "items", "which items each user rated"),
         Leak("recommender", "Gradient", "iteration", "the number of the iteration"),
@@ -53,13 +60,10 @@ class Plain(Scheme):
     messages = (Hello, Join, ItemFactors, Gradient, Finish, Publication)
     servers = (RECOMMENDER,)
     flags = frozenset({"factor_bits", "publish"})
-    options: ClassVar[dict[str, Any]] = {
-        "learning_rate": 2.0**-5,
-        "user_regularisation": 0.001,
-        "item_regularisation": 0.001,
-        "clip": None,
-        "profile_ridge": None,
-    }
+    params_class = GradientParams
+    options: ClassVar[dict[str, Any]] = GradientParams.defaults(
+        "learning_rate", "user_regularisation", "item_regularisation", "clip", "profile_ridge"
+    )
 
     def make_role(self, party: str, setting: Setting, tape: Tape, inputs: UserInput | None) -> Role:
         if role_of(party) == RECOMMENDER:

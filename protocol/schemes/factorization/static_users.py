@@ -36,6 +36,8 @@ from protocol.party.role import (
     users_without,
 )
 from protocol.schemes.base import Setting
+from protocol.schemes.factorization.factorization import GradientParams
+from protocol.schemes.factorization.honest_reach import HonestReach
 from protocol.wire.messages import SETUP, Event, Finish, Gone, Join, Message, Publication
 
 
@@ -58,21 +60,28 @@ class JoiningUser(FactorizingUser):
 
     def __init__(self, setting: Setting, tape: Tape, inputs: UserInput) -> None:
         self.setting = setting
-        self.params = setting.params
+        self.params: GradientParams = GradientParams.of(setting.params)
+        self.ridge = self.params.profile_ridge
         self.tape = tape
         self.inputs = inputs
         self.user_factors = first_factors(tape, 1, self.params.dim, "user factors")[0]
+        self.reach = HonestReach(self.params)
 
     def start(self) -> Effects:
         return [Send(RECOMMENDER, Join(self.inputs.items))]
 
-    def check_factors(self, iteration: int, factors: npt.NDArray[np.float32]) -> Matrix:
-        """Check the received v_j and return them as float64, or raise `Rejected`."""
+    def check_factors(
+        self, iteration: int, factors: npt.NDArray[np.float32], raters: npt.NDArray[np.uint32] | None = None
+    ) -> Matrix:
+        """Check the received v_j, of items with at least so many `raters`, and return them as float64, or reject."""
         require(iteration > self.iteration and iteration < self.params.iterations, Reason.WRONG_ITERATION)
         require(self.published is None, Reason.WRONG_ITERATION)
         require(len(factors) == len(self.inputs.items), Reason.WRONG_LENGTH)
         require(everywhere(np.abs(factors) <= factor_limit(self.params.factor_bits)), Reason.OUT_OF_RANGE)
-        return factors.astype(np.float64)
+        received = factors.astype(np.float64)
+        some = np.ones(len(factors), np.uint32) if raters is None else raters
+        require(everywhere(self.reach.within(iteration, received, some)), Reason.OUT_OF_RANGE)
+        return received
 
     def step(self, iteration: int, item_factors: Matrix) -> Matrix:
         """Compute one gradient per item from u_i(t), then move u_i to t+1."""
@@ -109,13 +118,13 @@ class JoiningRecommender(FactorizingRecommender):
     """A recommender that waits until every user has joined, then leads the iterations."""
 
     def __init__(self, setting: Setting, tape: Tape) -> None:
-        params = setting.params
         self.setting = setting
-        self.params = params
+        self.params = params = GradientParams.of(setting.params)
         self.tape = tape
         self.item_factors = first_factors(tape, params.n_items, params.dim, "item factors")
         self.supports: dict[int, Ids] = {}
         self.n_raters = np.zeros(params.n_items, np.int64)
+        self.reach = HonestReach(params)
 
     def join(self, sender: str, message: Message) -> Effects:
         items = expect(message, Join).items
@@ -148,8 +157,6 @@ class JoiningRecommender(FactorizingRecommender):
         self.n_raters = np.bincount(
             np.concatenate(list(self.supports.values())), minlength=self.params.n_items
         ).astype(np.int64)
-        if self.n_raters.max() > self.params.max_raters:
-            raise Aborted(Reason.OUT_OF_RANGE, f"an item has more than {self.params.max_raters} raters")
 
     def begin(self) -> Effects:
         """Welcome the users, who have all joined, and open the first iteration."""
@@ -174,6 +181,11 @@ class JoiningRecommender(FactorizingRecommender):
         supports = {user: self.supports[user] for user in map(user_index, self.everyone()) if user >= 0}
         return publication(self.params, self.outgoing_factors(), supports)
 
+    @property
+    def dealt(self) -> Mapping[int, Ids]:
+        """The users that take part in the iteration that runs, and their items."""
+        return self.supports
+
     def everyone(self) -> list[str]:
         return [user_name(user) for user in self.supports]
 
@@ -181,7 +193,10 @@ class JoiningRecommender(FactorizingRecommender):
         return as_sent(self.item_factors, self.params.factor_bits)
 
     def move(self, items: Ids, sums: Matrix) -> None:
-        """Move v_j of the released `items` to t+1; the others stay as they are, without regularisation."""
+        """Move v_j of the released `items` to t+1; the others stay as they are, without regularisation.
+
+        A row that no honest users can have caused stays too: users would refuse it, and one of them has sent poison.
+        """
         params = self.params
         self.last_moved = items
         moved = step_items(
@@ -191,8 +206,20 @@ class JoiningRecommender(FactorizingRecommender):
             params.learning_rate,
             params.item_regularisation,
         )
+        honest = self.reach.within(self.iteration + 1, moved, self.reach_raters()[items])
+        if not everywhere(honest):
+            self.poisoned(items[~honest])
+            items, moved = items[honest], moved[honest]
         if not everywhere(np.abs(moved) <= factor_limit(params.factor_bits)):
             raise Aborted(Reason.DIVERGED, f"iteration {self.iteration}")
         factors = self.item_factors.copy()
         factors[items] = moved
         self.item_factors = factors
+
+    def reach_raters(self) -> npt.NDArray[np.int64]:
+        """Return the number of users, per item, by which the noise of one sum is divided."""
+        return self.n_raters
+
+    def poisoned(self, items: Ids) -> None:
+        """Note that the sums of `items` are not those of honest users."""
+

@@ -43,13 +43,14 @@ from protocol.party.role import (
     user_index,
     users_without,
 )
-from protocol.schemes.base import DELTA, Leak, Scheme, Setting, Shape
+from protocol.schemes.base import DELTA, Leak, Setting, Shape, Weakness
+from protocol.schemes.factorization.factorization import Factorization, FactorizationParams
 from protocol.schemes.factorization.static_users import publication, published_rows
 from protocol.wire.framing import Flow, Frames
 from protocol.wire.messages import SETUP, Hello, Message, Publication, RatingsHandover
 
 
-class Trusted(Scheme):
+class Trusted(Factorization):
     name = "trusted"
     title = "A trusted recommender publishes noisy item factors"
     source = "Hua, Xia, Zhong 2015, section 4.1"
@@ -58,7 +59,7 @@ class Trusted(Scheme):
         "The recommender sees every rating. The item factors that it publishes carry objective noise of scale 2Δ√d/ε, "
         "claimed to give ε-differential privacy to a party that sees nothing else."
     )
-    known_weaknesses = ("moving-user-factors", "support")
+    known_weaknesses = (Weakness("moving-user-factors", "user"), Weakness("support", "recommender"))
     leakage = (
         Leak("recommender", "RatingsHandover", "items", "which items each user rated"),
         Leak("recommender", "RatingsHandover", "values", "every rating, as it is"),
@@ -69,16 +70,6 @@ class Trusted(Scheme):
     messages = (Hello, RatingsHandover, Publication)
     servers = (RECOMMENDER,)
     flags = frozenset({"epsilon", "factor_bits", "publish"})
-    options: ClassVar[dict[str, Any]] = {
-        "learning_rate": 2.0**-5,
-        "user_regularisation": 0.001,
-        "item_regularisation": 0.001,
-        "profile_ridge": None,
-    }
-
-    def make_params(self, shape: Shape, **settings: Any) -> tuple[Params, list[str]]:
-        # nothing is summed mod P here; the widest ring keeps its limits out of the way
-        return super().make_params(shape, ring_bits=64, **settings)
 
     def make_role(self, party: str, setting: Setting, tape: Tape, inputs: UserInput | None) -> Role:
         if role_of(party) == RECOMMENDER:
@@ -101,8 +92,9 @@ class Trusted(Scheme):
 
 class TrustingUser(FactorizingUser):
     def __init__(self, setting: Setting, inputs: UserInput) -> None:
-        self.params = setting.params
+        self.params: FactorizationParams = FactorizationParams.of(setting.params)
         self.inputs = inputs
+        self.ridge = self.params.profile_ridge
         self.user_factors = np.zeros(self.params.dim)  # never known here: the recommender keeps it
 
     def start(self) -> Effects:
@@ -118,7 +110,7 @@ class TrustedRecommender(FactorizingRecommender):
     """A recommender that waits for the ratings of all users, then does everything at once."""
 
     def __init__(self, setting: Setting, tape: Tape) -> None:
-        self.params = setting.params
+        self.params = FactorizationParams.of(setting.params)
         self.tape = tape
         self.item_factors = fresh_item_factors(self.params, tape)
         self.handed: dict[int, UserInput] = {}
@@ -187,17 +179,17 @@ class RatingBook:
         return slopes
 
 
-def fresh_item_factors(params: Params, tape: Tape) -> Matrix:
+def fresh_item_factors(params: FactorizationParams, tape: Tape) -> Matrix:
     """Draw the V(0) from which V is published; training begins with another draw."""
     return first_factors(tape, params.n_items, params.dim, "published item factors")
 
 
-def objective_noise(params: Params, tape: Tape) -> Matrix:
+def objective_noise(params: FactorizationParams, tape: Tape) -> Matrix:
     """Draw η_j of every item; a second call gives the same."""
     return laplace(tape, params.noise_scale, params.n_items, params.dim, "eta")
 
 
-def train(book: RatingBook, params: Params, tape: Tape) -> tuple[Matrix, Matrix]:
+def train(book: RatingBook, params: FactorizationParams, tape: Tape) -> tuple[Matrix, Matrix]:
     """Compute (U, V) after T plain steps from random first factors; `trusted` uses U and drops V."""
     users = first_factors(tape, params.n_users, params.dim, "user factors")
     items = first_factors(tape, params.n_items, params.dim, "item factors")
@@ -209,7 +201,7 @@ def train(book: RatingBook, params: Params, tape: Tape) -> tuple[Matrix, Matrix]
     return users, items
 
 
-def noisy_item_factors(book: RatingBook, user_factors: Matrix, params: Params, tape: Tape) -> Matrix:
+def noisy_item_factors(book: RatingBook, user_factors: Matrix, params: FactorizationParams, tape: Tape) -> Matrix:
     """Compute V after T item steps, with U fixed and η_j added to each sum; an unrated item keeps its first factors."""
     noise, items, rows = objective_noise(params, tape), fresh_item_factors(params, tape), user_factors[book.users]
     for step in range(params.iterations):
@@ -218,7 +210,7 @@ def noisy_item_factors(book: RatingBook, user_factors: Matrix, params: Params, t
     return items
 
 
-def _step(book: RatingBook, items: Matrix, sums: Matrix, params: Params, when: str) -> Matrix:
+def _step(book: RatingBook, items: Matrix, sums: Matrix, params: FactorizationParams, when: str) -> Matrix:
     rated = book.rated
     moved = step_items(
         items[rated], sums[rated], book.n_raters[rated], params.learning_rate, params.item_regularisation

@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from protocol.arithmetic.tape import Name, Tape
+from protocol.arrays import Floats
 from protocol.errors import Aborted
 from protocol.params import Params
 from protocol.party.role import RECOMMENDER, Send, user_index
@@ -37,7 +38,6 @@ from sim.views.exhibits import Brought, Exhibits, Seen
 HANDED = (RatingsHandover, GradedRatings)  # unmodified ratings
 STRENGTHS = (1.0, 1e2, 1e4)  # factors for fresh normal draws
 
-Floats = npt.NDArray[np.float64]
 Sent = dict[str, list[Message]]  # user -> messages to it, in order
 
 
@@ -46,8 +46,8 @@ class FreshNoise(Tape):
 
     __slots__ = ("_own", "_strength")
 
-    def __init__(self, own: Tape, strength: float = 1.0) -> None:
-        super().__init__(own.key("fresh noise"))
+    def __init__(self, own: Tape, strength: float = 1.0, *name: Name) -> None:
+        super().__init__(own.key("fresh noise", *name))
         self._own = own
         self._strength = strength
 

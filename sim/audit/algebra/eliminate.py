@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, vstack
 
 Mask = npt.NDArray[np.bool_]
 Words = npt.NDArray[np.int64]
@@ -52,6 +52,18 @@ def left_kernel(rows: csr_array, unwanted: Mask, bits: int, dear: Mask) -> NullS
         if not pivots:
             return NullSpace(_without_empty(rows), uneven)
         rows = _clear(rows, pivots, bits)
+
+
+def independent(rows: csr_array, bits: int) -> csr_array:
+    """Return rows that span what `rows` span, no more of them than there are columns (and their even multiples)."""
+    rest, every = reduce(rows.copy(), bits), np.ones(rows.shape[1], np.bool_)
+    kept = [rows[:0]]
+    while rest.nnz:
+        pivots = _choose_pivots(rest, every, every) or _least_even(rest, every)
+        kept.append(rest[np.array([row for row, _ in pivots], np.int64)])
+        rest = _clear(rest, pivots, bits)
+    joined: csr_array = vstack(kept, format="csr")
+    return joined
 
 
 def rows_of(rows: csr_array) -> npt.NDArray[np.int64]:

@@ -14,12 +14,13 @@ from scipy.sparse import csr_array, vstack
 from scipy.sparse.csgraph import connected_components
 
 from protocol.schemes.base import LEVELS
-from sim.audit.algebra.eliminate import clear_with, left_kernel, rows_of
+from sim.audit.algebra.eliminate import clear_with, independent, left_kernel, rows_of
 from sim.audit.algebra.knowledge import LOW, FormTable, Library, Mask, as_pairs, count_owners
 from sim.audit.algebra.linear_forms import NOISE, UNIFORM, VALUE
 from sim.audit.algebra.noise_left import least_noise
 
-MOST_ENTANGLED = 400  # most rows with shared symbols that are untangled user by user
+MOST_ENTANGLED = 400  # most independent rows with shared symbols that are untangled user by user
+MOST_REDUCED = 20_000  # most such rows that are reduced to independent ones
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -201,11 +202,13 @@ def _untangle(rows: csr_array, owners: npt.NDArray[np.int64], table: FormTable, 
     sizes = np.bincount(label)
     undecided, apart = 0, []
     for number in np.flatnonzero(sizes > 1).tolist():
-        inside = np.flatnonzero(label == number)
-        if len(inside) > MOST_ENTANGLED:
-            undecided += len(inside)
+        inside = part[np.flatnonzero(label == number)]
+        if MOST_ENTANGLED < inside.shape[0] <= MOST_REDUCED:  # most may follow from the others
+            inside = independent(inside, bits)
+        if inside.shape[0] > MOST_ENTANGLED:
+            undecided += inside.shape[0]
         else:
-            apart += _isolated(part[inside], table, bits)
+            apart += _isolated(inside, table, bits)
     rows = vstack([rows, *apart], format="csr")
     return Separated(rows, count_owners(rows, value[rows.indices], table.owner), undecided)
 

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from scipy.sparse import csr_array, vstack
 
 from sim.audit.algebra.eliminate import reduce
-from sim.audit.algebra.linear_forms import NOISE, SUM, UNIFORM, VALUE, Forms, Nodes
+from sim.audit.algebra.linear_forms import NOISE, SUM, UNIFORM, VALUE, ZERO, Forms, Nodes
 from sim.audit.algebra.omega import powers
 from sim.audit.algebra.symbolic_run import Hearing
 
@@ -46,7 +46,8 @@ class FormTable:
 class Library:
     """Everything that all coalitions of a run share: forms are expanded once."""
 
-    def __init__(self, hearing: Hearing, bits: int) -> None:
+    def __init__(self, hearing: Hearing, bits: int, sample: str = "") -> None:
+        self.sample = sample  # which places were followed, if not all
         self.hearing = hearing
         self.forms = hearing.forms
         self.bits = bits
@@ -65,7 +66,7 @@ class Library:
         numbers: dict[bytes, int] = {}
         of = np.full(len(self.forms.kind), -1, np.int32)
         for (key, _), nodes in self.hearing.arena.streams.items():
-            of[nodes] = numbers.setdefault(key, len(numbers))
+            of[nodes[nodes != ZERO]] = numbers.setdefault(key, len(numbers))
         return of, numbers
 
     def _contributors(self) -> npt.NDArray[np.int64]:

@@ -8,6 +8,7 @@ coordinates of a row have the same form, since ring operations work on whole row
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,6 +23,7 @@ Nodes = npt.NDArray[np.int64]
 UNIFORM, VALUE, NOISE, SUM = range(4)  # kinds of nodes
 
 ZERO = 0
+UNFOLLOWED = "not followed"  # what a leaf of unknown form is
 CERTAIN = 40  # zeros that prove one party's noise absent: a real share is seldom rounded to 0
 
 
@@ -41,46 +43,71 @@ class Block:
 
 
 class Arena:
-    def __init__(self) -> None:
+    """The graph while it is written. Given `places`, only these rows of every array are followed, and others are 0."""
+
+    def __init__(self, places: Nodes | None = None) -> None:
         self.size = 1
+        self.places = places
         self.blocks: list[Block] = []
+        self.doubtful = False  # some leaf was not followed
         self.streams: dict[tuple[bytes, tuple[Name, ...]], Nodes] = {}  # by key and name: one leaf per row
         self._parents: list[Nodes] = []
         self._children: list[Nodes] = []
         self._coefficients: list[npt.NDArray[np.int64]] = []
 
-    def _new(self, count: int) -> Nodes:
+    def _new(self, there: npt.NDArray[np.bool_]) -> Nodes:
+        """Create a node wherever it is `there`; elsewhere is the zero row."""
+        nodes, count = np.full(len(there), ZERO, np.int64), int(np.count_nonzero(there))
+        nodes[there] = np.arange(self.size, self.size + count)
         self.size += count
-        return np.arange(self.size - count, self.size)
+        return nodes
+
+    def chosen(self, count: int) -> npt.NDArray[np.bool_]:
+        """Mark the rows of an array of `count` that are followed."""
+        there = np.full(count, self.places is None)
+        if self.places is not None:
+            there[self.places[self.places < count]] = True
+        return there
 
     def symbols(self, owner: str, label: Label, kind: int, zeros: int = 0) -> Nodes:
-        count = len(label.items)
-        nodes = self._new(count)
-        weights = np.zeros(count) if label.weights is None else np.asarray(label.weights, np.float64)
-        start = self.size - count
-        items = label.items.astype(np.int64)
-        self.blocks.append(Block(start, count, kind, owner, label.what, label.iteration, items, weights, zeros))
+        there, start = self.chosen(len(label.items)), self.size
+        nodes, items = self._new(there), label.items[there].astype(np.int64)
+        weights = np.zeros(len(items)) if label.weights is None else np.asarray(label.weights, np.float64)[there]
+        block = Block(start, len(items), kind, owner, label.what, label.iteration, items, weights, zeros)
+        self.blocks.append(block)
         return nodes
 
     def stream(self, owner: str, key: bytes, rows: int, name: tuple[Name, ...]) -> Nodes:
         """Return the same leaves for every draw from `key` under `name`; a longer draw extends them."""
         known = self.streams.get((key, name), np.zeros(0, np.int64))
         if len(known) < rows:
-            more = rows - len(known)
-            known = np.concatenate([known, self._new(more)])
-            none = np.full(more, -1, np.int64)
-            self.blocks.append(Block(self.size - more, more, UNIFORM, owner, "uniform", -1, none, np.zeros(more)))
+            known = np.concatenate([known, self._uniform(owner, "uniform", self.chosen(rows)[len(known) :])])
             self.streams[(key, name)] = known
         return known[:rows]
 
-    def combine(self, count: int, terms: list[tuple[npt.NDArray[np.int64], Nodes, int]]) -> Nodes:
-        """Create `count` nodes; a term (places, nodes, coefficient) adds each node's multiple at its place."""
-        nodes = self._new(count)
+    def unfollowed(self, owner: str, count: int) -> Nodes:
+        """Create leaves for numbers whose form is not known: nobody knows them, and messages with them are named."""
+        self.doubtful = True
+        return self._uniform(owner, UNFOLLOWED, self.chosen(count))
+
+    def _uniform(self, owner: str, what: str, there: npt.NDArray[np.bool_]) -> Nodes:
+        start, nodes = self.size, self._new(there)
+        count = self.size - start
+        none = np.full(count, -1, np.int64)
+        self.blocks.append(Block(start, count, UNIFORM, owner, what, -1, none, np.zeros(count)))
+        return nodes
+
+    def combine(self, count: int, terms: Sequence[tuple[npt.NDArray[np.int64], Nodes, int | Nodes]]) -> Nodes:
+        """Add up `count` rows; a term (places, nodes, coefficient or one for each) adds each multiple at its place."""
+        filled = np.zeros(count, np.bool_)
+        for places, children, _ in terms:
+            filled[places[children != ZERO]] = True
+        nodes = self._new(filled)
         for places, children, coefficient in terms:
             there = children != ZERO
             self._parents.append(nodes[places[there]])
             self._children.append(children[there])
-            self._coefficients.append(np.full(int(there.sum()), coefficient, np.int64))
+            self._coefficients.append(np.broadcast_to(np.asarray(coefficient, np.int64), there.shape)[there])
         return nodes
 
     # --- when all roles have run ---------------------------------------------------------------------------------
@@ -115,6 +142,12 @@ class Forms:
             self.kind[part], self.owner[part], self.what[part] = block.kind, numbers[block.owner], words[block.what]
             self.item[part], self.iteration[part], self.weight[part] = block.items, block.iteration, block.weights
         self.nought = self._nought(arena.blocks)
+
+    def has_unfollowed(self, nodes: Nodes) -> bool:
+        """Tell whether the form of any of `nodes` has a leaf that was not followed."""
+        if UNFOLLOWED not in self.words:
+            return False
+        return bool((self.what[self.of(nodes).indices] == self.words.index(UNFOLLOWED)).any())
 
     def _nought(self, blocks: list[Block]) -> npt.NDArray[np.bool_]:
         """Mark noise that is known to be absent: all of its kind is zero, or all of one party's is."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, vstack
 
 from protocol.arrays import Floats
 from sim.audit.algebra.eliminate import Mask, rows_of
@@ -26,11 +26,31 @@ def least_noise(rows: csr_array, chosen: Mask, table: FormTable, bits: int) -> d
         return {}
     value = table.kind == VALUE
     bare = np.bincount(rows_of(rows), value[rows.indices], minlength=rows.shape[0]) == 0
-    kept = _noise_of(rows[np.flatnonzero(chosen)], table, bits)
-    least = _least(kept, _noise_of(rows[np.flatnonzero(bare)], table, bits), table)
+    told = rows[np.flatnonzero(chosen)]
+    kept = _noise_of(told.copy(), table, bits)  # it drops entries in place
+    known = vstack([_noise_of(rows[np.flatnonzero(bare)], table, bits), _differences(told, kept, table, bits)])
+    least = _least(kept, known.tocsr(), table)
     parts, there = least**2 * table.weight, np.flatnonzero(np.abs(least) > 1e-9)
     words = table.what[there]
     return {table.words[word]: float(parts[there][words == word].sum()) for word in np.unique(words).tolist()}
+
+
+def _differences(told: csr_array, kept: csr_array, table: FormTable, bits: int) -> csr_array:
+    """Subtract, among the rows that tell the same of users' numbers, the first from each other one.
+
+    What is left is about noise alone: with it, the best combination of such rows is found, not the best of them.
+    """
+    value = table.kind == VALUE
+    here = value[told.indices]
+    reals = np.where(here, np.round(in_reals(told, value, bits) * 1024), 0).astype(np.int64)
+    names = np.random.default_rng(2).integers(-(1 << 62), 1 << 62, told.shape[1], np.int64)
+    pattern = csr_array((reals, told.indices, told.indptr), shape=told.shape)
+    same = np.asarray(pattern @ names)  # equal for others with probability 2^-63
+    _, first, which = np.unique(same, return_index=True, return_inverse=True)
+    others = np.setdiff1d(np.arange(told.shape[0]), first)[:MOST_ROWS]
+    found: csr_array = kept[others] - kept[first[which.ravel()[others]]]
+    found.eliminate_zeros()
+    return found
 
 
 def _noise_of(rows: csr_array, table: FormTable, bits: int) -> csr_array:

@@ -58,7 +58,7 @@ def _table(bits: int) -> tuple[Words, npt.NDArray[np.float64]]:
         runs = total[end] - total[start]
     small = np.arange(LONGEST + 1)
     words = np.concatenate([small, -small, runs, -runs])
-    reals = np.concatenate([small, small, end - start, end - start]).astype(np.float64)
+    reals = np.concatenate([small, -small, end - start, start - end]).astype(np.float64)
     words, at = np.unique(_signed(words, bits), return_index=True)  # an integer takes precedence over a run
     return words, reals[at]
 

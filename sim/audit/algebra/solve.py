@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from protocol.party.role import role_of, user_name
 from protocol.party.view import Broken
@@ -14,12 +17,17 @@ from sim.audit.algebra.knowledge import Library
 from sim.audit.algebra.symbolic_run import SymbolicRerun
 from sim.audit.coalitions import COLLUDERS, Coalition, beyond_single, ordered
 from sim.audit.families.registry import family_of
-from sim.audit.findings import Finding, Severity
+from sim.audit.findings import Finding, Severity, goes_beyond
 from sim.console.console import counted
 from sim.console.progress import Tell
 from sim.views.evidence import Case
 
 EXACT = "exact, over the ring, for what is linear in the values on the wire"
+
+
+PAIRS_BUDGET = 3_000_000  # entries of forms, over all pairs: about a second
+PAIR_COST = 2000  # entries that a pair costs besides its own
+MOST_PAIRS = 20  # pairs beyond the declaration that have a row; they tend to be alike
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -28,6 +36,7 @@ class Solved:
     answer: Answer
     stands_for: int  # for a user alone: how many users reach the same level
     extra: bool = False  # requested, not a default coalition
+    sample: str = ""  # of which places it was answered, if not of all
 
 
 def solve(
@@ -57,16 +66,40 @@ def solve_servers(case: Case, until: int) -> list[Solved]:
 
 def library_of(case: Case, until: int | None = None) -> Library:
     """Run every role again on linear forms, and return what all coalitions share."""
-    hearing = SymbolicRerun(case, until).run()
+    sample = family_of(case.card.scheme).sample(case)
+    hearing = SymbolicRerun(case, until, sample.places if sample else None).run()
     if until is None and not hearing.complete:
         raise Broken("a view holds messages that no other view accounts for; see verify")
-    return Library(hearing, case.card.params.ring_bits)
+    return Library(hearing, case.card.params.ring_bits, sample.words if sample else "")
 
 
 def solve_one(case: Case, library: Library, members: Coalition, extra: bool = False) -> Solved:
     servers = case.card.scheme.servers
     collude = set(servers) <= set(members) and len(servers) > 1
-    return Solved(members, grade(library, members, explain=not collude), 1, extra)
+    return Solved(members, grade(library, members, explain=not collude), 1, extra, library.sample)
+
+
+def solve_pairs(case: Case, library: Library, solved: Sequence[Solved]) -> tuple[list[Solved], dict[str, int]]:
+    """Solve all pairs of parties, or as many as a budget allows, spread evenly over all of them.
+
+    Returns those whose findings go beyond the scheme's declaration, and how many were tried of how many. Pairs that are
+    `solved`, or with a member that goes beyond it alone, say nothing new.
+    """
+    every = [ordered(case, pair) for pair in itertools.combinations(case.parties, 2)]
+    rows, _ = library.released
+    heard = sum(len(nodes) for one in library.hearing.heard.values() for nodes in one.nodes)
+    budget = max(0, PAIRS_BUDGET // (rows.nnz + heard + PAIR_COST))
+    places = np.unique(np.linspace(0, max(len(every) - 1, 0), min(budget, len(every))).astype(np.int64)).tolist()
+    known = {one.members for one in solved}
+    alone = {one.members[0] for one in solved if len(one.members) == 1 and _is_beyond(case, one)}
+    new = (pair for pair in (every[place] for place in places) if pair not in known and alone.isdisjoint(pair))
+    found = [one for pair in new if _is_beyond(case, one := solve_one(case, library, pair))]
+    return found[:MOST_PAIRS], {"tried": len(places), "of": len(every)}
+
+
+def _is_beyond(case: Case, solved: Solved) -> bool:
+    known = case.card.scheme.known_weaknesses
+    return any(goes_beyond(finding, known) for finding in _of_one(case, solved))
 
 
 def _users_alone(case: Case, library: Library, tell: Tell) -> list[Solved]:
@@ -80,7 +113,7 @@ def _users_alone(case: Case, library: Library, tell: Tell) -> list[Solved]:
     found = []
     for users in sorted(levels.values(), key=len, reverse=True):
         _, name = max(users, key=lambda user: user[0])
-        found.append(Solved((name,), grade(library, (name,)), len(users)))
+        found.append(Solved((name,), grade(library, (name,)), len(users), sample=library.sample))
     return found
 
 
@@ -102,6 +135,7 @@ def row(solved: Solved) -> dict[str, Any]:
         "low_bits": answer.uneven,
         "undecided": answer.undecided,
         "detail": detail(solved),
+        "sample": solved.sample or None,
     }
 
 
@@ -126,7 +160,7 @@ def detail(solved: Solved) -> str:
         words += f"; of {answer.uneven} rows the low bits only, through masks with even coefficients"
     if answer.undecided:
         words += f"; {answer.undecided} rows could not be decided, so it may be more"
-    return words
+    return f"{words} ({solved.sample})" if solved.sample else words
 
 
 def _aggregate(answer: Answer) -> str:

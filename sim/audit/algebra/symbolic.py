@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from protocol.arithmetic.reals import Reals
-from protocol.arithmetic.ring import Ids, Label, Ring, everywhere
+from protocol.arithmetic.ring import Ids, Integers, Label, Ring, everywhere
 from protocol.arithmetic.tape import Name
 from protocol.errors import BadInput
 from sim.audit.algebra.linear_forms import NOISE, VALUE, ZERO, Arena, Nodes
@@ -17,8 +18,11 @@ from sim.audit.algebra.linear_forms import NOISE, VALUE, ZERO, Arena, Nodes
 _HOW = "use ring.uniform for what is drawn and FixedPoint.encode or reals.mark with a Label for what is a number"
 
 
-class FormRows:
-    """Numbers and the nodes of their forms, one node per row; indexed by rows, as in the roles."""
+class FormRows(NDArrayOperatorsMixin):
+    """Numbers and the nodes of their forms, one node per row; indexed by rows, as in the roles.
+
+    What numpy makes of them has no form: the ring and the reals take it as numbers that are not followed.
+    """
 
     __slots__ = ("nodes", "values")
 
@@ -28,6 +32,13 @@ class FormRows:
 
     def __len__(self) -> int:
         return len(self.values)
+
+    def __array__(self, *given: Any, **named: Any) -> npt.NDArray[Any]:
+        return np.array(self.values, *given, **named)
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *given: Any, **named: Any) -> Any:
+        plain = (one.values if isinstance(one, FormRows) else one for one in given)
+        return getattr(ufunc, method)(*plain, **named)
 
     def __getitem__(self, index: Any) -> FormRows:
         return FormRows(self.values[index], self.nodes[index])
@@ -48,12 +59,13 @@ class FormRows:
         return self.values.dtype
 
 
-def followed(rows: Any) -> FormRows:
-    """Return `rows` as `FormRows`; raise `BadInput` for nonzero values that this ring or these reals did not make."""
+def followed(rows: Any, arena: Arena, owner: str) -> FormRows:
+    """Return `rows` as `FormRows`; nonzero values that this ring or these reals did not make have no known form."""
     if isinstance(rows, FormRows):
         return rows
-    if isinstance(rows, np.ndarray) and not rows.any():
-        return FormRows(rows, np.full(len(rows), ZERO, np.int64))
+    if isinstance(rows, np.ndarray):
+        nodes = arena.unfollowed(owner, len(rows)) if rows.any() else np.full(len(rows), ZERO, np.int64)
+        return FormRows(rows, nodes)
     raise BadInput(f"This scheme makes ring values that the algebra cannot follow: {_HOW}.")
 
 
@@ -67,37 +79,51 @@ class SymbolicRing(Ring):
         self.drawn: set[bytes] = set()
         self.opened: Nodes | None = None
 
+    def _followed(self, rows: Any) -> FormRows:
+        return followed(rows, self._arena, self._owner)
+
     def zeros(self, rows: int, dim: int) -> Any:
         return FormRows(super().zeros(rows, dim), np.full(rows, ZERO, np.int64))
 
     def add(self, first: Any, *others: Any) -> Any:
-        terms = [followed(rows) for rows in (first, *others)]
+        terms = [self._followed(rows) for rows in (first, *others)]
         return FormRows(super().add(*(rows.values for rows in terms)), combined(self._arena, terms))
 
     def subtract(self, first: Any, second: Any) -> Any:
-        plus, minus = followed(first), followed(second)
+        plus, minus = self._followed(first), self._followed(second)
         return FormRows(super().subtract(plus.values, minus.values), combined(self._arena, [plus], [minus]))
 
     def sum_by_item(self, parts: Sequence[tuple[Ids, Any]], items: Ids, dim: int) -> Any:
-        rows = [(ids, followed(part)) for ids, part in parts]
+        rows = [(ids, self._followed(part)) for ids, part in parts]
         values: Any = super().sum_by_item([(ids, part.values) for ids, part in rows], items, dim)
         if isinstance(values, FormRows):  # nothing to add: `zeros` made it
             return values
         return FormRows(values, summed(self._arena, rows, items))
 
     def fits(self, values: Any, shape: tuple[int, int]) -> bool:
-        return super().fits(followed(values).values, shape)
+        return super().fits(self._followed(values).values, shape)
 
     def uniform(self, key: bytes, rows: int, dim: int, *name: Name) -> Any:
         self.drawn.add(key)
         return FormRows(super().uniform(key, rows, dim, *name), self._arena.stream(self._owner, key, rows, name).copy())
 
-    def from_integers(self, integers: npt.NDArray[np.float64], label: Label | None = None) -> Any:
+    def multiply(self, first: Any, second: Any) -> Any:
+        """Follow a product with public factors, one for each row; any other product has no linear form."""
+        one, other = (first, second) if isinstance(first, FormRows) else (second, first)
+        rows = self._followed(one)
+        plain = other.values if isinstance(other, FormRows) else other
+        words = super().multiply(rows.values, plain)
+        factors = np.asarray(other[:, 0], np.int64) if isinstance(other, np.ndarray) and other.shape[1] == 1 else None
+        if factors is None:
+            return FormRows(words, self._arena.unfollowed(self._owner, len(words)))
+        return FormRows(words, self._arena.combine(len(words), [(np.arange(len(words)), rows.nodes, factors)]))
+
+    def from_integers(self, integers: Integers, label: Label | None = None) -> Any:
         words = super().from_integers(integers)
         return FormRows(words, entered(self._arena, self._owner, words, label))
 
     def to_signed(self, words: Any) -> npt.NDArray[np.int64]:
-        rows = followed(words)
+        rows = self._followed(words)
         self.opened = rows.nodes
         return super().to_signed(rows.values)
 
@@ -114,31 +140,34 @@ class SymbolicReals(Reals):
         self._has_atom = has_atom
         self.opened: Nodes | None = None
 
+    def _followed(self, rows: Any) -> FormRows:
+        return followed(rows, self._arena, self._owner)
+
     def mark(self, values: Any, label: Label) -> Any:
         return FormRows(values, entered(self._arena, self._owner, values, label, self._has_atom))
 
     def add(self, first: Any, *others: Any) -> Any:
-        terms = [followed(rows) for rows in (first, *others)]
+        terms = [self._followed(rows) for rows in (first, *others)]
         return FormRows(super().add(*(rows.values for rows in terms)), combined(self._arena, terms))
 
     def narrow(self, values: Any) -> Any:
-        rows = followed(values)
+        rows = self._followed(values)
         return FormRows(super().narrow(rows.values), rows.nodes)
 
     def widen(self, values: Any) -> Any:
-        rows = followed(values)
+        rows = self._followed(values)
         return FormRows(super().widen(rows.values), rows.nodes)
 
     def within(self, values: Any, limit: float) -> bool:
-        return super().within(followed(values).values, limit)
+        return super().within(self._followed(values).values, limit)
 
     def sum_by_item(self, parts: Sequence[tuple[Ids, Any]], items: Ids, n_items: int) -> Any:
-        rows = [(ids, followed(part)) for ids, part in parts]
+        rows = [(ids, self._followed(part)) for ids, part in parts]
         values = super().sum_by_item([(ids, part.values) for ids, part in rows], items, n_items)
         return FormRows(values, summed(self._arena, rows, items))
 
     def open(self, values: Any) -> npt.NDArray[np.float64]:
-        rows = followed(values)
+        rows = self._followed(values)
         self.opened = rows.nodes
         return super().open(rows.values)
 

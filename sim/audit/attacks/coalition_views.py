@@ -6,6 +6,7 @@ import functools
 import itertools
 import math
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -123,7 +124,7 @@ class Scene:
         self.members = members
         self.truth = truth
         self.exhibits = Exhibits(case, members)
-        self.params: Params = case.card.params
+        self.params: Any = case.card.params  # an attack reads those of the schemes that it is for
         self.iterations = truth.iterations
         self.users: Sequence[int] = sorted(user_index(name) for name in members if user_index(name) >= 0)
         self.has_recommender = RECOMMENDER in members

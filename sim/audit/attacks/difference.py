@@ -11,12 +11,12 @@ from u(0) and the ratings by the published rule.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy.optimize import least_squares
 
 from protocol.arithmetic.factors import Matrix, Vector, step_user
-from protocol.params import Params
 
 STARTS = 16
 FEW_STARTS = 3
@@ -43,7 +43,7 @@ class Recovered:
     misfit: float  # root mean square per coordinate of the part of D that the model does not explain
 
 
-def recover(seen: TwoUploads, params: Params) -> Recovered:
+def recover(seen: TwoUploads, params: Any) -> Recovered:
     """Find the ratings that explain the difference best."""
     model = _Model(seen, params)
     angles = np.arange(STARTS) * np.pi / STARTS  # the other half of the circle is the mirrored solution
@@ -64,7 +64,7 @@ def recover(seen: TwoUploads, params: Params) -> Recovered:
 
 
 class _Model:
-    def __init__(self, seen: TwoUploads, params: Params) -> None:
+    def __init__(self, seen: TwoUploads, params: Any) -> None:
         self.params = params
         self.seen = seen
         self.difference = seen.second - seen.first

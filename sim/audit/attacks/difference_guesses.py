@@ -87,9 +87,9 @@ def attack_difference(scene: Scene) -> list[Finding]:
 def noise_of(scene: Scene, seen: list[RealUpload]) -> float:
     """Compute the scale of one user's iteration noise: b, or of one share b/√k, at the median of the uploads."""
     if scene.uploads_openly or not scene.has_recommender:
-        return scene.params.noise_scale
+        return float(scene.params.noise_scale)
     floors = [scene.recommender.floors(read.iteration)[read.items] for read in seen]
-    return scene.params.noise_scale * float(np.median([np.sqrt((1 / own).mean()) for own in floors]))
+    return float(scene.params.noise_scale) * float(np.median([np.sqrt((1 / own).mean()) for own in floors]))
 
 
 def ceiling(chance: float, epsilon: float) -> float:

@@ -113,7 +113,7 @@ def _known_variance(scene: Scene, rest: Rest) -> tuple[Vector, float]:
     params, key = scene.params, scene.recommender.role.item_keys[rest.item]
     if scene.commits:
         sealed = derive(key, "eta", scene.recommender.sealed_in[rest.item])
-        part = 1 - scene.own_noise(rest.item)[0] / scene.recommender.role.wanted
+        part = 1 - scene.own_noise(rest.item)[0] / scene.recommender.role.params.committers
         objective = exponential([sealed], params.dim, "eta")[0] * part
     else:
         objective = exponential([key], params.dim, "eta", 0)[0] / rest.floor

@@ -124,7 +124,7 @@ class RecommenderStory:
             if isinstance(effect, Send) and type(effect.message).__name__.startswith(("OpenSum", "ItemFactors")):
                 role, t = self.role, effect.message.iteration
                 opened = self.rounds[t] = RecomputedIteration(t, role.outgoing_factors().astype(np.float64))
-                opened.dealt = dict(getattr(role, "dealt", role.supports))
+                opened.dealt = dict(role.dealt)
                 opened.pieces = dict(getattr(role, "pieces", {}))
                 return
 

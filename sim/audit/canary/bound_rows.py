@@ -10,7 +10,15 @@ from typing import Any, Literal, Protocol
 from protocol.arrays import Flags, Floats
 from protocol.params import Params
 from protocol.schemes.base import DELTA, Scheme
-from sim.audit.canary.epsilon_bound import Bound, attainable, gaussian_attainable, gaussian_bound, lower_bound
+from sim.audit.canary.epsilon_bound import (
+    Bound,
+    attainable,
+    gaussian_attainable,
+    guesses_attainable,
+    means_attainable,
+    ratios_attainable,
+    sharp_bound,
+)
 from sim.audit.findings import Finding, Severity
 from sim.console.progress import Tell
 
@@ -29,6 +37,7 @@ _FINDINGS: dict[Kind, tuple[str, str]] = {
     "counts": ("support", "A rater is told how many others there are, exactly, where noise is claimed"),
     "uniform": ("uniform-noise", "Uniform noise alone keeps no ε"),
 }
+_METHODS = {"line": "Clopper–Pearson", "guesses": "one-run theorem", "means": "noncentral t"}
 _BREAKS: frozenset[Kind] = frozenset({"noise", "mask"})  # the claim depends on these; the others are weaknesses
 
 
@@ -44,6 +53,9 @@ class Statistic:
     releases: int = 1  # releases that it uses, with the claim for each; 0: nothing may be revealed
     claimed: float | None = None  # ε, if not that of the parameters; infinite: nothing is claimed
     claimed_mu: float | None = None  # set if Gaussian noise is claimed: `claimed` is its ε at δ
+    ratio: Floats | None = None  # log likelihood ratio of the repetitions by the claimed law, if one is supposed
+    subject: str = "a canary"
+    reacting: bool = False  # repetitions share a run in which factors move, so that they influence each other
 
 
 @dataclass(frozen=True)
@@ -112,6 +124,7 @@ class BoundRow:
             "arm": self.arm,
             "repetitions": len(self.observed),
             "event": self.bound.event,
+            "method": self.bound.method,
             "true_rate": self.bound.true_rate,
             "false_rate": self.bound.false_rate,
             "seconds": self.observed.seconds,
@@ -124,14 +137,25 @@ Found = tuple[str, ProblemPlayed, Repetitions, Statistic]
 def make_row(found: Found, claimed: float, confidence: float) -> BoundRow:
     """Compute the bound in the same form as the claim: pure, or for Gaussian noise at δ."""
     arm, problem, observed, statistic = found
-    values, truth, mu = statistic.values, observed.greatest, statistic.claimed_mu
-    if mu is None:
-        trials = len(observed) // 4  # half choose the threshold; half of the rest have each rating
-        bound, alone = (lower_bound(values, truth, level, DELTA) for level in (confidence, ALONE))
-        shown = attainable(claimed, trials, confidence) if math.isfinite(claimed) else bound.certifiable
-    else:
-        bound, alone = (gaussian_bound(values, truth, level, DELTA) for level in (confidence, ALONE))
+    values, ratio, mu = statistic.values, statistic.ratio, statistic.claimed_mu
+    bound, alone = (
+        sharp_bound(
+            values, ratio, observed.greatest, level, DELTA, gaussian=mu is not None, reacting=statistic.reacting
+        )
+        for level in (confidence, ALONE)
+    )
+    if mu is not None and ratio is not None:
+        shown = means_attainable(mu, len(observed), confidence, DELTA)
+    elif mu is not None:
         shown = gaussian_attainable(mu, len(observed) // 2, confidence, DELTA)
+    elif math.isinf(claimed):
+        shown = bound.certifiable
+    elif ratio is not None and statistic.reacting:
+        shown = ratios_attainable(ratio, confidence)
+    elif ratio is not None:
+        shown = guesses_attainable(claimed, len(observed), confidence)
+    else:
+        shown = attainable(claimed, len(observed) // 4, confidence)  # half choose the line; half of the rest have each
     return BoundRow(arm, problem, observed, statistic, claimed, bound, shown, alone)
 
 
@@ -169,7 +193,8 @@ def _finding(row: BoundRow, kind: Kind, confidence: float) -> Finding:
     known_as, words = _FINDINGS[kind]
     unclaimed = math.isinf(row.claimed)
     at_delta = f" at δ = {DELTA:g}" if bound.mu is not None else ""
-    shows = f"a canary at ε = {row.problem.params.epsilon:g} ({statistic.name}) shows ε ≥ {bound.epsilon:.2f}{at_delta}"
+    at = f"at ε = {row.problem.params.epsilon:g} ({statistic.name})"
+    shows = f"{statistic.subject} {at} shows ε ≥ {bound.epsilon:.2f}{at_delta}"
     if unclaimed:
         title = (
             f"{words}, and none is claimed: {shows}, where this many repetitions show {bound.certifiable:.2f} at most."
@@ -191,9 +216,8 @@ def _finding(row: BoundRow, kind: Kind, confidence: float) -> Finding:
         claimed=None if unclaimed else row.claimed,
         measured=bound.epsilon,
         chance=0.0,
-        confidence=f"{100 * confidence:g} % lower bound, Clopper–Pearson, jointly over all rows",
+        confidence=f"{100 * confidence:g} % lower bound, {_METHODS[bound.method]}, jointly over all rows",
         evidence=f"{n} repetitions of the canary `{row.arm}` through the roles; the adversary knows "
-        f"{statistic.knows}; {bound.event} has a rate of at least {bound.true_rate:.4g} with one data set and of at "
-        f"most {bound.false_rate:.4g} with the other{by_mu}; this many repetitions would show {row.attainable:.2f} of "
+        f"{statistic.knows}; {bound.reading}{by_mu}; this many repetitions would show {row.attainable:.2f} of "
         f"exactly the claimed ε, and {bound.certifiable:.1f} at most",
     )

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from protocol.arithmetic.ring import Ids, Ring, RingArray
 from protocol.arithmetic.tape import Name, Tape, derive
+from protocol.arrays import Floats
 from protocol.card import all_parties
 from protocol.errors import BadInput
 from protocol.everyone_online import everyone_stays, takes_presence
@@ -28,7 +29,6 @@ from protocol.wire.messages import Message
 CANARY, WITNESS = user_name(0), user_name(1)  # the user whose rating changes; another rater of the item
 CROWDS = (2, 3, 5, 10)  # numbers of users to try; the first that the scheme accepts
 
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class CanaryProblem:
     """One item; user 0 is the canary, the others give the middle rating."""
 
     scheme: Scheme
-    params: Params
+    params: Any  # of a factorization
     silent: frozenset[str] = frozenset()  # names of noise set to zero: a party that knows it would subtract it
     quiet: Params | None = None  # the same parameters without noise, if the scheme allows that
 
@@ -47,7 +47,7 @@ class CanaryProblem:
 
     @property
     def other_rating(self) -> float:
-        return (self.params.rating_min + self.params.rating_max) / 2
+        return sum(self.ratings) / 2
 
 
 class CannotBeMeasured(BadInput):
@@ -57,12 +57,13 @@ class CannotBeMeasured(BadInput):
 def make_problem(
     scheme: Scheme, rating_range: tuple[float, float], silent: Sequence[str] = (), **settings: Any
 ) -> CanaryProblem:
-    """Make the problem with the fewest users that the scheme accepts."""
+    """Make the problem with the fewest users that the scheme accepts, in one dimension unless `settings` say so."""
+    settings = {"dim": 1, **settings}
     for n_users in CROWDS:
         shape = Shape(n_users, 1, rating_range, (1,) * n_users, np.array([n_users], np.int64))
         own = {**settings, "committers": n_users} if "committers" in scheme.options else settings
         try:
-            params, _ = scheme.make_params(shape, dim=1, **own)
+            params, _ = scheme.make_params(shape, **own)
         except BadInput as error:
             refusal = error
             continue
@@ -72,7 +73,7 @@ def make_problem(
 
 def _without_noise(scheme: Scheme, shape: Shape, settings: dict[str, Any]) -> Params | None:
     try:
-        return scheme.make_params(shape, dim=1, **{**settings, "epsilon": math.inf})[0]
+        return scheme.make_params(shape, **{**settings, "epsilon": math.inf})[0]
     except BadInput:
         return None
 
@@ -113,7 +114,7 @@ class Stage:
         self.events = everyone_stays(self.params.n_users) if takes_presence(self.scheme) else lambda _: []
         self._canary = [_rated(rating) for rating in problem.ratings]
         self._other = _rated(problem.other_rating)
-        self._scale = 2.0**-self.params.fraction_bits
+        self._scale: float = 2.0**-self.params.fraction_bits
         self.receiver, self.masked = "", False  # receiver of the canary's uploads; are they masked?
 
     def roles(self, tapes: Mapping[str, Tape], greatest: bool) -> dict[str, Role]:

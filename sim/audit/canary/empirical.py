@@ -78,9 +78,10 @@ def _document(
         "repetitions_per_processor_second": total / processor,
         "seconds": seconds,
         "confidence": confidence,
-        "method": "Clopper–Pearson limits of both rates, jointly over all rows (Bonferroni); statistic and line were "
-        "chosen before, the line on the other half of the repetitions; where Gaussian noise is claimed, the line is 0, "
-        "and ε at δ is that of the μ that parts the two rates",
+        "method": "jointly over all rows (Bonferroni). Where the claimed law is known: the one-run theorem for guesses "
+        "of what the likelihood ratio is surest of, or, where Gaussian noise is claimed, the noncentral t of the "
+        "means; a tenth of the error goes to a line. Else the line alone: Clopper–Pearson limits of both rates, the "
+        "line chosen on the other half of the repetitions, or 0 where Gaussian noise is claimed",
         "delta": DELTA,
         "certifiable": max(row.bound.certifiable for row in rows),
         "rows": [row.document() for row in rows],

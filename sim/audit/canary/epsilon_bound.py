@@ -17,6 +17,10 @@ from the same limits, and the ε at δ of this μ is compared with the claimed o
 nothing of the tail in which that ε lies; `at_delta` says what they show without the claim about the noise.) There the
 statistic is a log likelihood ratio and its threshold is 0, where both rates tell most about μ: nothing has to be
 chosen, so all repetitions count.
+
+Where the log likelihood ratio under the claimed law is known, `sharp_bound` asks more of the same repetitions: it
+guesses where the ratio is saturated (`guesses.py`), or compares the means of Gaussian values (`known_law.py`). The line
+keeps a tenth of the error, because it also sees what no law foretells.
 """
 
 from __future__ import annotations
@@ -25,13 +29,18 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
-from scipy.special import ndtr, ndtri
+from scipy.special import expit, ndtr, ndtri
 
-from protocol.arrays import Counts, Flags, Floats
+from protocol.arrays import Flags, Floats
 from protocol.schemes.composition import gaussian_epsilon
+from sim.audit.canary.gaussian_run import many_runs_mu
+from sim.audit.canary.guesses import expected_guesses, guess, sure_of
+from sim.audit.canary.known_law import measured_mu
+from sim.audit.canary.one_run import one_run_epsilon
+from sim.audit.scoring import lower_limit, upper_limit
 
 THRESHOLDS = 100  # candidate thresholds, at even steps of rank
+LINES = 0.1  # part of the error that is kept for a line where a law is supposed
 CAUTION = 10  # divides the error for choosing the threshold: a lucky tail of the first half does not recur
 
 
@@ -44,22 +53,22 @@ class Bound:
     event: str  # S, in words
     certifiable: float  # the bound if S always happened under one and never under the other
     mu: float | None = None  # set if Gaussian noise is claimed: `epsilon` is its ε at δ
+    method: str = "line"  # or "guesses", "means"
+
+    @property
+    def reading(self) -> str:
+        """Say what was observed: the rates that the bound rests on."""
+        if self.method == "guesses":
+            return f"{self.event}, so a guess is right with a probability of {self.true_rate:.4g} or more"
+        if self.method == "means":
+            return f"{self.event} by {self.mu:.3g} standard deviations or more"
+        return (
+            f"{self.event} has a rate of at least {self.true_rate:.4g} with one data set and of at most "
+            f"{self.false_rate:.4g} with the other"
+        )
 
 
-def lower_limit(hits: Counts, trials: int, error: float) -> Floats:
-    """Compute the one-sided Clopper–Pearson limit."""
-    limits: Floats = np.where(hits > 0, stats.beta.ppf(error, np.maximum(hits, 1), trials - hits + 1), 0.0)
-    return limits
-
-
-def upper_limit(hits: Counts, trials: int, error: float) -> Floats:
-    limits: Floats = np.where(hits < trials, stats.beta.ppf(1 - error, hits + 1, np.maximum(trials - hits, 1)), 1.0)
-    return limits
-
-
-def lower_bound(
-    statistic: Floats, greatest: Flags, confidence: float = 0.95, delta: float = 0.0
-) -> Bound:
+def lower_bound(statistic: Floats, greatest: Flags, confidence: float = 0.95, delta: float = 0.0) -> Bound:
     """Bound ε; `statistic` should be larger for the greatest rating, and `greatest` says where it was given."""
     half, error = len(statistic) // 2, (1 - confidence) / 2
     above, threshold = _choose(statistic[:half], greatest[:half], error / CAUTION)
@@ -77,7 +86,8 @@ def lower_bound(
 def gaussian_bound(ratio: Floats, greatest: Flags, confidence: float, delta: float) -> Bound:
     """Bound ε by a log likelihood ratio if Gaussian noise is claimed."""
     true_rate, false_rate, trials = _rates(ratio, greatest, 0.0, True, (1 - confidence) / 2)
-    mu = max(0.0, float(ndtri(true_rate) - ndtri(false_rate)))
+    missed, false = int((ratio < 0)[greatest].sum()), int((ratio >= 0)[~greatest].sum())
+    mu = many_runs_mu(missed, int(greatest.sum()), false, int((~greatest).sum()), confidence)
     return Bound(
         epsilon=gaussian_epsilon(mu, delta),
         at_delta=_log_ratio(true_rate - delta, false_rate),
@@ -87,6 +97,89 @@ def gaussian_bound(ratio: Floats, greatest: Flags, confidence: float, delta: flo
         certifiable=gaussian_certifiable(trials, confidence, delta),
         mu=mu,
     )
+
+
+def sharp_bound(
+    values: Floats,
+    ratio: Floats | None,
+    greatest: Flags,
+    confidence: float,
+    delta: float,
+    *,
+    gaussian: bool = False,
+    reacting: bool = False,
+) -> Bound:
+    """Bound ε by all that applies, jointly; `ratio` is the log likelihood ratio by the claimed law, if one is known.
+
+    `reacting` canaries influence each other: only the one-run theorem holds then, because a line needs independence.
+    """
+    if reacting and ratio is not None:
+        return guessed_bound(ratio, greatest, confidence, delta)
+    by_line = gaussian_bound if gaussian else lower_bound
+    if ratio is None:
+        return by_line(values, greatest, confidence, delta)
+    error = 1 - confidence
+    by_law = (mean_bound if gaussian else guessed_bound)(ratio, greatest, 1 - (1 - LINES) * error, delta)
+    line = by_line(values, greatest, 1 - LINES * error, delta)
+    return line if by_law is None or line.epsilon > by_law.epsilon else by_law
+
+
+def guessed_bound(ratio: Floats, greatest: Flags, confidence: float, delta: float) -> Bound:
+    """Bound ε by the canaries of which the adversary is surest; the choice of these costs no confidence."""
+    number, made = len(ratio), guess(ratio, greatest, 1 - confidence)
+    epsilon = one_run_epsilon(number, made.number, made.right, confidence)
+    rate = 1 / (1 + math.exp(-epsilon))
+    return Bound(
+        epsilon=epsilon,
+        at_delta=one_run_epsilon(number, made.number, made.right, confidence, delta),
+        true_rate=rate,
+        false_rate=1 - rate,
+        event=f"{made.right} of {made.number} guesses about {number} canaries are right",
+        certifiable=guesses_certifiable(number, confidence),
+        method="guesses",
+    )
+
+
+def mean_bound(ratio: Floats, greatest: Flags, confidence: float, delta: float) -> Bound | None:
+    """Bound ε at δ by the means of normal log likelihood ratios; None if they do not vary."""
+    mu = measured_mu(ratio, greatest, confidence)
+    if mu is None:
+        return None
+    rate = float(ndtr(mu / 2))
+    return Bound(
+        epsilon=gaussian_epsilon(mu, delta),
+        at_delta=gaussian_epsilon(mu, delta),
+        true_rate=rate,
+        false_rate=1 - rate,
+        event="the means of the log likelihood ratio differ",
+        certifiable=max(gaussian_epsilon(mu, delta), gaussian_certifiable(len(ratio) // 2, confidence, delta)),
+        mu=mu,
+        method="means",
+    )
+
+
+def means_attainable(mu: float, repetitions: int, confidence: float, delta: float) -> float:
+    """Compute the bound for Gaussian noise of exactly `mu`: its estimate has the variance (4 + μ²/2)/n."""
+    least = mu - float(ndtri(confidence)) * math.sqrt((4 + mu**2 / 2) / repetitions)
+    return gaussian_epsilon(max(0.0, least), delta)
+
+
+def guesses_certifiable(canaries: int, confidence: float) -> float:
+    """Compute the largest bound that guesses can show: all of them are right."""
+    return one_run_epsilon(canaries, canaries, canaries, confidence)
+
+
+def guesses_attainable(epsilon: float, canaries: int, confidence: float) -> float:
+    """Compute the bound for a Laplace mechanism of exactly `epsilon`, at the expected numbers of guesses."""
+    expected = expected_guesses(epsilon, canaries)
+    return one_run_epsilon(canaries, expected.number, expected.right, confidence)
+
+
+def ratios_attainable(ratio: Floats, confidence: float) -> float:
+    """Compute the bound if as many guesses are right as the law that `ratio` supposes foretells."""
+    sure = sure_of(ratio, 1 - confidence)
+    number, right = int(sure.sum()), round(float(expit(np.abs(ratio[sure])).sum()))
+    return one_run_epsilon(len(ratio), number, right, confidence)
 
 
 def certifiable(trials: int, confidence: float = 0.95) -> float:
@@ -140,9 +233,7 @@ def _choose(statistic: Floats, greatest: Flags, error: float) -> tuple[bool, flo
     return above, float(lines[best_up if above else best_down])
 
 
-def _rates(
-    statistic: Floats, greatest: Flags, threshold: float, above: bool, error: float
-) -> tuple[float, float, int]:
+def _rates(statistic: Floats, greatest: Flags, threshold: float, above: bool, error: float) -> tuple[float, float, int]:
     """Return (lower limit of P(S | one), upper limit of P(S | other), the smaller number of trials)."""
     inside = statistic >= threshold if above else statistic < threshold
     one = greatest if above else ~greatest

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from protocol.arithmetic.factors import Matrix
 from protocol.arithmetic.ring import Ids, RingArray
@@ -19,6 +20,7 @@ from protocol.params import Params
 from protocol.party.role import RECOMMENDER, THIRD_PARTY, UserInput
 from protocol.schemes.base import Scheme
 from sim.audit.accounting.account_findings import no_claim
+from sim.audit.accounting.epsilon_cells import EpsilonEntry, uploads_cell
 from sim.audit.attacks.channels import RandomizedChannel
 from sim.audit.attacks.coalition_views import Scene
 from sim.audit.attacks.difference_guesses import RealUpload
@@ -26,6 +28,8 @@ from sim.audit.attacks.support import attack_support
 from sim.audit.canary.bound_rows import Asked, BoundRow
 from sim.audit.canary.canary import CannotBeMeasured
 from sim.audit.findings import Audited, Finding
+from sim.audit.pairs.exposure import Exposure
+from sim.audit.pairs.noise_laws import LawOf
 from sim.audit.uniformity.indistinguishable import Glimpse
 from sim.views.evidence import Case
 
@@ -40,8 +44,29 @@ class AccountedBound(NamedTuple):
     claimed: float | None = None  # if it is not the run's ε
 
 
+class ReleaseBound(NamedTuple):
+    """How far one changed rating may move what a user releases at once, as the noise assumes."""
+
+    what: str  # the label of the numbers
+    most: float
+    order: int  # of the norm: 1 or 2
+    words: str
+    unit: float = 0.0  # of the numbers, if they are rounded
+    reacts: str = ""  # the id of the finding if a later release moves further; "": the bound is for the first alone
+
+
+class SomePlaces(NamedTuple):
+    """Some places of every vector that users send, because a scheme treats all places of a vector alike."""
+
+    places: npt.NDArray[np.int64]
+    words: str
+
+
 class Family:
     """The family of an unknown scheme."""
+
+    noise_follows = False  # what users add to a rating is drawn for that rating, so it may follow it
+    shares_vanish = False  # most shares of noise are 0
 
     masks = False  # users send masked gradients, which the recommender opens in total alone
     commits = False  # the objective noise was committed to before the first iteration
@@ -63,6 +88,10 @@ class Family:
         """Account for a finite ε."""
         return no_claim(head, self.scheme.name)
 
+    def accounted(self, accounting: Mapping[str, Any], members: Sequence[str]) -> EpsilonEntry:
+        """Put the ε of the `accounting` into a cell for `members`; without members: for a reader of the releases."""
+        return uploads_cell(accounting, members, "all that it receives")
+
     def composed(self, params: Params, releases: int) -> dict[str, Any]:
         """Compose the ε of `releases`, to a party without the envelopes."""
         return {}
@@ -75,15 +104,37 @@ class Family:
         """Return the distance between two grades in which ratings are handed over."""
         return 1.0
 
+    # --- pairs
+
+    def exposure(self, case: Case) -> Exposure | None:
+        """Make what is known of the noise between a user's numbers and each coalition; None: nothing."""
+        return None
+
+    def release_bound(self, params: Params) -> ReleaseBound | None:
+        """Return the sensitivity that the noise of users is made for; None if users add none."""
+        return None
+
+    def told_shares(self, params: Params, messages: Iterable[Any]) -> LawOf:
+        """Read what a user was told, and return the law of each noise that it draws then; None of a law: nothing."""
+        return lambda shift: None
+
     # --- algebra
 
     def is_randomized(self, params: Params) -> bool:
         """Tell whether values carry noise before they are received or opened."""
         return not math.isinf(params.epsilon)
 
+    def numbers_at_first(self, case: Case) -> int:
+        """Count those of them that all users send in the first round together, if that alone is long."""
+        return 0
+
     def numbers_of(self, case: Case) -> int:
         """Count the numbers that users send in whole vectors; 0 if they send only a few per rating."""
         return 0
+
+    def sample(self, case: Case) -> SomePlaces | None:
+        """Choose places that answer for all, in vectors that are too long to be followed whole; None: follow all."""
+        return None
 
     # --- attacks
 
@@ -113,9 +164,23 @@ class Family:
         """Play canaries; return (rows, the problem in words), or raise `CannotBeMeasured`."""
         raise CannotBeMeasured(f"{self.scheme.name} cannot be measured: nothing is known of what its users send.")
 
+    def measure_own(self, case: Case, canaries: int, seed: bytes) -> tuple[list[BoundRow], dict[str, Any]]:
+        """Play at most `canaries` canaries among the run's ratings in one run, or raise `CannotBeMeasured`."""
+        raise CannotBeMeasured(f"Nothing is known of how {self.scheme.name} plays canaries among a run's own ratings.")
+
     def canary_settings(self, params: Params) -> Any:
         """Return the settings that the canary of a run with `params` depends on."""
         return dataclasses.asdict(params)
+
+    # --- parties that cheat
+
+    def learned_by_cheating(self, case: Case) -> dict[str, Any] | None:
+        """Measure what the party that cheats has learned; None if no cheat of this family is known."""
+        return None
+
+    def checked_by_users(self, case: Case) -> dict[str, Any] | None:
+        """Make the checks that users can make of what a server dealt them; None if there are none."""
+        return None
 
     # --- statistics
 

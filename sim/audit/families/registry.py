@@ -20,6 +20,7 @@ FAMILIES = {  # module or folder below protocol.schemes -> module below sim.audi
     "factorization.trusted": "trusted.trusted_family:TrustedFamily",
     "factorization.masked": "masked.masked_family:MaskedFamily",
     "covariance": "covariance.covariance_family:CovarianceFamily",
+    "hardened": "hardened.hardened_family:HardenedFamily",
     "collection": "collection.collection_family:CollectionFamily",
 }
 FACTORIZATION = "factorization.factorization_family:FactorizationFamily"  # of no listed kind

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from scipy import stats
 
 from protocol.arithmetic.ring import Ring, RingArray
+from protocol.arrays import Ints
 
 FOLDS = 5
 RESAMPLES = 200
@@ -29,7 +30,6 @@ _FLAT = 1e-12  # relative to the mean square: a smaller variance is rounding
 _PRIOR = 5.0  # weight of the overall mean, in observations, when shrinking an item's mean
 
 Reals = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

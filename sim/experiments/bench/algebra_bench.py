@@ -23,7 +23,7 @@ def bench_algebra(data: str | None = None, iterations: int = ITERATIONS) -> dict
     memory = 0
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "run"
-        summary = run_real(RunConfig(scheme="dynamic", **sizes, transport="inprocess", seed=SEED), out).summary
+        real = run_real(RunConfig(scheme="dynamic", **sizes, transport="inprocess", seed=SEED), out)
 
         def both() -> tuple[Seconds, Seconds]:
             nonlocal memory
@@ -33,13 +33,8 @@ def bench_algebra(data: str | None = None, iterations: int = ITERATIONS) -> dict
 
         result = interleaved({}, both)
     result["config"] = {
-        "data": chosen,
+        **real.about,
         "note": f"{f'{note} ' if note else ''}All default coalitions; peak memory {memory >> 20} MB.",
-        "scheme": "dynamic",
-        **{name: summary[name] for name in ("users", "items", "dim", "iterations")},
-        "items_per_user": summary["ratings"]["train"] / summary["users"],
-        "epsilon": EPSILON,
-        "views": "full",
         "floor": "keyhole replay of all views",
         "unit": "seconds",
         "peak_memory_bytes": memory,

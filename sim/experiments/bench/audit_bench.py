@@ -1,4 +1,4 @@
-"""`keyhole bench audit`: how fast a canary is played, beside the same runs through frames, and what an audit costs."""
+"""`keyhole bench audit`: how fast canaries are played, beside runs of one each through frames, and an audit's cost."""
 
 from __future__ import annotations
 
@@ -13,51 +13,50 @@ from protocol.arithmetic.tape import derive
 from protocol.card import Card, Seat, all_parties, make_run_id
 from protocol.schemes import find_scheme
 from sim.audit.canary.canary import CanaryProblem, Stage
-from sim.audit.canary.repeat import play_once
 from sim.audit.families.factorization.arms import RELEASE
+from sim.audit.families.factorization.repeat import ITEMS, play_chunk
 from sim.drivers.inprocess import InProcess
 from sim.experiments.bench.measuring import Seconds, command_seconds, interleaved, processor_seconds, run_real
 from sim.plan.config import RunConfig
 
 SCHEME, EPSILON, SEED, DATA = "masked", 1.0, bytes(32), "demo"
-SAMPLES, REPETITIONS = 20, 100  # of each side in turn
+SAMPLES, REPETITIONS = 20, 100  # of the slow side in turn; the other plays ITEMS canaries in one run
 COMMANDS = {"first audit": "audit", "second audit": "audit", "page": "report"}
 
 
 def bench_audit(
     scheme: str = SCHEME, samples: int = SAMPLES, repetitions: int = REPETITIONS, data: str = DATA
 ) -> dict[str, Any]:
-    """CPU seconds of one repetition with messages as objects, over one with the parties, frames and codec of a run.
+    """CPU seconds of one canary among many in a run, over a run of its own with parties, frames and codec.
 
     Beside it, of a run on `data`: CPU seconds of the first audit, of the second and of the page.
     """
     times = audit_times(data)
     problem = RELEASE.problem(find_scheme(scheme), EPSILON, None)
-    stage = Stage(problem, derive(SEED, "run"))
     first = itertools.count(0, repetitions)
 
     def both() -> tuple[Seconds, Seconds]:
         start = next(first)
         numbers = range(start, start + repetitions)
-        own = processor_seconds(lambda: [play_once(stage, SEED, number, number % 2 == 1) for number in numbers])
+        own = processor_seconds(lambda: play_chunk(problem, derive(SEED, start), 0, ITEMS))
         framed = processor_seconds(lambda: [play_framed(problem, derive(SEED, number)) for number in numbers])
-        return [own / repetitions], [framed / repetitions]
+        return [own / ITEMS], [framed / repetitions]
 
     result = interleaved({}, both, samples)
     fast, slow = 1 / result["median"], 1 / result["floor_median"]
     result["config"] = {
         "data": "a canary",
-        "note": f"{fast:.0f} repetitions per second and process; {slow:.0f} through frames. "
+        "note": f"{fast:,.0f} repetitions per second and process; {slow:,.0f} through frames. "
         f"CPU seconds on {data}: {', '.join(f'{words} {seconds:.1f}' for words, seconds in times.items())}.",
         "scheme": scheme,
         "users": problem.params.n_users,
-        "items": 1,
+        "items": ITEMS,
         "dim": problem.params.dim,
-        "items_per_user": 1,
+        "items_per_user": ITEMS,
         "iterations": problem.params.iterations,
         "epsilon": EPSILON,
         "views": "none",
-        "floor": "the same through parties, frames and codec",
+        "floor": "a run for each through parties, frames and codec",
         "unit": "CPU seconds per repetition",
         "repetitions_per_second": fast,
         "audited": data,

@@ -24,18 +24,10 @@ def bench_crowd(users: int = USERS, dim: int = DIM, iterations: int = ITERATIONS
     few = min(FEW, users)
     before, large, after = (run_real(_config(number, dim, iterations)) for number in (few, users, few))
     config = {
-        "data": DATA,
-        "note": None,
-        "scheme": "dynamic",
-        "users": users,
+        **large.about,
         "few": few,
         "online": ONLINE,
-        "dim": dim,
-        "items_per_user": large.summary["ratings"]["train"] / users,
-        "iterations": iterations,
         "warm_up": WARM_UP,
-        "users_per_process": -(-users // HOSTS),
-        "views": "servers",
         "floor": f"the same with {few:,} users in all, before and after",
         "unit": "seconds per iteration",
     }

@@ -25,7 +25,6 @@ def bench_inprocess(data: str | None = None, iterations: int = ITERATIONS) -> di
     config = {
         **described(plan),
         "note": note,
-        "iterations": iterations,
         "wire": plan.card.params.wire,
         "floor": "vectorised unprotected iteration",
         "unit": "CPU seconds per iteration",

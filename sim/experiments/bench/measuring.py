@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +101,7 @@ class Real:
 
     lines: list[dict[str, Any]]  # of iterations.jsonl
     summary: dict[str, Any]
+    about: dict[str, Any] = field(default_factory=dict)  # the run, for the `config` of a benchmark
 
     @property
     def turns(self) -> list[dict[str, Any]]:
@@ -115,11 +116,15 @@ class Real:
 def run_real(config: RunConfig, out: Path | None = None) -> Real:
     """Run `config` as `keyhole run` does, in the folder `out` or in a temporary one."""
     lines: list[dict[str, Any]] = []
+    about: dict[str, Any] = {}
     with tempfile.TemporaryDirectory(prefix="keyhole-bench-") as folder:
-        summary = running.run(config, out=out or Path(folder) / "run", on_line=lines.append)
+        place = out or Path(folder) / "run"
+        summary = running.run(
+            config, out=place, on_plan=lambda plan: about.update(described(plan)), on_line=lines.append
+        )
     if not summary["completed"]:
         raise Aborted(Reason[summary["abort"]["reason"]], f"{config.scheme} on {config.data}, dim {config.dim}")
-    return Real(lines, summary)
+    return Real(lines, summary, about)
 
 
 # --- what it is measured on ------------------------------------------------------------------------------------------
@@ -133,14 +138,18 @@ def movielens_or(stand_in: str) -> tuple[str, str | None]:
 
 
 def described(plan: Plan) -> dict[str, Any]:
-    """Describe the sizes of a run for the `config` of a benchmark."""
+    """Describe a run for the `config` of a benchmark."""
     shape, params = plan.shape, plan.card.params
     return {
         "data": plan.config.data,
+        "note": None,
+        "scheme": plan.card.scheme.name,
         "users": shape.n_users,
         "items": shape.n_items,
         "dim": params.dim,
+        "iterations": params.iterations,
         "items_per_user": sum(shape.support_sizes) / shape.n_users,
         "epsilon": params.epsilon,
         "views": plan.config.views,
+        "users_per_process": plan.config.users_per_process,
     }

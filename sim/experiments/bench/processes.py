@@ -102,7 +102,7 @@ def bench_startup(users: int = USERS, dim: int = DIM, items: int = ITEMS, rounds
         return real, [real.summary["seconds"]["startup"]], [floors[-1].startup]
 
     words = "processes forked from the same kind of interpreter, connected with CURVE, one frame from each"
-    result = of_rounds(load, rounds, once, words, "seconds until everyone has joined")
+    result = of_rounds(rounds, once, words, "seconds until everyone has joined")
     loading = statistics.median(floor.loading for floor in floors)
     return result | {"loading": {"seconds": loading, "of": "the floor, until its first fork"}}
 
@@ -120,7 +120,7 @@ def bench_views(
         compare(moved_by(pair["none"].lines), moved_by(pair["full"].lines))
         return pair["full"], warm(pair["full"].seconds), warm(pair["none"].seconds)
 
-    return of_rounds(load, rounds, once, "the same runs in which no party keeps a view", "seconds per iteration")
+    return of_rounds(rounds, once, "the same runs in which no party keeps a view", "seconds per iteration")
 
 
 # --- what they share -------------------------------------------------------------------------------------------------
@@ -137,35 +137,27 @@ def _against_the_floor(load: Load, rounds: int, words: str) -> dict[str, Any]:
         sizes.update(zip(KINDS, frames[-1], strict=True))
         return real, warm(real.seconds), warm(floor.seconds)
 
-    result = of_rounds(load, rounds, once, words, "seconds per iteration")
+    result = of_rounds(rounds, once, words, "seconds per iteration")
     result["config"]["frame_bytes"] = sizes
     return result
 
 
-def of_rounds(load: Load, rounds: int, once: Callable[[], Measured], floor: str, unit: str) -> dict[str, Any]:
-    summaries: list[dict[str, Any]] = []
+def of_rounds(rounds: int, once: Callable[[], Measured], floor: str, unit: str) -> dict[str, Any]:
+    runs: list[Real] = []
 
     def both() -> tuple[Seconds, Seconds]:
         real, samples, floors = once()
-        summaries.append(real.summary)
+        runs.append(real)
         return samples, floors
 
     result = interleaved({}, both, rounds, whole_runs=True)
+    summaries = [real.summary for real in runs]
     result["config"] = {
-        "data": load.data,
-        "note": None,
-        "scheme": "masked",
-        "users": load.users,
-        "items": summaries[0]["items"],
-        "dim": load.dim,
-        "items_per_user": load.items,
-        "iterations": load.iterations,
+        **runs[0].about,
         "warm_up": WARM_UP,
         "rounds": rounds,
-        "users_per_process": load.users_per_process,
         "transport": "tcp with CURVE",
         "ring_bits": summaries[0]["ring"]["bits"],
-        "views": "full",
         "cores": len(os.sched_getaffinity(0)),
         "floor": floor,
         "unit": unit,

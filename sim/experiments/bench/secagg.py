@@ -50,7 +50,7 @@ def bench_secagg(
         real = run_real(load.config())
         return real, warm(real.seconds), sum_by_flower(users, items * dim, FLOWER_TURNS)[1:]
 
-    result = of_rounds(load, rounds, once, FLOOR, "seconds per iteration, or per sum")
+    result = of_rounds(rounds, once, FLOOR, "seconds per iteration, or per sum")
     result["config"] |= {"flower": importlib.metadata.version("flwr"), "shares": SHARES, "threshold": THRESHOLD}
     return result
 

@@ -44,7 +44,6 @@ def bench_sibling(
 
     result = interleaved({}, both, rounds)
     result["config"] = {
-        "scheme": scheme,
         **described(make_plan(config)),
         "note": note,
         "peak_memory_bytes": max(peaks),

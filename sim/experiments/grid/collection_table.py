@@ -19,6 +19,7 @@ import numpy.typing as npt
 from scipy.sparse import csr_matrix
 
 from protocol.arithmetic.tape import Tape
+from protocol.arrays import Floats
 from protocol.schemes.collection.completion import Path, complete
 from protocol.schemes.collection.counts import laplace_bytes, laplace_counts, response_bytes, response_counts
 from protocol.schemes.collection.grid import Grid
@@ -31,7 +32,6 @@ from sim.experiments.reference import reference
 DATA, SEEDS, TOLERANCE = "ml-100k", (1, 2, 3), 0.015
 STARS = Grid(1.0, 5.0, 1.0)
 KINDS, LAPLACE_BYTES = ("laplace", "response"), "Laplace bytes per user"
-Floats = npt.NDArray[np.float64]
 
 REFERENCE = reference(__file__)  # by part
 EXPLANATION = (

@@ -14,21 +14,19 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from protocol.arithmetic.tape import Tape, derive
+from protocol.arrays import Floats
 from protocol.card import tape_seed
-from protocol.params import make_params
 from protocol.party.role import RECOMMENDER, user_name
+from protocol.schemes import Shape, find_scheme
 from protocol.schemes.covariance.hybrid import perturbed
 from protocol.schemes.covariance.model import Model, measured, predictions
-from protocol.schemes.covariance.options import CovarianceParams, HybridParams, covariance_params, hybrid_params
+from protocol.schemes.covariance.options import CovarianceParams, HybridParams
 from protocol.schemes.covariance.totals import Book
 from sim.data.ratings import Dealt, Ratings, load, split
 from sim.experiments.reference import reference
 from sim.plan.plan import run_seed_of
-
-Floats = npt.NDArray[np.float64]
 
 DATA, SEEDS = "ml-100k", (1, 2, 3)
 
@@ -74,19 +72,9 @@ class Draw:
 
     def params(self, cell: ReferenceFigure) -> CovarianceParams:
         raters = np.bincount(self.data.train.items, minlength=self.ratings.n_items)
-        base, _ = make_params(
-            scheme=cell.table,
-            n_users=self.ratings.n_users,
-            n_items=self.ratings.n_items,
-            dim=1,
-            iterations=1,
-            rating_range=self.ratings.rating_range,
-            max_raters=int(raters.max()),
-            epsilon=cell.epsilon,
-            ring_bits=64,
-        )
-        options = dict(cell.options)
-        return hybrid_params(base, **options) if cell.table == "hybrid" else covariance_params(base, **options)
+        shape = Shape(self.ratings.n_users, self.ratings.n_items, self.ratings.rating_range, (), raters)
+        made, _ = find_scheme(cell.table).make_params(shape, epsilon=cell.epsilon, **dict(cell.options))
+        return CovarianceParams.of(made)
 
     def book(self, params: CovarianceParams) -> Book:
         """Collect the ratings that reach the recommender; with `hybrid`, they are perturbed."""

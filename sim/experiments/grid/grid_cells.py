@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from actors.metering.accuracy import ProfileErrors, clipped_errors
 from protocol.arithmetic.factors import as_sent
+from protocol.arrays import Floats
 from protocol.params import require
 from protocol.party.role import RECOMMENDER, FactorizingRecommender, FactorizingUser, user_name
 from protocol.schemes import find_scheme
@@ -32,8 +32,6 @@ GRID = tuple(step / 10 for step in range(41))  # 0 … 4: no clipped error is la
 
 AS_PUBLISHED, ITERATE = BESIDE = ("as_published", "iterate")  # readings beside the device's own
 LINE_FORMAT = 2  # lines without a format have the first one, with the figures of the iterate
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

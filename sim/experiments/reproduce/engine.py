@@ -19,18 +19,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from protocol.arithmetic.factors import Matrix
 from protocol.arithmetic.noise import noise_scale
-from protocol.params import Params, make_params
+from protocol.arrays import Ints
+from protocol.schemes.factorization.factorization import GradientParams
 from sim.data.ratings import Column, Dealt, Ratings
 from sim.run.baseline import Baseline
 
 # increase this number if a result changes, or what is measured: every finished cell is then run again
 ENGINE = 2
-
-Ints = npt.NDArray[np.int64]
-Matrix = npt.NDArray[np.float64]
 
 
 def stream(seed: int, what: str) -> np.random.Generator:
@@ -55,19 +53,18 @@ class LearningProblem:
     dim: int
     seed: int
 
-    def params(self, epsilon: float = math.inf) -> Params:
-        most = int(np.bincount(self.data.train.items, minlength=1).max())
-        made, _ = make_params(
+    def params(self, epsilon: float = math.inf) -> GradientParams:
+        low, high = self.ratings.rating_range
+        return GradientParams.make(
             scheme="masked",
             n_users=self.ratings.n_users,
             n_items=self.ratings.n_items,
-            dim=self.dim,
             iterations=1,
-            rating_range=self.ratings.rating_range,
-            max_raters=most,
+            rating_min=low,
+            rating_max=high,
             epsilon=epsilon,
+            dim=self.dim,
         )
-        return made
 
     def scale(self, epsilon: float) -> float:
         low, high = self.ratings.rating_range
@@ -127,7 +124,7 @@ def learn(
 
 
 def publish(
-    train: Column, user_factors: Matrix, first: Matrix, noises: Sequence[Matrix], params: Params, steps: int
+    train: Column, user_factors: Matrix, first: Matrix, noises: Sequence[Matrix], params: GradientParams, steps: int
 ) -> list[Matrix]:
     """Compute V of S1 after `steps` item steps with U fixed, once for each η.
 

@@ -16,7 +16,7 @@ from protocol.params import require
 from sim.data import ratings
 from sim.experiments.cells import Line, complete, read_lines
 from sim.experiments.reproduce.byte_figures import BytesCell, formula, run_bytes_cell
-from sim.experiments.reproduce.curves import ComparedClaim, CurvePoint, Results, rows_of, without_noise
+from sim.experiments.reproduce.curves import ComparedClaim, Results, rows_of, without_noise
 from sim.experiments.reproduce.differences import bytes_caption, bytes_sentence, caption, sentence
 from sim.experiments.reproduce.figure_plan import (
     BYTES,
@@ -134,7 +134,7 @@ def _make(figure: Figure, quick: bool, by_key: dict[str, Line]) -> Made:
         "claims": [_claim_document(found, size) for found in claims]
         or [{"words": row.note, "panel": row.panel} for row in rows if row.source == CLAIMED],
     }
-    written = [_record(figure, row) for row in rows]
+    written = [(figure.name, figure.data_words, *astuple(row)) for row in rows]
     return Made(figure, draw(figure, rows, said(figure, quick)), written, document)
 
 
@@ -155,10 +155,6 @@ def _claim_document(found: ComparedClaim, size: Size) -> dict[str, Any]:
         "unlearned_solved": found.unlearned, "unlearned_solved_over_iterate": found.unlearned_over_iterate,
         "tolerance": NEAR, "words": claim.words,
     }  # fmt: skip
-
-
-def _record(figure: Figure, row: CurvePoint) -> tuple[Any, ...]:
-    return (figure.name, figure.data_words, *astuple(row))
 
 
 def _make_bytes(figure: Figure, quick: bool, lines: list[Line], document: dict[str, Any]) -> Made:

@@ -49,7 +49,7 @@ def curve_of(run: ReportedRun) -> EpsilonCurve | str:
     figures = (run.audit.get("accounting") or {}).get("composed") or {}
     accounted = run.summary["privacy"]["accounted"]
     if isinstance(figures.get("tight"), float) and "basic" in figures:
-        if "all_releases" in run.audit["accounting"]:
+        if "curve" in run.audit["accounting"]:
             return _from_view(run.audit["accounting"])
         return _of_uploads(run, int(figures["releases"]))
     if isinstance(accounted.get("tight"), float) and "recommender" in accounted:
@@ -61,7 +61,7 @@ def curve_of(run: ReportedRun) -> EpsilonCurve | str:
 
 def _of_uploads(run: ReportedRun, releases: int) -> EpsilonCurve:
     """Compute the curve to the recommender, which does not know the noise of an upload."""
-    params = run.params
+    params: Any = run.params
     points = [EpsilonPoint(iterations=t, **composed(params, t)) for t in curve_iterations(releases)]
     return EpsilonCurve(points, UPLOADS)
 
@@ -78,7 +78,7 @@ def _number(value: Any) -> Any:
 
 def _expected(case: Case) -> EpsilonCurve | str:
     """Compute the curve without a view: envelopes follow from the seed, every item counts as released each time."""
-    params = case.card.params
+    params: Any = case.card.params
     try:
         plan = make_plan(case.config, case.nonce, case.card.simulation)
     except BadInput as error:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
+from sim.audit.accounting.epsilon_cells import epsilon
 from sim.audit.verdict import promised
 from sim.console.console import figure
 from sim.report.charts import chart
@@ -15,7 +16,6 @@ from sim.report.charts.series import legend_below
 from sim.report.epsilon.epsilon_curve import EXPECTED, IN_VIEW, UPLOADS, EpsilonCurve, curve_of
 from sim.report.reported_run import ReportedRun
 from sim.report.section import Section, picture, render, table
-from sim.report.verdict.three_epsilons import epsilon
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
+from collections.abc import Sequence
 from typing import Any
 
 from protocol.errors import BadInput
 from protocol.schemes.base import LEVELS
 from sim.audit.coalitions import Coalition
-from sim.audit.findings import Finding, word_of
+from sim.audit.findings import Finding, goes_beyond, word_of
 from sim.report.explorer.about_user import known_of_each
 from sim.report.explorer.party_sets import MOST_TURNS, Answered, Document, Explored, explore, weight
 from sim.report.explorer.set_attacks import add_attacks
@@ -41,10 +42,6 @@ def section(run: ReportedRun) -> Section:
     return Section("explorer", TITLE, render("explorer.html", missing=missing), "Coalitions")
 
 
-def show(run: ReportedRun, explored: Explored) -> Section:
-    return _shown(run, _words(run, explored))
-
-
 def _told(run: ReportedRun) -> Document:
     explored = explore(run.live, run.audit)
     add_attacks(run.live, run.audit, explored.sets)
@@ -56,7 +53,7 @@ def _words(run: ReportedRun, explored: Explored) -> Document:
         "choices": [dataclasses.asdict(choice) for choice in explored.choices],
         "first": _first(explored),
         "notes": explored.notes,
-        "rows": [_row(one, explored, run.audit) for one in explored.sets.values()],
+        "rows": [_row(one, explored, run.scheme.known_weaknesses) for one in explored.sets.values()],
         "attacked": sum(bool(one.attacks) for one in explored.sets.values()),
     }
 
@@ -87,7 +84,7 @@ def _first(explored: Explored) -> str:
     return "recommender" if "recommender" in names else names[0]
 
 
-def _row(one: Answered, explored: Explored, document: Document) -> dict[str, Any]:
+def _row(one: Answered, explored: Explored, known: Sequence[str]) -> dict[str, Any]:
     row = one.row
     return {
         "key": "+".join(one.members),
@@ -101,7 +98,7 @@ def _row(one: Answered, explored: Explored, document: Document) -> dict[str, Any
         "claimed": _NOT_CLAIMED if one.least and len(one.members) > 1 else row["claimed"],
         "kept": ("", "") if one.least and len(one.members) > 1 else kept(row),
         "together": together(one.members, explored.sets),
-        "attacks": None if one.attacks is None else [_attack(finding, document) for finding in one.attacks],
+        "attacks": None if one.attacks is None else [_attack(finding, known) for finding in one.attacks],
         "unattacked": one.unattacked,
     }
 
@@ -167,12 +164,12 @@ def _less_noise(ours: dict[str, float], theirs: dict[str, float]) -> bool:
     return all(one <= other + ROUNDING for one, other in pairs) and any(one < other - ROUNDING for one, other in pairs)
 
 
-def _attack(finding: Finding, document: Document) -> dict[str, str]:
+def _attack(finding: Finding, known: Sequence[str]) -> dict[str, str]:
     chance = _chance(finding.chance)
     words = [f"chance: {chance}" if chance else "no chance to compare with", finding.confidence or "no confidence"]
     return {
         "tone": _SEVERITY[finding.severity],
-        "word": word_of(dataclasses.asdict(finding), document["known_weaknesses"]),
+        "word": word_of(dataclasses.asdict(finding) | {"beyond": goes_beyond(finding, known)}),
         "id": finding.id,
         "title": finding.title,
         "beside": "; ".join(words),

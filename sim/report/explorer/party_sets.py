@@ -73,7 +73,8 @@ def explore(live: Audit, document: Document, *, seconds: float = SECONDS) -> Exp
     Raise `BadInput` if a view is missing.
     """
     case, servers = live.case, live.case.card.scheme.servers
-    known = {tuple(one["members"]): {**one, **party} for one, party in _pairs(document)}
+    pairs = zip(document["coalitions"], document["parties"], strict=True)
+    known = {tuple(one["members"]): {**one, **party} for one, party in pairs}
     if live.turns > MOST_TURNS:
         parties = [*servers, *_users_asked_about(known)[-MOST_USERS:]]
         explored = Explored(_choices(case, document, parties, None), {})
@@ -119,10 +120,6 @@ def _any_user(case: Case, known: dict[Coalition, Document]) -> Document | None:
 def weight(row: Document) -> tuple[int, int, int]:
     """Rank `row` by the knowledge of its set."""
     return LEVELS.index(row["determines"]), row["individuals"], row["sums"]
-
-
-def _pairs(document: Document) -> Iterator[tuple[Document, Document]]:
-    return zip(document["coalitions"], document["parties"], strict=True)
 
 
 def _users_asked_about(known: dict[Coalition, Document]) -> list[str]:

@@ -46,7 +46,8 @@ def add_attacks(
             from sim.audit.attacks.attack import attack_by  # slow to import
             from sim.audit.attacks.coalition_views import Scene
 
-            one.attacks = attack_by(Scene(live.case, members, live.truth(own)), _apart(members, sets))
+            apart = frozenset(name for name in members if len(members) == 1 or (name,) not in sets)
+            one.attacks = attack_by(Scene(live.case, members, live.truth(own)), apart)
 
 
 def _found(document: dict[str, Any], members: Coalition) -> list[Finding]:
@@ -57,7 +58,3 @@ def _found(document: dict[str, Any], members: Coalition) -> list[Finding]:
         for row in document["findings"]
         if row["question"] == "attacks" and tuple(row["coalition"]) == members
     ]
-
-
-def _apart(members: Coalition, sets: dict[Coalition, Answered]) -> frozenset[str]:
-    return frozenset(name for name in members if len(members) == 1 or (name,) not in sets)

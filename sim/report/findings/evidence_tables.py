@@ -1,4 +1,4 @@
-"""The evidence behind the findings, as tables that can be unfolded: canary, accounting, statistics, inventory."""
+"""The evidence behind the findings, as tables that unfold: canary, pairs, accounting, statistics, inventory."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from typing import Any
 
 from markupsafe import Markup
 
+from protocol.party.role import user_name
+from sim.audit.canary.own_run import own_in_words
+from sim.console.console import counted
 from sim.report.findings.evidence_values import text, value_html
 from sim.report.section import table
 
@@ -24,6 +27,7 @@ def behind(audit: Document) -> list[Behind]:
     """Make the tables; a question that was not asked has no table here, as the verdict names it."""
     parts = [
         _canary(audit["empirical"]),
+        _worst_pairs(audit.get("pairs")),
         _accounting(audit["accounting"]),
         *_statistics(audit["statistics"]),
         _inventory(audit["inventory"]),
@@ -61,6 +65,7 @@ def _canary(empirical: Document | None) -> Behind | None:
         for row in empirical["rows"]
     ]
     words = [
+        *filter(None, [own_in_words(empirical.get("own_ratings"))]),
         f"A small problem (users: {problem['users']}, items: {problem['items']}, dim {problem['dim']}), in which "
         f"{problem['neighbours']}, was played {empirical['repetitions_in_all']:,} times through the scheme's roles.",
         f"{empirical['method']}.",
@@ -68,6 +73,30 @@ def _canary(empirical: Document | None) -> Behind | None:
         "than itself.",
     ]
     return Behind("The canary: ε measured from below", words, table(columns, rows, numeric=6))
+
+
+def _worst_pairs(pairs: Document | None) -> Behind | None:
+    if not pairs or not pairs["epsilon"]:
+        return None
+    columns = ["who", "the pair", "at δ", "ε of the pair", "if constant noise is known", "accounted for its item"]
+    rows = [
+        [
+            " + ".join(row["coalition"]),
+            f"{user_name(row['user'])} says {row['other']:g} of item {row['item']} instead of {row['rating']:g}",
+            f"{row['delta']:g}",
+            text(row["epsilon"]),
+            text(row.get("epsilon_given_constant_noise")),
+            " to ".join(text(row[name]) for name in ("accounted", "accounted_worst_direction") if name in row) or "–",
+        ]
+        for row in pairs["epsilon"]
+    ]
+    words = [
+        f"Users' roles ran again with the same randomness and {counted(pairs['tried'], 'change')} of ratings. Shown "
+        "is what tells each party most.",
+        "The ε of a pair is exact for that change in this run: the ε of the scheme cannot be smaller. The accounted ε "
+        "is calculated: it counts on no constant noise, and takes user factors as they stay. In a pair they react.",
+    ]
+    return Behind("The worst pairs: what one changed rating is worth", words, table(columns, rows, numeric=4))
 
 
 _ACCOUNTED = ("composed", "one_release", "all_releases", "ratings", "colluders", "to_a_user", "sums", "dilution")

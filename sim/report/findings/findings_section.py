@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,7 +45,7 @@ class Group:
 
 def section(run: ReportedRun) -> Section:
     audit = run.audit
-    found = [shown(finding, audit["known_weaknesses"]) for finding in audit["findings"]]
+    found = [shown(finding) for finding in audit["findings"]]
     grave = [one for one in found if one.word != "info"]
     words = list(dict.fromkeys(one.word for one in grave))
     return Section(
@@ -65,8 +64,8 @@ def section(run: ReportedRun) -> Section:
     )
 
 
-def shown(finding: dict[str, Any], known: Collection[str]) -> ShownFinding:
-    word = word_of(finding, known)
+def shown(finding: dict[str, Any]) -> ShownFinding:
+    word = word_of(finding)
     figures = [(name, value_html(finding[name])) for name in ("claimed", "measured", "chance")]
     return ShownFinding(
         finding["id"],

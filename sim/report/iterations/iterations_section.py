@@ -36,7 +36,7 @@ def section(run: ReportedRun) -> Section:
         abort=run.summary["abort"],
         done=len(lines),
         planned=run.params.iterations,
-        parts=_parts(run, lines) if lines else [],
+        parts=[_error(run, lines), _test_error(run), _seconds(lines), _turnout(lines)] if lines else [],
     )
     return Section("iterations", "Iterations", html)
 
@@ -51,11 +51,6 @@ def _why_none(run: ReportedRun) -> str:
             "party, which tells no other how long one took or how large the error was, so there is nothing to draw."
         )
     return f"{summary['scheme']} has no iterations: everything is exchanged once, so there is nothing to draw."
-
-
-def _parts(run: ReportedRun, lines: Sequence[Document]) -> list[Markup]:
-    """Draw the charts, with a sentence in place of a chart that cannot be drawn."""
-    return [_error(run, lines), _test_error(run), _seconds(lines), _turnout(lines)]
 
 
 def column(lines: Sequence[Document], name: str) -> list[float | None]:

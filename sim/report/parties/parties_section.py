@@ -7,19 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from protocol.party.role import user_index, user_name
+from sim.audit.accounting.epsilon_cells import OUTSIDER, EpsilonEntry
 from sim.audit.verdict import permitted, saw
 from sim.console.console import counted
 from sim.report.reported_run import ReportedRun
 from sim.report.section import Section, render
-from sim.report.verdict.three_epsilons import (
-    OUTSIDER,
-    EpsilonEntry,
-    accounted,
-    accounted_unit,
-    claimed,
-    claimed_unit,
-    measured,
-)
+from sim.report.verdict.three_epsilons import accounted, accounted_unit, claimed, claimed_unit, measured
 from sim.tables.first_screen import chosen, known_words
 from sim.tables.party_rows import BEYOND, COLLUSION, DECLARED, WITHIN, party_rows, standing_of
 

@@ -13,15 +13,12 @@ from protocol.schemes import Scheme
 from protocol.wire.framing import HANDSHAKE
 from protocol.wire.messages import SETUP
 from sim.console.console import counted, size
-from sim.folder.byte_records import LINES
 from sim.report.reported_run import ReportedRun
 
 Row = dict[str, Any]  # iteration, sender, receiver, kind, messages, payload_bytes, wire_bytes
 Edge = tuple[int, str, str, str]  # iteration, sender, receiver (both roles), kind
 
 CONNECTING = (HANDSHAKE, "Hello")
-_COUNTS = ("messages", "payload_bytes", "wire_bytes")
-_NAMES = ("iteration", "sender", "receiver", "kind", *_COUNTS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +88,7 @@ def rows_of(run: ReportedRun) -> tuple[list[Row], str]:
     try:
         found, words = run.bandwidth["rows"], ""
     except BadInput:  # the run did not complete: take what was written until then
-        sums: dict[Edge, list[int]] = defaultdict(lambda: [0, 0, 0])
-        for line in run.lines if (run.folder / LINES).is_file() else []:
-            for *edge, messages, payload, wire in line["rows"]:
-                entry = sums[tuple(edge)]
-                entry[:] = [entry[0] + messages, entry[1] + payload, entry[2] + wire]
-        found = [dict(zip(_NAMES, (*edge, *sums[edge]), strict=True)) for edge in sorted(sums)]
+        found = run.told_rows
         words = "The run did not complete: these are the bytes that were told until then."
     return [row for row in found if row["wire_bytes"]], words
 

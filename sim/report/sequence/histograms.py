@@ -6,13 +6,11 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from markupsafe import Markup
 
+from protocol.arrays import Floats, Ints
 from sim.report.charts import chart
 from sim.report.section import picture
-
-Floats = npt.NDArray[np.float64]
 
 BINS = 32
 _WIDE, _HIGH = 3.7, 2.5  # inches: two beside each other in a panel
@@ -75,7 +73,7 @@ def _histogram(key: str, series: Series, edges: Floats) -> Markup:
     return picture(figure, key, series.title, words, (series.axis, "values"), rows)
 
 
-def _described(values: Floats, counts: npt.NDArray[np.int64]) -> str:
+def _described(values: Floats, counts: Ints) -> str:
     low, high, mean, spread = map(_short, (values.min(), values.max(), values.mean(), values.std()))
     return (
         f"{values.size:,} values from {low} to {high}, mean {mean}, standard deviation {spread}. "

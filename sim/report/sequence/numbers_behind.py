@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from protocol.arithmetic.ring import Ids
+from protocol.arrays import Floats
 from protocol.errors import Rejected
 from protocol.party.party import iteration_of
 from protocol.party.role import Send, role_of
@@ -21,8 +22,6 @@ from protocol.wire.messages import Message
 from sim.audit.role_rerun import Marked, rerun
 from sim.views.evidence import Case
 from sim.views.exhibits import Exhibits, Seen
-
-Floats = npt.NDArray[np.float64]
 
 
 class UploadBehind(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -134,7 +135,7 @@ def shown(value: Any, unit: str) -> str:
     if isinstance(value, dict) and "shape" in value:
         first = ", ".join(f"{one:.4g}" if isinstance(one, float) else str(one) for one in value["first"])
         shape = " × ".join(map(str, value["shape"]))
-        more = " …" if _many(value["shape"]) > len(value["first"]) else ""
+        more = " …" if math.prod(value["shape"]) > len(value["first"]) else ""
         return f"{shape}: {first}{more}" if first else "none"
     if isinstance(value, dict):
         return f"{counted(value['keys'], 'key')} of {value['bytes_each']} bytes, not shown"
@@ -142,13 +143,6 @@ def shown(value: Any, unit: str) -> str:
     if isinstance(value, str) and unit != _DIGEST:
         return f"{len(text) // 2} bytes, not shown"
     return text if len(text) <= MOST_TEXT else f"{text[:16]}…"
-
-
-def _many(shape: Sequence[int]) -> int:
-    number = 1
-    for length in shape:
-        number *= length
-    return number
 
 
 # --- a party ---------------------------------------------------------------------------------------------------------

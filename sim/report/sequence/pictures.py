@@ -10,6 +10,7 @@ import numpy.typing as npt
 from markupsafe import Markup
 
 from protocol.arithmetic.ring import Ids, Ring
+from protocol.arrays import Floats
 from protocol.party.role import RECOMMENDER, UserInput
 from protocol.wire.fields import RingField
 from protocol.wire.messages import Message
@@ -25,8 +26,6 @@ from sim.report.sequence.first_records import Scan
 from sim.report.sequence.histograms import BINS, Series, draw
 from sim.report.sequence.numbers_behind import UploadsBehind, stamp, value_field, values_of
 from sim.views.exhibits import Exhibits, Seen
-
-Floats = npt.NDArray[np.float64]
 
 MOST_VALUES = 5000  # in a histogram
 MOST_STEPS = 3000  # of users' roles that are run again for one sum
@@ -143,15 +142,14 @@ def _behind(
     return (what, axis), mark.values
 
 
-def _levels(run: ReportedRun, own: UserInput) -> Floats:
-    return family_of(run.scheme).levels(run.params, own)
-
-
 _Of = Callable[[ReportedRun, UserInput], Floats]
 _OPEN_RATINGS: dict[str, tuple[tuple[str, str], _Of]] = {  # messages whose numbers have no label
     "GradedRatings": (("ratings", _RATING), lambda run, own: own.ratings),
     "RatingsHandover": (("ratings", _RATING), lambda run, own: own.ratings),
-    "RandomizedLevels": (("levels", "level of the scale (0: not rated)"), _levels),
+    "RandomizedLevels": (
+        ("levels", "level of the scale (0: not rated)"),
+        lambda run, own: family_of(run.scheme).levels(run.params, own),
+    ),
 }
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from sim.report.reported_run import ReportedRun
 from sim.report.section import Section, render
-from sim.report.sequence.panels import Panel, spoken
-from sim.report.sequence.sequence_section import Told, tell
+from sim.report.sequence.panels import spoken
+from sim.report.sequence.sequence_section import tell
 
 ID = "received"
 
@@ -13,11 +13,12 @@ ID = "received"
 def section(run: ReportedRun) -> Section:
     """Show the panel that "Who sends what" opens first, if it has a picture."""
     told = tell(run)
-    panel = None if told is None else _telling(told)
-    if told is None or panel is None:
+    panels = [] if told is None else [one for one in told.panels if one.key == told.chosen and one.pictures]
+    if told is None or not panels:
         words = "No server's view with numbers of users was kept, so what it received cannot be drawn: --views full."
         html = render("missing.html", title="Not drawn", words=words)
         return Section(ID, "What a server received", html, "Received")
+    panel = panels[0]
     sender, receiver = next(
         arrow.edge[1:3] for diagram in told.diagrams for arrow in diagram.arrows if arrow.key == panel.key
     )
@@ -28,10 +29,6 @@ def section(run: ReportedRun) -> Section:
         about=panel.about, link=panel.key,
     )  # fmt: skip
     return Section(ID, f"What the {whose} received", html, "Received")
-
-
-def _telling(told: Told) -> Panel | None:
-    return next((panel for panel in told.panels if panel.key == told.chosen and panel.pictures), None)
 
 
 def _lead(pictures: int, sender: str, receiver: str) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from markupsafe import Markup
 
 from sim.console.console import size
-from sim.folder.traffic import Row
+from sim.folder.traffic import Row, edge_of
 from sim.report.charts import chart
 from sim.report.charts.series import legend_below, said, unit_of
 from sim.report.section import picture
@@ -65,10 +65,6 @@ def _draw(axes: Axes, shown: Sequence[Row], scale: float, painted: Mapping[str, 
     axes.set_yticks(range(len(shown)), [chart.name(_name(row)) for row in shown])
     axes.invert_yaxis()
     axes.set_xlim(0, axes.get_xlim()[1] * 1.12)  # room for the sizes
-
-
-def edge_of(row: Row) -> str:
-    return f"{row['sender']} → {row['receiver']}"
 
 
 def _name(row: Row) -> str:

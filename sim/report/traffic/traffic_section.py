@@ -13,8 +13,9 @@ from protocol.errors import BadInput
 from protocol.schemes import Scheme
 from protocol.wire.framing import HANDSHAKE
 from protocol.wire.messages import SETUP
+from sim.console import console
 from sim.console.console import size
-from sim.folder.traffic import COLUMNS, Row, by_kind
+from sim.folder.traffic import Row, by_kind, edge_of
 from sim.report.charts import chart
 from sim.report.charts.series import (
     colours,
@@ -29,7 +30,7 @@ from sim.report.charts.series import (
 )
 from sim.report.reported_run import Document, ReportedRun
 from sim.report.section import Section, picture, render
-from sim.report.traffic.traffic_bars import draw_bars, edge_of
+from sim.report.traffic.traffic_bars import draw_bars
 
 MOST_DIFFERENCES = 10
 
@@ -70,9 +71,7 @@ def count(run: ReportedRun) -> Counted:
     try:
         document = run.bandwidth
     except BadInput as error:
-        told = [row for line in run.lines for row in line["rows"]]
-        rows = [dict(zip(COLUMNS, (*row, None), strict=True)) for row in told if row[0] < n]
-        return Counted(rows, n, None, str(error), word)
+        return Counted([row for row in run.told_rows if row["iteration"] < n], n, None, str(error), word)
     if document["total"]["predicted_bytes"] is None:
         return Counted(document["rows"], n, None, str(document["prediction_note"]), word)
     return Counted(document["rows"], n, document, word=word)
@@ -196,7 +195,8 @@ def _compared(counted: Counted) -> list[str]:
     told = f"{wire:,} bytes in all were {'counted as for a wire' if counted.word == 'counted' else 'measured'}"
     as_predicted = wire == predicted and all(row["wire_bytes"] == row["predicted_bytes"] for row in counted.rows)
     if not as_predicted:
-        head = f"{told}, and the formula gives {predicted:,}: they differ in {_places(document['differences'])}."
+        places = console.counted(len(document["differences"]), "place")
+        head = f"{told}, and the formula gives {predicted:,}: they differ in {places}."
     elif not document["match"]:
         return [f"{told}, and the formula gives as many, row by row; the kernel counted {kernel:,}."]
     elif kernel == wire:
@@ -209,10 +209,6 @@ def _compared(counted: Counted) -> list[str]:
     if kernel is None:
         return [head, f"The kernel's count is not known: {document['kernel_note'] or 'no reason is recorded.'}"]
     return [head, f"The kernel counted {kernel:,}."]
-
-
-def _places(differences: Sequence[str]) -> str:
-    return f"{len(differences)} place{'s' if len(differences) != 1 else ''}"
 
 
 def _apart(document: Document) -> list[str]:

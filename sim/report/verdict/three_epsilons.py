@@ -7,30 +7,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from protocol.party.role import RECOMMENDER, THIRD_PARTY, role_of
-from sim.audit.findings import goes_beyond
+from protocol.party.role import THIRD_PARTY, role_of
+from sim.audit.accounting.epsilon_cells import EpsilonEntry
+from sim.audit.families.registry import family_of
 from sim.audit.verdict import permitted, promised
-from sim.console.console import counted, figure
 from sim.views.evidence import Case
 
 Document = dict[str, Any]
-OUTSIDER: tuple[str, ...] = ()  # an observer that sees what is released, and nothing else
-
-
-@dataclass(frozen=True, slots=True)
-class EpsilonEntry:
-    """A cell of the table; `why` stands in place of a figure, or beside it."""
-
-    figure: str = "–"
-    why: str = ""
-    style: str = ""
-
-
-def epsilon(value: Any) -> str:
-    return "∞" if value == "inf" else figure(value)
 
 
 def claimed(case: Case, members: Sequence[str]) -> EpsilonEntry:
@@ -81,77 +66,7 @@ def accounted(document: Document, case: Case, members: Sequence[str]) -> Epsilon
         return EpsilonEntry(why="not accounted: see Findings" if claims else "nothing is claimed")
     if tuple(members) == (THIRD_PARTY,):
         return EpsilonEntry(why="no release reaches it")
-    if "all_releases" in accounting:
-        return _by_envelopes(accounting, members)
-    if "theta" in accounting["composed"]:
-        return _by_budget(accounting, case, members)
-    return _by_uploads(accounting, members)
-
-
-def _by_envelopes(accounting: Document, members: Sequence[str]) -> EpsilonEntry:
-    """Account for `masked` and `dynamic`: with the envelopes known, with noise shares known too, or with neither."""
-    composed, users = accounting["composed"], _users_beside_the_recommender(members)
-    if members == OUTSIDER:
-        return EpsilonEntry(
-            epsilon(composed["tight"]), f"a rating in all {composed['releases']} releases, no envelope known"
-        )
-    row = accounting["all_releases"]["even"]
-    if users is None and RECOMMENDER in members and row is not None:
-        least = f"≥ {epsilon(row['median'])} median item, {epsilon(row['worst'])} worst"
-        return EpsilonEntry(least, "of the recommender alone")
-    if users is None:
-        return EpsilonEntry(why="accounted for the recommender only")
-    whom = "it knows the envelopes"
-    if users:
-        row = (accounting["colluders"].get(str(users)) or {}).get("all_releases")
-        whom = f"with any {users} of the contributors of a sum"
-    if row is None:
-        return EpsilonEntry(why="accounted for other numbers of colluding users")
-    return EpsilonEntry(f"{epsilon(row['median'])} median item, {epsilon(row['worst'])} worst", whom)
-
-
-def _by_budget(accounting: Document, case: Case, members: Sequence[str]) -> EpsilonEntry:
-    """Account for `covariance` and similar schemes: all that is published, given the noise shares that users know."""
-    tight, shares = accounting["composed"]["tight"], accounting.get("colluders", {})
-    if RECOMMENDER in members and THIRD_PARTY not in case.card.scheme.servers:
-        return EpsilonEntry("not bounded", "it receives a number for every rating")
-    if THIRD_PARTY in members:
-        return EpsilonEntry(why="not accounted with masked parts")
-    known = 0  # shares of the noise
-    if THIRD_PARTY in case.card.scheme.servers:
-        known = sum(role_of(member) == "user" for member in members)
-    if not known:
-        return EpsilonEntry(epsilon(tight), "all that is published together")
-    if str(known) not in shares:
-        return EpsilonEntry(why="not accounted for this many known shares of the noise")
-    whose = "its own share" if known == 1 else f"{known} shares"
-    return EpsilonEntry(f"≤ {epsilon(shares[str(known)])}", f"all noisy sums, {whose} of the noise known")
-
-
-def _by_uploads(accounting: Document, members: Sequence[str]) -> EpsilonEntry:
-    """Account for `direct` and collections: what users upload to the recommender; `trusted` has no figure at all."""
-    composed = accounting["composed"]
-    if composed.get("tight") is None:
-        return EpsilonEntry(why="no figure: see Findings")
-    if RECOMMENDER not in members:
-        return EpsilonEntry(why="accounted for the recommender only")
-    if len(members) > 1:
-        return EpsilonEntry(f"≥ {epsilon(composed['tight'])}", "of the recommender alone")
-    if "vector" in composed:
-        return EpsilonEntry(
-            f"{epsilon(composed['tight'])} per entry", f"{epsilon(composed['vector'])} for a whole vector"
-        )
-    uploads = composed["releases"]
-    return EpsilonEntry(
-        epsilon(composed["tight"]), f"{counted(uploads, 'upload')} of a rating's gradient"
-    )
-
-
-def _users_beside_the_recommender(members: Sequence[str]) -> int | None:
-    """Count the users that collude with the recommender; None without the recommender, or with the third party."""
-    if RECOMMENDER not in members or THIRD_PARTY in members:
-        return None
-    return len(members) - 1
+    return family_of(case.card.scheme).accounted(accounting, members)
 
 
 # --- measured --------------------------------------------------------------------------------------------------------
@@ -187,7 +102,7 @@ def _style(document: Document, row: Document) -> str:
     if not row["exceeds"]:
         return ""
     of_row = [
-        goes_beyond(finding["severity"], finding["id"], document["known_weaknesses"])
+        finding["beyond"]
         for finding in document["findings"]
         if finding["coalition"] == row["coalition"] and finding["measured"] == row["lower_bound"]
     ]

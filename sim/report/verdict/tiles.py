@@ -37,7 +37,7 @@ class Sentence:
     """The answer to the second question: did this run leak beyond what its scheme declares?"""
 
     style: str
-    status: str  # as declared, beyond or not asked
+    status: str  # as declared, beyond, not shown or not asked
     headline: str
     beyond: list[str]  # ids of findings
     gravest: str  # what the first of them says
@@ -110,9 +110,10 @@ def _epsilon(run: ReportedRun, claim: ClaimAnswer) -> Tile:
     if privacy["claimed_epsilon"] in (None, "inf"):
         return Tile(question, "No ε is claimed", "weak", [], [claim.why])
     found = epsilons(privacy, run.audit.get("accounting") or {})
-    values = [Value(name, _figure(value), note) for name, value, note in found]
+    values = [Value(name, figure(value), note) for name, value, note in found]
     shown = run.audit["published_claim"]
-    at = [f"Shown: ε = {_figure(shown['shown'])} ({shown['confidence']})."] if _is_figure(shown["shown"]) else []
+    told = isinstance(shown["shown"], int | float | str)
+    at = [f"Shown: ε = {figure(shown['shown'])} ({shown['confidence']})."] if told else []
     delta = f"At δ = {privacy['accounted']['delta']:g}; the claim is of one release." if len(values) > 1 else ""
     return Tile(question, answer, claim.style, values, [*at, *([delta] if delta else [])], chain=True)
 
@@ -121,7 +122,8 @@ def _adversaries(run: ReportedRun, told: Sentence) -> Tile:
     rows = list(chosen(run.audit["parties"] or ()))
     values = [Value(name.replace("+", " + "), _learns(row), _of(row), style_of(row)) for name, row in rows]
     words = [] if rows else ["Who can work out what was not asked."]
-    answer = {"as declared": "As declared", "beyond": "Beyond what it declares"}.get(told.status, "No verdict")
+    answers = {"as declared": "As declared", "beyond": "Beyond what it declares", "not shown": "Not shown"}
+    answer = answers.get(told.status, "No verdict")
     return Tile("Who learns what?", answer, told.style, values, words)
 
 
@@ -136,11 +138,3 @@ def _of(row: Mapping[str, Any]) -> str:
     if row["determines"] == "aggregate":
         return f"of {row['smallest_group']} users or more" if row["smallest_group"] else "only what is published"
     return f"of {counted(row['individuals'], 'user')}" if row["individuals"] else ""
-
-
-def _is_figure(value: Any) -> bool:
-    return isinstance(value, int | float | str)
-
-
-def _figure(value: Any) -> str:
-    return "∞" if value == "inf" else figure(value)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from protocol.schemes.base import LEVELS
 from sim.audit.claim import HOLDS, REFUTED
-from sim.audit.findings import goes_beyond
 from sim.report.reported_run import ReportedRun
 from sim.report.section import Section, render
 from sim.report.verdict.tiles import ClaimAnswer, Sentence, tiles
@@ -31,13 +30,16 @@ def published(run: ReportedRun) -> ClaimAnswer:
 
 def sentence(run: ReportedRun) -> Sentence:
     audit, name = run.audit, run.scheme.name
-    known, found = audit["known_weaknesses"], audit["findings"]
-    beyond = [finding for finding in found if goes_beyond(finding["severity"], finding["id"], known)]
+    found = audit["findings"]
+    beyond = [finding for finding in found if finding["beyond"]]
     ids = list(dict.fromkeys(finding["id"] for finding in beyond))
     weak = [finding["id"] for finding in found if finding["severity"] == "weak" and finding["id"] not in ids]
     refuted = audit["published_claim"]["status"] == REFUTED
     style, status = "weak" if weak or refuted else "good", "as declared"
     headline = f"{name} leaked nothing beyond what it declares"
+    if audit["not_shown"]:
+        style, status = "weak", "not shown"
+        headline = f"Not everything was shown: nothing beyond what {name} declares was found"
     if exposed := [role for role, level in run.scheme.permits.items() if level == LEVELS[-1]]:
         whom = " and the ".join(exposed)  # or the headline would read as protection
         style, headline = "weak", f"{headline}, which lets the {whom} see exact numbers of single users"
@@ -63,6 +65,10 @@ def _notes(run: ReportedRun) -> list[str]:
         notes.append(
             f"The run was aborted: {abort['sentence'].rstrip('.')}. All of this is about what was seen until then."
         )
+    for row in audit["not_shown"]:
+        if row["question"] not in audit["unanswered"]:
+            whose = f" ({' + '.join(row['coalition'])})" if row["coalition"] else ""
+            notes.append(f"Not shown: {row['question']}{whose}. {row['reason'].rstrip('.')}.")
     for words, questions in (("Not answered", audit["unanswered"]), ("Nothing to ask", audit["nothing_to_ask"])):
         by_reason: dict[str, list[str]] = {}
         for question, why in questions.items():

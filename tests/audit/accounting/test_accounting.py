@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 from dp_accounting.pld.privacy_loss_mechanism import GaussianPrivacyLoss
 from scipy import integrate, stats
-from support.basics import shape_of, small_ratings, small_run
+from support.basics import params_with, shape_of, small_ratings, small_run
 
 from protocol.arithmetic.tape import Tape
-from protocol.params import Params, make_params
 from protocol.schemes import composition
 from protocol.schemes.composition import (
     account_envelopes,
@@ -23,6 +22,7 @@ from protocol.schemes.composition import (
     inverse_envelope_sums,
     tight_laplace,
 )
+from protocol.schemes.factorization.factorization import MaskedParams
 from sim.api import run
 from sim.foreign.plain_text import jsonable
 
@@ -30,18 +30,9 @@ ITEMS = 1682
 STARS = (1.0, 5.0)
 
 
-def params_of(epsilon: float, dim: int, iterations: int, **options: float) -> Params:
-    made, _ = make_params(
-        scheme="masked",
-        n_users=943,
-        n_items=ITEMS,
-        dim=dim,
-        iterations=iterations,
-        rating_range=STARS,
-        max_raters=500,
-        epsilon=epsilon,
-        **options,
-    )
+def params_of(epsilon: float, dim: int, iterations: int, **options: float) -> MaskedParams:
+    size = {"n_users": 943, "n_items": ITEMS, "max_raters": 500}
+    made, _ = params_with(**size, dim=dim, iterations=iterations, epsilon=epsilon, **options)
     return made
 
 

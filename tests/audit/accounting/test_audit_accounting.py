@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 import math
 import shutil
+from typing import Any
 
 import numpy as np
 import pytest
 from support.audit import made, of
-from support.basics import received
+from support.basics import params_with, received
 
 from protocol.arithmetic.noise import noise_scale
 from protocol.arithmetic.tape import Tape
-from protocol.params import make_params
 from protocol.schemes.composition import envelope_mu, gaussian_epsilon, inverse_envelope_sums
-from protocol.schemes.factorization.masked import MaskedRecommender
+from protocol.schemes.factorization.masked_roles import MaskedRecommender
 from protocol.wire.messages import MaskedGradient
 from sim.audit.accounting.account import account
 from sim.audit.families.masked.envelope_sums import EnvelopeSums, random_directions
@@ -57,10 +57,8 @@ def dynamic_account(dynamic_case):
 
 
 def ledger_of(supports: dict[int, list[int]], releases: list[Release], envelopes: list[np.ndarray]) -> EnvelopeSums:
-    params, _ = make_params(
-        scheme="masked", n_users=9, n_items=4, dim=2, iterations=5, rating_range=STARS, max_raters=4,
-        epsilon=8 * math.sqrt(2),
-    )  # fmt: skip
+    size: dict[str, Any] = {"n_users": 9, "n_items": 4, "max_raters": 4, "rating_range": STARS}
+    params, _ = params_with(**size, dim=2, iterations=5, epsilon=8 * math.sqrt(2))
     assert params.noise_scale == pytest.approx(1)
     arrays = {user: np.array(items, np.uint32) for user, items in supports.items()}
     ledger = EnvelopeSums(params, arrays, np.random.default_rng(1))

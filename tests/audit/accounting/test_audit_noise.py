@@ -12,7 +12,8 @@ from protocol.arithmetic.noise import laplace
 from protocol.schemes.factorization import trusted
 from protocol.schemes.factorization.direct import Direct, DirectUser
 from protocol.schemes.factorization.dynamic import Dynamic, DynamicUser
-from protocol.schemes.factorization.masked import Masked, MaskedRecommender, MaskedUser
+from protocol.schemes.factorization.masked import Masked
+from protocol.schemes.factorization.masked_roles import MaskedRecommender, MaskedUser
 from protocol.schemes.factorization.trusted import Trusted, TrustedRecommender
 from sim.audit.accounting.account import account
 from sim.audit.accounting.noise_test import NoiseBin, NoiseTest
@@ -47,12 +48,18 @@ class ThriftyDirectUser(DirectUser):
 
 
 class BoastfulRecommender(MaskedRecommender):
-    """Tells the users twice the true floor (all users at most), and the third party the true floor."""
+    """Tells the users twice the true floor (at most the most raters of an item), and the third party the true one."""
+
+    def welcome(self):
+        return self._boast(super().welcome())
 
     def open_iteration(self):
-        sends = super().open_iteration()
-        for send in sends[1:]:
-            send.message.floors[:] = np.minimum(2 * send.message.floors, self.params.n_users)
+        opening, *offers = super().open_iteration()
+        return [opening, *self._boast(offers)]
+
+    def _boast(self, sends):
+        for send in sends:
+            send.message.floors[:] = np.minimum(2 * send.message.floors, self.params.max_raters)
         return sends
 
 

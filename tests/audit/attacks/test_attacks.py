@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_matrix
 from support.audit import isolating_users
+from support.basics import params_with
 
 from protocol.arithmetic.factors import item_gradients, prediction_errors, step_user
 from protocol.arithmetic.fixedpoint import FixedPoint
 from protocol.errors import BadInput, Bug
-from protocol.params import make_params
 from protocol.party.role import user_name
 from sim.api import run
 from sim.audit import truth
@@ -209,8 +209,7 @@ def test_with_noise_or_masks_two_uploads_give_no_more_than_chance(case_of, name,
 def test_the_difference_attack_knows_its_own_model():
     """Made by hand, in exact arithmetic: no run, no codec."""
     rng = np.random.default_rng(1)
-    params = make_params(scheme="direct", n_users=1, n_items=12, dim=6, iterations=2, rating_range=(1.0, 5.0),
-                         max_raters=1)[0]  # fmt: skip
+    params, _ = params_with("direct", n_users=1, n_items=12, dim=6, iterations=2)
     ratings, profile = rng.integers(1, 6, 12).astype(float), rng.standard_normal(6)
     profile /= np.linalg.norm(profile)
     before, after, noise = (rng.standard_normal((12, 6)) for _ in range(3))

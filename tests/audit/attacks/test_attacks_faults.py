@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from protocol.party.role import Send
-from protocol.schemes.factorization.masked import Masked, MaskedRecommender, MaskedUser
+from protocol.schemes.factorization.masked import Masked
+from protocol.schemes.factorization.masked_roles import MaskedRecommender, MaskedUser
 from protocol.schemes.factorization.masked_sum import MaskDealer, mask_rows
 from protocol.wire import messages
 from protocol.wire.fields import RingRows

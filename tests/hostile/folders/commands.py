@@ -26,7 +26,7 @@ PARTIES = (
     "user:٣",
 )
 FEWEST = 400  # repetitions of the canary that are enough for a bound
-QUESTIONS = ("inventory", "algebra", "attacks", "accounting", "statistics")
+QUESTIONS = ("inventory", "algebra", "attacks", "accounting", "pairs", "statistics")
 ALL_FILES = (
     "run.toml", "summary.json", "bandwidth.json", "iterations.jsonl", "names.json", "lock", "model/item_factors.npy",
     "views/recommender.view", "views/third_party.view", "views/user-0.view", "views/user-1.view", "views/user-5.view",
@@ -79,6 +79,11 @@ def _audit_whole(chance: Chance, folder: Path) -> list[str]:
     """Ask every question, or only the one that runs a canary, with few repetitions."""
     only = ["--only", "empirical"] if chance.one_in(2) else []
     return ["audit", str(folder), *only, "--repetitions", "1000", *_some(chance, ("--json",), ("--strict",))]
+
+
+def _pair(chance: Chance, folder: Path) -> list[str]:
+    flags = [("--user", chance.of(PARTIES)), ("--item", chance.of(("0", "1", "99999999", "-1"))), ("--json",)]
+    return ["pair", str(folder), *_some(chance, *flags)]
 
 
 def _bandwidth(chance: Chance, folder: Path) -> list[str]:
@@ -175,6 +180,7 @@ COMMANDS = {
         Command(
             "audit-whole", 1, _audit_whole, {**_RUN, **_VIEWS, **_SUMMARY, **_AUDITED, **_REST}, _KEPT, starts=True,
         ),
+        Command("pair", 20, _pair, {**_RUN, **_VIEWS, **_SUMMARY, **_REST, "names.json": 3}),
         Command("bandwidth", 28, _bandwidth, {**_RUN, **_COUNTS, **_SUMMARY, **_REST, "views/*": 2}),
         Command("ls", 12, _ls, {**_RUN, **_SUMMARY, **_AUDITED, **_REST}),
         Command("diff", 12, _diff, {**_RUN, **_COUNTS, **_SUMMARY, **_AUDITED, **_REST}),

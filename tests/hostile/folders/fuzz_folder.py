@@ -47,6 +47,7 @@ def warm_up(seeds: list[Seed], work: Path) -> None:
     """Do everything once in this process, so that no case has to import or compile anything."""
     folder = str(next(seed.folder for seed in seeds if seed.name == "masked"))
     commands = [["verify", folder], ["replay", folder], ["view", folder, "user:0"], ["bandwidth", folder]]
+    commands += [["pair", folder]]
     commands += [["audit", folder, "--only", "inventory"], ["report", folder, "--out", str(work / "warm.html")]]
     commands += [["run", "--config", f"{folder}/run.toml", "--out", str(work / "warm")], ["api", folder, *API]]
     commands += [["verify", folder, "--json"], ["view", folder, "user:0", "--json"], ["bandwidth", folder, "--csv"]]

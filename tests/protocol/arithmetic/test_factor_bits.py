@@ -103,6 +103,7 @@ def test_the_largest_number_of_16_bits_is_the_limit_for_the_recommender():
     card, seats = small_run("plain", **one, item_regularisation=0.0, factor_bits=16)
     role = seat_party(card, seated(seats, RECOMMENDER), with_view=False)[0].role
     role.n_raters = np.ones(1, np.int64)
+    role.iteration = 10_000  # by then an honest v may have grown by 10 in each step, beyond 65504
     for sign in (1.0, -1.0):
         role.item_factors = np.zeros((1, 1))
         role.move(np.zeros(1, np.uint32), np.array([[-sign * LARGEST]]))
@@ -115,14 +116,17 @@ def test_the_largest_number_of_16_bits_is_the_limit_for_the_recommender():
 
 
 def test_a_user_refuses_factors_beyond_that():
-    """No frame can carry such factors, so the test hands them straight to the role."""
-    card, seats = small_run("plain", factor_bits=16)
+    """No frame can carry such factors, so the test hands them straight to the role.
+
+    With so large a learning rate an honest run could reach them before its last iteration.
+    """
+    card, seats = small_run("plain", factor_bits=16, learning_rate=2.0**20)
     user = seated(seats, "user:0")
 
     def answer_to(value: float) -> Any:
         factors = np.full((len(user.inputs.items), card.params.dim), value, np.float32)
         role = seat_party(card, user, with_view=False)[0].role
-        return role.receive(RECOMMENDER, ItemFactors(0, np.zeros(0, np.uint32), factors))
+        return role.receive(RECOMMENDER, ItemFactors(2, np.zeros(0, np.uint32), factors))
 
     assert len(answer_to(LARGEST)) == len(answer_to(-LARGEST)) == 1
     for beyond in (65536.0, -65536.0):

@@ -20,10 +20,9 @@ from protocol.arithmetic.fixedpoint import (
     most_fraction_bits,
     noise_reach,
 )
-from protocol.arithmetic.noise import noise_scale
+from protocol.arithmetic.noise import default_clip, noise_scale
 from protocol.arithmetic.ring import Ring
 from protocol.errors import BadInput, Bug
-from protocol.params import default_clip
 
 RING_BITS = (16, 24, 32, 40, 48, 56, 64)
 

@@ -19,7 +19,7 @@ from protocol.errors import Aborted, Reason
 from protocol.party.party import Step
 from protocol.party.role import RECOMMENDER, THIRD_PARTY, Send
 from protocol.party.view import RECEIVED
-from protocol.wire.messages import Agreed, Contributors, Join, MaskedTotal
+from protocol.wire.messages import Agreed, Contributors, MaskedTotal
 from sim.drivers.inprocess import InProcess
 
 # The number of raters of each of the items 0 to 3; all items are opened, and all raters contribute.
@@ -189,17 +189,3 @@ def test_the_limit_itself_is_not_beyond_it():
             role.move(u32(0), np.array([[-sign * (1 + 2.0**-52)]]))
         assert caught.value.reason is Reason.DIVERGED
         assert role.item_factors.tolist() == [[0.0]]
-
-
-# --- more raters than the sum has room for --------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("scheme", ["plain", "masked"])
-def test_a_third_rater_where_two_were_announced_ends_the_run(scheme):
-    """No item has more than two raters, and the ring was chosen for that. User 2 claims item 1 as well."""
-    card, seats = small_run(scheme, n_items=ITEMS, dim=DIM, iterations=T, ratings=RATINGS)
-    assert card.params.max_raters == 2
-    stage = Stage(card, seats)
-    stage.run_until(RECOMMENDER, 2)
-    step, _ = stage.hand("user:2", RECOMMENDER, Join(u32(0, 1)))
-    assert_aborted(step, Reason.OUT_OF_RANGE, "more than 2 raters")

@@ -18,7 +18,7 @@ from protocol.arithmetic.ring import Ring
 from protocol.arithmetic.tape import Tape, derive, exponential
 from protocol.errors import Reason, Rejected
 from protocol.party.role import THIRD_PARTY
-from protocol.schemes.factorization.commitment import SealHolder, blind_rows, choose_committers, unblind
+from protocol.schemes.factorization.machines.commitment import SealHolder, blind_rows, choose_committers, unblind
 from protocol.wire.messages import Commit, CommitInFull, OpenCommitment, SealedTotal
 from sim.drivers.inprocess import InProcess
 from tests.protocol.schemes.test_dynamic import CHURNED, WIRES, Seen, dropping

@@ -187,7 +187,7 @@ def test_what_is_no_element_of_the_ring_is_out_of_range(party, kind, field, wron
 def test_a_user_that_was_not_invited_is_refused():
     stage = make_stage(Setup("masked"))
     stage.run_until(THIRD_PARTY, 0)
-    opening = OpenSum(0, u32(0, 2), u32(0, 1, 2, 3), u32(1, 1, 1, 1))
+    opening = OpenSum(0, u32(0, 2), u32(0, 1, 2, 3), u32(2, 2, 2, 2))
     assert stage.hand(RECOMMENDER, THIRD_PARTY, opening)[0].rejected is None
     role = stage.parties[THIRD_PARTY].role
     before = snapshot(role)

@@ -132,7 +132,7 @@ def test_a_frame_of_which_only_the_digest_is_known_counts_like_the_frame():
 
 
 @pytest.mark.parametrize(
-    "other", [{"wire_version": 3}, {"wire_version": 5}, {"run_id": b"\x12" * 32}, {"params_digest": b"\x23" * 32}]
+    "other", [{"wire_version": 4}, {"wire_version": 6}, {"run_id": b"\x12" * 32}, {"params_digest": b"\x23" * 32}]
 )
 def test_a_hello_of_another_version_run_or_parameters(other):
     session = Session(HELLO)

@@ -214,16 +214,16 @@ def test_wrong_words_about_presence_are_refused_and_change_nothing():
         refuse("user:0", Absent(iteration), Reason.WRONG_ITERATION)
     while recommender.iteration < 1:
         stage.deliver()
-    assert recommender.online == {0, 1, 2}
+    assert recommender.roll.online == {0, 1, 2}
     refuse("user:0", Absent(0), Reason.WRONG_ITERATION)
     refuse("user:0", Present(1), Reason.DUPLICATE)
     refuse("user:3", Absent(1), Reason.DUPLICATE)
     accept(0, Absent(1))
     accept(3, Present(1))
     refuse("user:0", Absent(1), Reason.DUPLICATE)
-    assert recommender.opened is None  # nothing begins before every due user has spoken
+    assert recommender.current.opened is None  # nothing begins before every due user has spoken
     tick(stage, RECOMMENDER, Due(1, (0, 3)))
-    assert recommender.online == {1, 2, 3} == set(recommender.opened.users.tolist())
+    assert recommender.roll.online == {1, 2, 3} == set(recommender.current.opened.users.tolist())
 
 
 def test_a_user_says_once_that_it_comes_or_goes():

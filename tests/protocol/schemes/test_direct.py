@@ -151,12 +151,12 @@ def answer(user: DirectUser, iteration: int, factors: Any) -> np.ndarray:
 
 
 def test_an_upload_without_noise_is_the_gradient():
-    """u = ±1 and v = 2 u, so e = 5 − 2 = 3 and the gradient is −6 u."""
+    """u = ±1 and v = u, so e = 5 − 1 = 4 and the gradient is −8 u."""
     user, _ = lone_user()
     [u] = user.user_factors
     assert abs(u) == 1
     user.receive("recommender", NoiseKeys(u32(1), (KEY,)))
-    assert answer(user, 0, [[2 * u]]).tolist() == [[-6 * u]]
+    assert answer(user, 0, [[u]]).tolist() == [[-8 * u]]
 
 
 def test_an_upload_is_gradient_plus_share_plus_rho():
@@ -170,8 +170,8 @@ def test_an_upload_is_gradient_plus_share_plus_rho():
         for rho in (True, False):
             user, _ = lone_user(epsilon=0.5, rho=rho)
             user.receive("recommender", NoiseKeys(u32(floor), (KEY,)))
-            expected = -6 * u + share + (to_laplace(n_rho, b) if rho else 0)
-            assert answer(user, 0, [[2 * u]]) == pytest.approx(np.array([[expected]]), rel=1e-6)
+            expected = -8 * u + share + (to_laplace(n_rho, b) if rho else 0)
+            assert answer(user, 0, [[u]]) == pytest.approx(np.array([[expected]]), rel=1e-6)
 
 
 # ---- the law of the noises
@@ -186,7 +186,7 @@ def uploads(rho: bool, iterations: int = 3) -> tuple[list[np.ndarray], list[np.n
     user, card = lone_user(EPSILON, N, D, iterations, rho=rho)
     keys = tuple(Tape(bytes(32)).key("item", item) for item in range(N))
     user.receive("recommender", NoiseKeys(np.full(N, 3, np.uint32), keys))
-    shown = Tape(bytes(32)).normal(N, D, "shown").astype(np.float32)
+    shown = np.array(unit(Tape(bytes(32)).normal(N, D, "shown")), np.float32)
     sent, gradients = [], []
     for t in range(iterations):
         u = user.user_factors

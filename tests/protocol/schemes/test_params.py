@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any
+from typing import Any, ClassVar
 
+import numpy as np
 import pytest
+from example_shares import Shares
+from support.basics import params_with
 
+from protocol.arithmetic.noise import default_clip
 from protocol.errors import BadInput
-from protocol.params import RING_BITS, Params, default_clip, make_params
+from protocol.params import POSITIVE, RING_BITS, JointRule, Params, declared
+from protocol.schemes import SCHEMES, Shape
+from protocol.schemes.factorization.factorization import MaskedParams
+from sim.foreign.bounds import check_params
 
 GOOD: dict[str, Any] = {
     "scheme": "masked",
@@ -27,14 +34,14 @@ RINGS = [16, 24, 32, 40, 48, 56, 64]
 
 
 def made(**changes: Any) -> Params:
-    return make_params(**{**GOOD, **changes})[0]
+    return params_with(**{**GOOD, **changes})[0]
 
 
 # ---- defaults and derived values
 
 
 def test_defaults():
-    params, notes = make_params(**GOOD)
+    params, notes = params_with(**GOOD)
     assert notes == []
     assert (params.rating_min, params.rating_max, params.rating_span) == (1.0, 5.0, 4.0)
     assert params.noise_scale == 16.0  # 2 * 4 * sqrt(4) / 1
@@ -47,7 +54,7 @@ def test_defaults():
 
 
 def test_without_an_epsilon_there_is_no_noise():
-    params, _ = make_params(**{name: value for name, value in GOOD.items() if name != "epsilon"})
+    params, _ = params_with(**{name: value for name, value in GOOD.items() if name != "epsilon"})
     assert params.epsilon == math.inf
     assert params.noise_scale == 0.0
     assert params.clip == 12.0
@@ -64,7 +71,7 @@ def test_the_default_clip():
 
 
 def test_a_wider_ring_comes_with_a_sentence():
-    params, notes = make_params(**{**GOOD, "epsilon": 0.001})
+    params, notes = params_with(**{**GOOD, "epsilon": 0.001})
     assert params.ring_bits == 64
     assert len(notes) == 1 and "64 ring bits" in notes[0]
 
@@ -185,7 +192,7 @@ def other(value: Any) -> Any:
     return value + "x" if isinstance(value, str) else value + 1 if isinstance(value, int) else value * 1.5
 
 
-@pytest.mark.parametrize("field", [field.name for field in dataclasses.fields(Params)])
+@pytest.mark.parametrize("field", [field.name for field in dataclasses.fields(MaskedParams)])
 def test_every_field_changes_the_digest(field):
     params = made(dropout_allowance=0.25, profile_ridge=0.5)
     changed = dataclasses.replace(params, **{field: other(getattr(params, field))})
@@ -197,3 +204,64 @@ def test_equal_parameters_have_equal_digests():
     assert made().digest() == made().digest()
     assert made(rating_range=(1, 5), epsilon=1).digest() == made().digest()  # whole numbers or not
     assert len(made().digest()) == 32
+
+
+# ---- a family of its own
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class PiecesParams(Params):
+    pieces: int = declared(lambda value: 2 <= value <= 9, "pieces must be from 2 to 9, not {value}.", 3)
+    spread: float = declared(*POSITIVE, otherwise=lambda values: values["rating_max"] - values["rating_min"])
+
+    together: ClassVar[tuple[JointRule, ...]] = (
+        *Params.together,
+        JointRule("pieces", lambda one: one.pieces <= one.n_users, lambda one: f"{one.n_users} users are too few."),
+    )
+
+
+class Pieces(Shares):
+    params_class = PiecesParams
+    options: ClassVar[dict[str, Any]] = PiecesParams.defaults("pieces", "spread")
+
+
+def pieces(n_users: int = 5, **settings: Any) -> PiecesParams:
+    shape = Shape(n_users, 4, (1.0, 5.0), (), np.ones(4, np.int64))
+    return PiecesParams.of(Pieces().make_params(shape, **settings)[0])
+
+
+def test_a_family_declares_its_own_few_fields():
+    assert Pieces.options == {"pieces": 3, "spread": None}
+    made = pieces(pieces=4)
+    assert (made.pieces, made.spread, made.iterations, made.dim, made.ring_bits) == (4, 4.0, 1, 1, 64)
+    assert set(dataclasses.asdict(made)) == {one.name for one in dataclasses.fields(Params)} | {"pieces", "spread"}
+    check_params(made)
+    for settings, words in (
+        ({"pieces": 1}, "pieces must be from 2 to 9, not 1"),
+        ({"spread": 0}, "spread must be above 0, not 0"),
+        ({"n_users": 2}, "2 users are too few"),
+        ({"epsilon": 0.0}, "--epsilon must be at least 1e-09, not 0"),
+    ):
+        with pytest.raises(BadInput, match=words):
+            pieces(**settings)
+    for field, value in (("pieces", 10), ("pieces", 6), ("spread", math.inf), ("pieces", "3")):
+        with pytest.raises(ValueError, match=field):
+            check_params(dataclasses.replace(made, **{field: value}))
+
+
+def test_no_family_has_the_fields_of_another():
+    fields = {name: {one.name for one in dataclasses.fields(SCHEMES[name].params_class)} for name in SCHEMES}
+    own = {"dim", "clip", "ring_bits", "noise", "rho0", "first_scale"}
+    assert {name: sorted(found & own) for name, found in fields.items()} == {
+        "plain": ["clip", "dim"],
+        "trusted": ["dim"],
+        "direct": ["clip", "dim"],
+        "masked": ["clip", "dim", "ring_bits"],
+        "dynamic": ["clip", "dim", "ring_bits"],
+        "covariance": ["noise"],
+        "covariance-masked": ["noise", "ring_bits"],
+        "hybrid": ["noise"],
+        "laplace-ratings": ["rho0"],
+        "randomized-response": ["rho0"],
+        "hardened": ["first_scale", "ring_bits"],
+    }

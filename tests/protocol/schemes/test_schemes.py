@@ -20,7 +20,8 @@ from protocol.card import make_run_id
 from protocol.errors import BadInput, Reason
 from protocol.party.role import Done, Send, Timer
 from protocol.schemes import SCHEMES, find_scheme
-from protocol.schemes.factorization.masked import Masked, ThirdParty
+from protocol.schemes.factorization.masked import Masked
+from protocol.schemes.factorization.masked_roles import ThirdParty
 from protocol.wire.messages import Agreed, Contributors, Deadline, Finish, Gradient, Hello, MaskedGradient, OpenSum
 from sim.drivers.inprocess import InProcess
 
@@ -197,15 +198,6 @@ def test_the_run_id_tells_parameters_parties_and_nonces_apart():
 # ---- runs that cannot go on
 
 
-def test_more_raters_than_the_ring_was_chosen_for_end_the_run():
-    """Their sum could wrap. Five users rate item 0, but the parameters were made for four."""
-    card, seats = small_run(ratings=[{0: 3.0}] * 5, n_items=1)
-    card = dataclasses.replace(card, params=dataclasses.replace(card.params, max_raters=4))
-    abort = InProcess(card, seats).run().abort
-    assert abort is not None and abort.reason is Reason.OUT_OF_RANGE
-    assert "more than 4 raters" in str(abort)
-
-
 @pytest.mark.parametrize("scheme", ["plain", "masked"])
 def test_factors_that_grow_without_bound_end_the_run(scheme):
     """A rate of 2^70 moves a factor by about 2^70 in one step, beyond the 2^60 that may travel."""
@@ -299,7 +291,7 @@ def test_schemes_are_found_by_name_or_import():
         ("protocol.schemes.factorization.masked:Absent", "cannot be imported"),
         (":", "cannot be imported"),
         ("protocol.schemes.factorization.masked:MaskedUser", "not a subclass"),
-        ("protocol.schemes.factorization.masked:ENVELOPE_LIMIT", "not a subclass"),
+        ("protocol.schemes.factorization.masked_roles:Floats", "not a subclass"),
     ],
 )
 def test_what_is_no_scheme_is_refused_in_words(name, words):

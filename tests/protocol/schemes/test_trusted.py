@@ -178,9 +178,7 @@ def test_an_item_that_nobody_rated_keeps_its_random_factors():
 
 
 def test_errors_are_never_clipped():
-    card, seats = small_run(TRUSTED, seed=3)
-    tight = dataclasses.replace(card, params=dataclasses.replace(card.params, clip=1e-9))
-    assert factors_of(tight, seats).tobytes() == factors_of(card, seats).tobytes()
+    assert not hasattr(small_run(TRUSTED)[0].params, "clip")
     with pytest.raises(BadInput, match="no option 'clip'"):
         check_options(Trusted(), {"clip": 1.0})
 

@@ -39,13 +39,18 @@ def tape(number: int) -> Tape:
 # --- grid ---------------------------------------------------------------------------------------------------------
 
 
+def rating_of(scaled):
+    """Convert `scaled` from [−1, 1] to ratings."""
+    return STARS.middle + STARS.half * scaled
+
+
 def test_stars_are_five_levels_around_three():
     assert (STARS.levels, STARS.middle, STARS.half) == (5, 3.0, 2.0)
     assert STARS.offsets().tolist() == [-2, -1, 0, 1, 2]
     vector = STARS.vector(np.array([1, 3], np.uint32), np.array([5.0, 1.0]), 5)
     assert vector.tolist() == [0, 5, 0, 1, 0]
     assert STARS.scaled(np.array([1.0, 4.0, 5.0])).tolist() == [-1, 0.5, 1]
-    assert STARS.rating_of(np.array([-1.0, 0.5])).tolist() == [1, 4]
+    assert STARS.scaled(np.array([1.0, 4.0])).tolist() == [-1, 0.5]
 
 
 def test_half_stars_are_ten_levels_and_what_lies_between_is_told():
@@ -155,8 +160,8 @@ def laplace_distance(seed: int, epsilon: float) -> tuple[float, float, float]:
 
 def response_distance(seed: int, epsilon: float) -> tuple[float, float, float]:
     truth, rated = made(seed, 30, 40, 0.3)
-    true = STARS.rating_of(truth)
-    levels = STARS.level_of(STARS.rating_of(noisy_ratings(seed, truth, 0.2)))
+    true = rating_of(truth)
+    levels = STARS.level_of(rating_of(noisy_ratings(seed, truth, 0.2)))
     mechanism, square = RandomizedResponse(epsilon, 5), 0.0
     for user in range(30):
         sent = mechanism.answer(tape(100 * seed + user), np.where(rated[user], levels[user], 0).astype(np.uint8))

@@ -7,15 +7,16 @@ import math
 import numpy as np
 import pytest
 from scipy import stats
-from support.basics import FALSE_ALARM
-from support.covariance import base, of_size
+from support.basics import FALSE_ALARM, STARS
+from support.covariance import of_size
 
 from protocol.arithmetic.tape import Tape
 from protocol.errors import BadInput
+from protocol.schemes.base import Shape
 from protocol.schemes.covariance import triangle
 from protocol.schemes.covariance.averages import averages_of, centre, clamped
 from protocol.schemes.covariance.model import Model, measured, model_of, predictions
-from protocol.schemes.covariance.options import covariance_params
+from protocol.schemes.covariance.options import grade_step
 from protocol.schemes.covariance.parts import first_part, first_sparse, largest_entries, second_part, second_sparse
 from protocol.schemes.covariance.predicting import largest
 from protocol.schemes.covariance.round_noise import noise_for, round_length, scales_for, unit_noise
@@ -95,7 +96,7 @@ def test_prediction_by_factors_and_by_neighbours_is_what_the_formulas_say():
 
 def test_negative_eigenvalues_count_as_none():
     """A_NN = [[.1, 1], [1, .1]] has the eigenvalues 1.1 and −.9: without the cut, A + λI with λ = .9 has no inverse."""
-    params = covariance_params(base(2, 3, INF), predictor="knn", neighbours=2)
+    params = of_size(2, 3, INF, predictor="knn", neighbours=2)
     averages = averages_of(params, np.zeros(8))
     covariances = np.array([[0.1, 1, 0.5], [1, 0.1, 0.5], [0.5, 0.5, 1]])
     model = Model(averages, Similarity(covariances, np.ones((3, 3)), 0.0), None)
@@ -274,7 +275,7 @@ def test_factors_are_the_largest_eigenpairs_and_repeat():
 def test_another_rating_range_gives_the_same_predictions_scaled():
     """Ratings r of 1 to 5 become 10 r − 10 of 0 to 40: up to this scale, the sums and the noise are the same."""
     users = some_users(30, 8, 4)
-    params, wide = of_size(30, 8, 2.0, rank=3), covariance_params(base(30, 8, 2.0, (0.0, 40.0)), rank=3)
+    params, wide = of_size(30, 8, 2.0, rank=3), of_size(30, 8, 2.0, rating_range=(0.0, 40.0), rank=3)
     model = measured(params, Book.of(users), TAPE)
     scaled = measured(wide, Book.of([(items, 10 * ratings - 10) for items, ratings in users]), TAPE)
     items, ratings = users[0]
@@ -326,6 +327,5 @@ def test_nonsense_is_refused_in_words(options, words):
 
 
 def test_ratings_travel_as_grades_where_a_byte_is_enough():
-    assert covariance_params(base(2, 2, 1.0), 1.0).rating_step == 1
-    assert covariance_params(base(2, 2, 1.0), None).rating_step == 0
-    assert covariance_params(base(2, 2, 1.0, (0.0, 100.0)), 0.25).rating_step == 0
+    for rating_range, step, found in ((STARS, 1.0, 1.0), (STARS, None, 0.0), ((0.0, 100.0), 0.25, 0.0)):
+        assert grade_step(Shape(2, 2, rating_range, (), np.zeros(2, np.int64), step)) == found

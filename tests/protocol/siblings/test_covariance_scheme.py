@@ -223,7 +223,7 @@ def test_the_predicted_traffic_is_the_metered_traffic(options):
 @pytest.mark.parametrize("predictor", ["svd", "knn"])
 def test_the_size_limit_leaves_room_for_the_largest_message(predictor):
     everything = [dict.fromkeys(range(40), 3.5)] * 4
-    params, notes = Covariance().make_params(shape_of(everything, 40), dim=1, iterations=1, predictor=predictor)
+    params, notes = Covariance().make_params(shape_of(everything, 40), predictor=predictor)
     assert notes == []
     codec, ids, near = Covariance().make_codec(params), np.arange(40, dtype=np.uint32), 40 * 20
     pairs = np.ones((40 * 41 // 2, 1), np.float32)
@@ -271,7 +271,7 @@ def test_processes_publish_what_one_process_publishes(tmp_path):
 
 def account(**options: Any) -> dict[str, Any]:
     scheme, shape = find_scheme("covariance"), shape_of(small_ratings(4, 5), 5)
-    params, _ = scheme.make_params(shape, dim=1, iterations=1, **options)
+    params, _ = scheme.make_params(shape, **options)
     return scheme.account(params, Tape(bytes(32)), shape)
 
 
@@ -289,7 +289,7 @@ def test_the_account_is_of_everything_that_is_published():
 def test_a_printed_form_is_said_to_be_one():
     scheme, shape = find_scheme("covariance"), shape_of(small_ratings(4, 5), 5)
     notes = {
-        name: scheme.make_params(shape, dim=1, iterations=1, epsilon=1.0, **options)[1]
+        name: scheme.make_params(shape, epsilon=1.0, **options)[1]
         for name, options in {
             "default": {},
             "joint": {"joint": False},

@@ -6,12 +6,11 @@ import math
 
 import numpy as np
 import pytest
-from support.covariance import base, change, hybrid_of_size, known, of_size
+from support.covariance import change, hybrid_of_size, known, of_size
 
 from protocol.schemes.base import DELTA
 from protocol.schemes.covariance.averages import centre, clamped
 from protocol.schemes.covariance.hybrid import within_reach
-from protocol.schemes.covariance.options import covariance_params
 from protocol.schemes.covariance.parts import first_part
 from protocol.schemes.covariance.sensitivity import (
     covariance_scale,
@@ -60,7 +59,7 @@ def searched(params, rng: np.random.Generator, tries: int, which: int, norm: int
 @pytest.mark.parametrize(("noise", "norm"), [("gaussian", L2), ("laplace", L1)])
 @pytest.mark.parametrize("unit_of", ["rating", "user"])
 def test_no_neighbour_moves_the_covariance_farther_than_its_bound(noise, norm, unit_of, stars):
-    params = covariance_params(base(2, 120, 1.0, stars), noise=noise, unit_of=unit_of)
+    params = of_size(2, 120, rating_range=stars, noise=noise, unit_of=unit_of)
     rng, bound = np.random.default_rng(1), covariance_sensitivity(params, params.rating_span)
     found, counted = (searched(params, rng, 250, which, norm) for which in (COV, WGT))
     assert 0.4 * bound.total < found <= bound.total * (1 + 1e-9)

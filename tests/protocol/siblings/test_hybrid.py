@@ -178,11 +178,11 @@ def test_processes_publish_what_one_process_publishes(tmp_path):
 
 def test_the_account_is_of_what_is_published_and_says_what_the_recommender_gets():
     scheme, shape = find_scheme("hybrid"), shape_of(small_ratings(4, 5), 5)
-    params, notes = scheme.make_params(shape, dim=1, iterations=1, epsilon=2.0, gamma=1.0)
+    params, notes = scheme.make_params(shape, epsilon=2.0, gamma=1.0)
     found = scheme.account(params, Tape(bytes(32)), shape)
     assert notes == [] and found["epsilon"] == pytest.approx(2.0) and found["delta"] == 0
     assert found["to_recommender"] == math.inf and "disjoint supports" in found["method"]
-    bare, _ = scheme.make_params(shape, dim=1, iterations=1, epsilon=math.inf, gamma=0.0)
+    bare, _ = scheme.make_params(shape, epsilon=math.inf, gamma=0.0)
     assert scheme.account(bare, Tape(bytes(32)), shape)["epsilon"] == math.inf
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -29,7 +30,7 @@ class Ended(PredictingUser):
 
 def measured(*popularities: np.ndarray | None):
     """Measure the ranking over users that hold out item 1, five stars, of twelve items, and know `popularities`."""
-    observer = Observer.in_memory(len(popularities), 12, 2, (1.0, 5.0))
+    observer = Observer(SimpleNamespace(n_users=len(popularities), n_items=12, dim=2, rating_range=(1.0, 5.0)))
     held_out = HeldOut(np.array([1], np.uint32), np.array([5.0]))
     for user, popularity in enumerate(popularities):
         observer.watch(f"user:{user}", Ended(popularity), True, held_out)

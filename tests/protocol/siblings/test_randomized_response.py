@@ -164,7 +164,7 @@ def test_the_formula_gives_the_bytes():
 def test_the_size_limit_leaves_room_for_the_largest_message(items):
     shape = shape_of([dict.fromkeys(range(items), 3.0)] * 4, items)
     scheme = RandomizedResponseRatings()
-    params, _ = scheme.make_params(shape, dim=1, iterations=1, epsilon=1.0)
+    params, _ = scheme.make_params(shape, epsilon=1.0)
     made = scheme.make_codec(params)
     for message in (levels(*[5] * items), recommended(*[3] * items)):
         assert len(made.encode(message, 2**32)) <= made.max_frame
@@ -177,7 +177,7 @@ def test_the_size_limit_leaves_room_for_the_largest_message(items):
 
 def made_with(step: float | None = 1.0, **options) -> tuple:
     shape = Shape(3, 5, (1.0, 5.0), (2, 2, 3), np.array([2, 2, 2, 1, 0]), step=step)
-    return RandomizedResponseRatings().make_params(shape, dim=1, iterations=1, epsilon=1.0, **options)
+    return RandomizedResponseRatings().make_params(shape, epsilon=1.0, **options)
 
 
 @pytest.mark.parametrize(

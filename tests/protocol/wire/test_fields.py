@@ -110,11 +110,11 @@ def flows(name: str, wire: str, **options: Any) -> list[Flow]:
     """Predict a run of the scheme in which every kind of message of this wire occurs."""
     scheme = find_scheme(name)
     flags = {key: value for key, value in (("wire", wire), ("epsilon", 8.0)) if key in scheme.flags}
-    sizes = {"dim": 2, "iterations": 2} if scheme.factorizes else {"dim": 1, "iterations": scheme.rounds}
+    sizes = {"dim": 2, "iterations": 2} if scheme.factorizes else {}
     shape = shape_of([{0: 3.0, 1: 4.0}, {0: 1.0, 1: 2.0}, {0: 5.0, 1: 5.0}], 2)
     params, _ = scheme.make_params(shape, **sizes, **flags, **options)
     all_three = np.full(1, 3.0)
-    turns = (Turn(all_three, all_three, all_three, all_three, 2, 2),) * sizes["iterations"]
+    turns = (Turn(all_three, all_three, all_three, all_three, 2, 2),) * params.iterations
     attempts = (Attempt(all_three, np.full(1, 2), all_three, 2, 2),)
     course = Course(np.full(1, 2), *(all_three,) * 5, turns, attempts)
     return list(scheme.formula(params, course))
@@ -124,7 +124,8 @@ SETTINGS = [
     (name, wire, options)
     for name, scheme in SCHEMES.items()
     for wire in (WIRES if "wire" in scheme.flags else WIRES[:1])
-    for options in ({}, *([{"predictor": "knn"}] if "predictor" in scheme.options else []))
+    for options in ({}, {"predictor": "knn"}, {"rounds": 2}, {"selected": 2})
+    if options.keys() <= scheme.options.keys()
 ]
 
 

@@ -20,11 +20,11 @@ from support.wire import FIELDS, KINDS, NO_HEAD, Form, assert_holds, code_of, fr
 
 from protocol.arithmetic.ring import Ring
 from protocol.errors import Reason
-from protocol.params import Params
 from protocol.party.party import Outgoing, Party
 from protocol.party.view import PREAMBLE, REJECTED, ViewWriter, read_records
 from protocol.schemes import SCHEMES, Setting
-from protocol.schemes.factorization.masked import ThirdParty
+from protocol.schemes.factorization.factorization import MaskedParams
+from protocol.schemes.factorization.masked_roles import ThirdParty
 from protocol.wire.codec import Codec, head_in
 from protocol.wire.messages import Again
 
@@ -37,7 +37,9 @@ USERS, ITEMS = 2, 300
 OF_THE_RUN = {
     Reason.DISAGREEMENT,
     Reason.DIVERGED,
+    Reason.FLOOD,
     Reason.TOO_FEW_ONLINE,
+    Reason.TOO_FEW_SHARES,
     Reason.STALLED,
     Reason.DISK_FULL,
     Reason.PARTY_DIED,
@@ -81,7 +83,7 @@ def codec_of(scheme: str, ring_bits: int, wire: str = "compact", factor_bits: in
 
 def third_party(view: ViewWriter | None) -> Party:
     """Make the third party of a run with two users, 300 items, two coordinates, one iteration, mod 256."""
-    params = Params(
+    params = MaskedParams(
         scheme="masked",
         n_users=USERS,
         n_items=ITEMS,
@@ -101,6 +103,8 @@ def third_party(view: ViewWriter | None) -> Party:
         factor_bits=32,
         dropout_allowance=0.0,
         min_contributors=1,
+        publish="all",
+        profile_ridge=0.0,
     )
     role = ThirdParty(Setting(params, RUN_ID, Ring(8)))
     return Party("third_party", role, codec_of("masked", 8), RUN_ID, PARAMS_DIGEST, view)

@@ -155,7 +155,7 @@ DAMAGE: dict[str, tuple[Change, tuple[str, ...]]] = {
         lambda lines, totals, summary: lines[0]["course"]["commitments"][0].update(sealed=-1),
         ("commitments",),
     ),
-    "another format": (lambda lines, totals, summary: totals.update(format=2), ("bandwidth.json", "format 2")),
+    "another format": (lambda lines, totals, summary: totals.update(format=3), ("bandwidth.json", "format 3")),
     "a kernel without numbers": (
         lambda lines, totals, summary: totals.update(kernel=[["recommender", ""]]),
         ("bandwidth.json",),

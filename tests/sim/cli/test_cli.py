@@ -209,7 +209,7 @@ def test_flags_win_over_the_configuration_file_and_unknown_settings_are_refused(
     file.write_text("colour = 'red'\n")
     refused(keyhole("run", "--config", file), 2, "colour")
     file.write_text("dim = 'ten'\n")
-    refused(keyhole("run", "--config", file), 2, "dim", "ten")
+    refused(keyhole("run", "--config", file), 2, "dim", "a whole number")
 
 
 # --- view, schemes, datasets --------------------------------------------------------------------------------------
@@ -300,7 +300,7 @@ def test_names_and_paths_of_data_sets_can_be_copied_from_a_narrow_screen(tmp_pat
 
 
 COMMANDS = "run resume view bandwidth verify replay schemes datasets fetch prepare actor bench evaluate compare"
-COMMANDS += " ls diff watch explain new report audit reproduce"
+COMMANDS += " ls diff pair watch explain new report audit reproduce"
 
 
 @pytest.mark.parametrize("command", COMMANDS.split())

@@ -126,7 +126,7 @@ def test_a_bug_of_keyholes_own_schemes_stays_a_bug(tmp_path, monkeypatch):
         raise ZeroDivisionError
 
     assert blame.scheme_failed(ZeroDivisionError(), Masked()) is None
-    monkeypatch.setattr("protocol.schemes.factorization.masked.MaskedUser.receive", broken)
+    monkeypatch.setattr("protocol.schemes.factorization.masked_roles.MaskedUser.receive", broken)
     config = RunConfig(scheme="masked", data="synthetic:5x4", iterations=1, dim=2, transport="inprocess")
     with pytest.raises(ZeroDivisionError) as caught:
         run(config, out=tmp_path / "run")

@@ -12,9 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from protocol.arrays import Floats, Ints
 from protocol.errors import BadInput
 from sim.data import generate
-from sim.data.ratings import Floats, Ints, Ratings, UserRatings, load, split
+from sim.data.ratings import Ratings, UserRatings, load, split
 
 SEED = bytes(range(32))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -193,6 +194,31 @@ def test_columns_are_proposed_in_the_order_of_the_flag_and_quoted_for_the_shell(
 def test_text_in_every_field_is_a_row_where_its_rating_is_missing(tmp_path: Path) -> None:
     ratings = load(write(tmp_path, "ann,heat,NA\nbob,heat,3\n"), reading=ReadingRules(on_missing="drop"))
     assert len(ratings) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('dim = "3"', "`$.dim` must be a whole number, not a text"),
+        ('[run]\nepsilon = "4"', "`$.run.epsilon` must be a number, not a text"),
+        ('rating-range = "15"', "`$.rating_range` must be a list, not a text"),
+        ("rating-range = [1]", "`$.rating_range` must be a list of length 2, not 1"),
+        ("seed = true", "`$.seed` must be a whole number or a text"),
+        ("iterations = 99999999999999999", "`$.iterations` must be a whole number of at most 9007199254740992"),
+        ("options = {rank = [1]}", "`$.options[...]` must be true or false or a whole number"),
+    ],
+)
+def test_a_setting_of_another_type_is_refused_with_its_place(tmp_path: Path, text: str, words: str) -> None:
+    (tmp_path / "run.toml").write_text(f"{text}\n")
+    with pytest.raises(BadInput, match=re.escape(words)):
+        read_config(tmp_path / "run.toml")
+
+
+def test_settings_are_read_as_they_are_meant(tmp_path: Path) -> None:
+    (tmp_path / "run.toml").write_text('epsilon = 4\nrating-range = [1, 5]\nseed = "12"\nusers-per-process = "auto"\n')
+    config = read_config(tmp_path / "run.toml")
+    assert (config.epsilon, config.rating_range, config.seed) == (4.0, (1.0, 5.0), 12)
+    assert all(type(value) is float for value in (config.epsilon, *config.rating_range))
 
 
 def test_an_unknown_setting_or_party_is_refused_with_the_nearest_name(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ QUICK = {"data": "synthetic:12x10:.5", "iterations": 3, "dim": 2}
 ROW = {
     "scheme", "title", "trust", "test_rmse", "test_mae", "plain_test_rmse", "claimed_epsilon", "unit", "accounted",
     "recommender_sees", "determines", "bytes_per_user", "seconds", "iterations", "note", "ranges", "runs", "completed",
-    "beats", "options", "known_weaknesses", "iterate_test_rmse", "plain_iterate_test_rmse",
+    "holds", "beats", "options", "known_weaknesses", "iterate_test_rmse", "plain_iterate_test_rmse",
 }  # fmt: skip
 
 
@@ -64,6 +64,9 @@ class OneRound(Trusted):
     """A scheme for which --dim and --iterations mean nothing; it is run beside itself without noise."""
 
     factorizes = False
+
+    def make_params(self, shape, **settings):
+        return super().make_params(shape, dim=1, **settings)
 
 
 RUNAWAY = "test_compare:Runaway"
@@ -414,7 +417,7 @@ def test_whom_users_must_trust_follows_from_what_the_scheme_permits():
 def made_up(scheme: str, rmse: float, determines: str, accounted: float | None = 9.0) -> dict[str, Any]:
     beats = [name for name, floor in (("user-mean", 1.0), ("constant", 1.2)) if rmse < floor]
     known = {"epsilon": accounted, "unit": "rating, whole run", "method": "nothing bounds it"}
-    row = {"scheme": scheme, "completed": True, "beats": beats, "claimed_epsilon": 1.0, "note": None}
+    row = {"scheme": scheme, "completed": True, "beats": beats, "claimed_epsilon": 1.0, "note": None, "holds": None}
     return {**row, "determines": determines, "accounted": known}
 
 
@@ -450,3 +453,15 @@ def test_the_help_has_the_iterations_of_every_demo():
 def test_the_command_has_help_with_an_example():
     made = keyhole("--help")
     assert made.exit_code == 0 and "Example: keyhole compare" in " ".join(made.stdout.split())
+
+
+def test_schemes_whose_claim_holds_come_first_by_unit_and_accuracy():
+    document = compare(Comparison(**QUICK))
+    kept = [row["scheme"] for row in document["rows"] if row["holds"]]
+    assert kept and kept[0] == "hardened" == document["rows"][0]["scheme"]
+    assert [row["scheme"] for row in document["rows"]][: len(kept)] == kept
+    told = {row["scheme"]: row["holds"] for row in document["rows"]}
+    assert (told["masked"], told["trusted"], told["covariance"], told["plain"]) == (False, None, None, None)
+    assert compare_tables.sentences(document)[0].startswith("ε of the whole run is no larger than claimed: hardened (")
+    by_rating = compare(Comparison(schemes=("hardened",), unit="rating", **QUICK))["rows"][0]
+    assert by_rating["accounted"]["unit"] == "rating added or removed" and by_rating["holds"]

@@ -100,7 +100,7 @@ def test_each_unit_of_epsilon_has_a_chart_of_its_own_and_what_has_none_is_apart(
     placed = [row for row in document["rows"] if accounted_point(row) is not None]
     units = list(dict.fromkeys(row["accounted"]["unit"] for row in placed))
     assert list(figures) == [*(f"epsilon-{n}" for n in range(len(units))), "epsilon-none", "bytes-chart"]
-    assert len(units) == 3
+    assert len(units) == 4
     for number, unit in enumerate(units):
         words = figures[f"epsilon-{number}"]
         assert f"accounted ε, for: {unit}" in words
@@ -165,9 +165,10 @@ def test_the_page_asks_for_nothing_and_escapes_everything(document):
 
 
 def test_infinity_and_what_was_not_run_are_said(document):
-    document["rows"][2]["accounted"]["epsilon"] = "inf"
-    document["rows"][3] |= {"completed": False, "test_rmse": None, "note": "DIVERGED, it says", "accounted": None}
-    name = document["rows"][3]["scheme"]
+    rows = {row["scheme"]: row for row in document["rows"]}
+    rows["direct"]["accounted"]["epsilon"] = "inf"
+    rows["masked"] |= {"completed": False, "test_rmse": None, "note": "DIVERGED, it says", "accounted": None}
+    name = "masked"
     page = Reader(compared_page(document))
     assert "direct: ε = ∞" in page.figures["epsilon-none"]
     assert page.row(name)[1] == "not run: DIVERGED, it says"
@@ -183,7 +184,7 @@ def test_without_a_single_error_there_is_no_chart_and_the_page_says_so(document)
 
 def test_one_scheme_that_sends_nothing(document):
     document["rows"] = [row for row in document["rows"] if row["scheme"] in ("hybrid", "plain")]
-    document["rows"][0]["bytes_per_user"] = {"up": 0, "down": 0}
+    document["rows"][-1]["bytes_per_user"] = {"up": 0, "down": 0}
     figures = Reader(compared_page(document)).figures
     assert "Nothing is sent by plain." in figures["bytes-chart"] and "epsilon-0" in figures
     assert (

@@ -333,7 +333,7 @@ def test_evaluate_on_the_command_line(tmp_path):
         (["--epsilon", "much"], "--epsilon takes numbers"),
         (["--dim", ","], "--dim must name"),
         (["--schemes", "morse"], "no scheme 'morse'"),
-        (["--table", "water"], "use noise-cost"),
+        (["--table", "water"], "noise-cost"),
         (["--seeds", "0"], "--seeds must be"),
         (["--jobs", "0"], "--jobs must be"),
     ],

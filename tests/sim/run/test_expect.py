@@ -16,8 +16,8 @@ from protocol.card import tape_seed
 from protocol.params import Params
 from protocol.party.role import RECOMMENDER
 from protocol.schemes import Scheme
-from protocol.schemes.factorization.commitment import choose_committers
 from protocol.schemes.factorization.dynamic_recommender import DynamicParams
+from protocol.schemes.factorization.machines.commitment import choose_committers
 from sim.bandwidth.bandwidth import course_of
 from sim.bandwidth.outline import outline
 from sim.folder.byte_records import Ledger

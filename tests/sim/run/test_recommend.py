@@ -27,7 +27,7 @@ from sim.report.reported_run import ReportedRun
 USERS = ("ann", "bob", "carl", "dora", "eve", "fred")
 ITEMS = ("tea", "milk", "rum", "ale", "gin", "cola", "juice")
 FACTORIZING = ("plain", "direct", "masked", "dynamic", "trusted")
-SIBLINGS = ("covariance", "covariance-masked", "hybrid", "laplace-ratings", "randomized-response")
+SIBLINGS = ("covariance", "covariance-masked", "hardened", "hybrid", "laplace-ratings", "randomized-response")
 KEYS = {
     "run", "user", "name", "scheme", "data", "basis", "note", "ridge", "predictions_sha256", "rating_range", "ratings",
     "unrated", "rated", "recommendations",

@@ -133,7 +133,7 @@ def test_what_others_made_is_shown_as_data(runs):
     (runs / "paper" / "summary.json").write_text('{"accuracy": 1')
     text = (runs / "seed" / "run.toml").read_text()
     (runs / "seed" / "run.toml").write_text(text.replace('scheme = "masked"', 'scheme = "os:system\x7f[red]"', 1))
-    (runs / "plain" / "run.toml").write_text("format = 1\n")
+    (runs / "plain" / "run.toml").write_text("format = 2\n")
     (runs / "compact" / "audit.json").symlink_to("/etc/hostname")
     rows = rows_of(runs)
     assert rows["paper"]["state"] == rows["plain"]["state"] == rows["seed"]["state"] == "damaged"  # a DEL is no TOML

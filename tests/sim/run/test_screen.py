@@ -64,12 +64,6 @@ def test_bytes_that_differ_are_not_called_equal(capsys, monkeypatch, done):
     assert "Formula and count differ" in text and "to the byte" not in text
 
 
-def test_the_parts_of_the_time_add_up():
-    seconds = {"startup": 1.5, "iterations": 2.25, "total": 5.0, "iteration_median": 0.1, "iteration_p95": 0.2}
-    assert console.times(seconds) == "5.0 s: 1.5 to start, 2.2 iterating, 1.2 for the rest."
-    assert console.times(seconds | {"iterations": 60.0}) == "5.0 s since it was resumed."
-
-
 def test_the_one_who_knows_most_stands_for_its_kind(capsys, monkeypatch, done):
     summary, scheme, audited, counted = done
     assert isinstance(audited, dict)
@@ -81,6 +75,9 @@ def test_the_one_who_knows_most_stands_for_its_kind(capsys, monkeypatch, done):
 
 def test_what_goes_beyond_is_said(capsys, monkeypatch, done):
     summary, scheme, audited, counted = done
-    within = text_of(shown(capsys, monkeypatch, summary, scheme, audited, counted))
+    within = text_of(shown(capsys, monkeypatch, summary, scheme, audited | {"not_shown": []}, counted))
+    one = [{"question": "algebra", "reason": "…", "coalition": None}]
+    doubtful = text_of(shown(capsys, monkeypatch, summary, scheme, audited | {"not_shown": one}, counted))
+    assert "No undeclared leak found; 1 thing not shown." in doubtful
     beyond = text_of(shown(capsys, monkeypatch, summary, scheme, audited | {"verdict": "beyond-claims"}, counted))
     assert "leaked nothing beyond what masked declares" in within and "leaked beyond what masked declares" in beyond

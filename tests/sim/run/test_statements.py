@@ -35,7 +35,7 @@ def errors(observer: Observer, iteration: int, by_user: dict[int, float]) -> Non
 
 def notes(tmp_path: Path, *iterations: dict[int, float]) -> list[str]:
     log = IterationLog(tmp_path)
-    observer = Observer.in_memory(USERS, 3, 2, (1.0, 5.0))
+    observer = Observer(SimpleNamespace(n_users=USERS, n_items=3, dim=2, rating_range=(1.0, 5.0)))
     for iteration, by_user in enumerate(iterations):
         errors(observer, iteration, by_user)
         log._errors.append(0.0)

@@ -194,6 +194,9 @@ def test_a_model_that_is_no_array_of_factors_is_a_finding(folder):
 # --- run.toml ---------------------------------------------------------------------------------------------------------
 
 
+_NEXT = '\npublish = "all"\nno_rho'  # under [run], not under [params]
+
+
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
@@ -204,8 +207,8 @@ def test_a_model_that_is_no_array_of_factors_is_a_finding(folder):
         ("simulation = true", "simulation = false", "whether the seed was given"),
         ('views = "full"', 'views = "servers"', "is not a view that this run keeps"),
         ('wire = "compact"\nfactor', 'wire = "paper"\nfactor', "wire is paper under [run] and another under [params]"),
-        ("factor_bits = 32\npublish", "factor_bits = 16\npublish", "factor_bits is 16 under [run] and another"),
-        ("factor_bits = 32\npublish", "ring_bits = 48\npublish", "ring_bits is 48 under [run] and another"),
+        (f"factor_bits = 32{_NEXT}", f"factor_bits = 16{_NEXT}", "factor_bits is 16 under [run] and another"),
+        (f"factor_bits = 32{_NEXT}", f"ring_bits = 48{_NEXT}", "ring_bits is 48 under [run] and another"),
         ('publish = "all"\nno_rho', 'publish = "rated"\nno_rho', "publish is rated under [run] and another"),
         ('data = "synthetic:3x4:.6"', 'data = "demo"', 'says data = "synthetic:3x4:.6", which is "demo"'),
     ],
@@ -229,7 +232,7 @@ def test_what_is_altered_in_run_toml_contradicts_the_rest(folder, old, new, word
         ('seed = "1"', ""),
         ('views = "full"', 'views = "some"'),
         ('[run]\nscheme = "masked"', '[run]\nscheme = "rot13"'),
-        ("format = 1", "format = 9"),
+        ("format = 2", "format = 9"),
     ],
 )
 def test_a_run_toml_that_cannot_be_read_is_refused_in_one_sentence(folder, old, new):

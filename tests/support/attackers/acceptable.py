@@ -14,11 +14,12 @@ from typing import Any
 
 import msgpack
 
+from protocol.arithmetic.fixedpoint import noise_reach
 from support.wire import FIELDS, KINDS, WIRE_VERSION, Form, bits_of, form_of, identifiers
 
 HEAD = 32
 FACTOR = 2.0**60  # no factor, and no gradient of `direct`, is larger
-ENVELOPE = 64.0
+ENVELOPE = 37.0
 ROUNDING = 1.001
 RECOMMENDER, THIRD_PARTY = "recommender", "third_party"
 
@@ -194,38 +195,73 @@ class Moment:
 
     # --- a user --------------------------------------------------------------------------------------------------
 
-    def _offered(self, sender: str, iteration: int, factors: tuple[float, ...]) -> bool:
+    def _offered(self, sender: str, iteration: int, factors: tuple[float, ...], floors: tuple[int, ...] = ()) -> bool:
         last = max((said.fields[0] for said in self.heard if said.kind.startswith("ItemFactors")), default=-1)
         rows = len(self.own_items) * self.params.dim
         in_range = len(factors) == rows and all(abs(x) <= FACTOR for x in factors)
         due = last < iteration < self.params.iterations and not self._of("Publication")
-        return sender == RECOMMENDER and due and in_range
+        if not (sender == RECOMMENDER and due and in_range):
+            return False
+        return self._within_reach(iteration, factors, floors)
 
     def _floors_fit(self, floors: tuple[int, ...]) -> bool:
-        return len(floors) == len(self.own_items) and 0 not in floors
+        most = max(self.params.max_raters, self.params.min_contributors)
+        return len(floors) == len(self.own_items) and all(1 <= floor <= most for floor in floors)
+
+    def _is_told(self, floors: tuple[int, ...]) -> bool:
+        """Tell whether `masked` has told these floors in its welcome; in `dynamic` they change."""
+        told = [said.fields[0] for said in self.heard if said.kind in ("Welcome", "WelcomeInFull")]
+        return self.scheme == "dynamic" or told == [floors]
+
+    def _within_reach(self, iteration: int, factors: tuple[float, ...], floors: tuple[int, ...]) -> bool:
+        """Tell whether every row is as long as honest users can have made it, by one step after another."""
+        params, dim = self.params, self.params.dim
+        rate, shrunk = params.learning_rate, 1 - 2 * params.learning_rate * params.item_regularisation
+        growth = max(abs(shrunk), abs(shrunk - 2 * rate)) + 2 * rate * 2.0 ** (-11 if params.factor_bits == 16 else -24)
+        sources = params.n_users if self.scheme == "direct" else 1
+        masked = self.scheme in ("masked", "dynamic")
+        scale = params.noise_scale / math.sqrt(1 - params.dropout_allowance if masked else 1)
+        reach = noise_reach(scale, params.iterations * params.n_items * dim * sources) * math.sqrt(dim)
+        upload = (2 * params.clip + 108 * params.noise_scale) * 2.0**-24
+        rounding = (1 + params.max_raters / 2) * 2.0**-params.fraction_bits if masked else upload
+        pull = 2 * max(abs(params.rating_min), abs(params.rating_max)) + rounding * math.sqrt(dim)
+        for row in range(len(self.own_items)):
+            most = 1.0
+            for _ in range(iteration):
+                most = growth * most + rate * (pull + reach / (floors[row] if floors else 1))
+            if math.hypot(*factors[row * dim : (row + 1) * dim]) > most * (1 + 2.0**-9):
+                return False
+        return True
 
     def _envelope_fits(self, envelope: tuple[float, ...], rows: int) -> bool:
-        return len(envelope) == rows * self.params.dim and all(0 <= x <= ENVELOPE for x in envelope)
+        dim = self.params.dim
+        if len(envelope) != rows * dim or not all(0 < x <= ENVELOPE for x in envelope):
+            return False
+        unlikely = 2.0**-40 / (self.params.n_items * (self.params.iterations + 1))
+        means = [sum(envelope[row * dim : (row + 1) * dim]) / dim for row in range(rows)]
+        return all(mean >= 1 or math.exp(-dim * (mean - 1 - math.log(mean))) >= unlikely for mean in means)
 
     def _user_ItemFactors(self, sender: str, iteration: int, floors: Any, factors: Any) -> bool:
         if self.scheme in ("plain", "direct"):
             dealt = self.scheme == "plain" or self._of("NoiseKeys")
             return bool(dealt) and not floors and self._offered(sender, iteration, factors)
         ready = self.params.wire == "compact" and self._of("Welcome")
-        return bool(ready) and self._floors_fit(floors) and self._offered(sender, iteration, factors)
+        fits = self._floors_fit(floors) and self._is_told(floors)
+        return bool(ready) and fits and self._offered(sender, iteration, factors, floors)
 
     def _user_ItemFactorsInFull(self, sender: str, iteration: int, floors: Any, factors: Any, *rest: Any) -> bool:
         masks, envelope = rest
         rows = len(self.own_items)
         ready = self.params.wire == "paper" and self._of("WelcomeInFull")
-        fits = self._floors_fit(floors) and masks == rows and self._envelope_fits(envelope, rows)
-        return bool(ready) and fits and self._offered(sender, iteration, factors)
+        fits = self._floors_fit(floors) and self._is_told(floors) and masks == rows
+        fits = fits and self._envelope_fits(envelope, rows)
+        return bool(ready) and fits and self._offered(sender, iteration, factors, floors)
 
     def _user_ItemFactorsWithPieces(self, sender: str, iteration: int, floors: Any, factors: Any, *rest: Any) -> bool:
         masks, envelope, pieces = rest
         rows = len(self.own_items)
         fits = self._floors_fit(floors) and masks == pieces == rows and self._envelope_fits(envelope, rows)
-        return self.params.wire == "paper" and fits and self._offered(sender, iteration, factors)
+        return self.params.wire == "paper" and fits and self._offered(sender, iteration, factors, floors)
 
     def _user_Publication(self, sender: str, iteration: int, factors: Any) -> bool:
         rows = self.params.n_items if self.params.publish == "all" else len(self.own_items)
@@ -247,11 +283,11 @@ class Moment:
 
     def _user_NoiseKeys(self, sender: str, floors: Any, keys: int) -> bool:
         first = sender == RECOMMENDER and not self._of("NoiseKeys")
-        return first and self._floors_fit(floors) and keys == len(self.own_items)
+        return first and len(floors) == len(self.own_items) and 0 not in floors and keys == len(self.own_items)
 
     def _commits(self, sender: str, attempt: int, items: Any, counts: Any) -> bool:
         last = max((said.fields[0] for said in self.heard if said.kind.startswith("Commit")), default=-1)
-        fits = self._are_items(items) and len(counts) == len(items) and min(counts, default=2) >= 2
+        fits = self._are_items(items) and len(counts) == len(items) and set(counts) <= {self.params.committers}
         return sender == RECOMMENDER and attempt > last and fits
 
     def _user_Commit(self, sender: str, attempt: int, items: Any, counts: Any, keys: int) -> bool:
@@ -352,7 +388,8 @@ class Moment:
         opened, released = len(self._of("OpenSum")), len(self._of("MaskedTotal", self.told))
         due = opened == released and iteration == released < self.params.iterations
         exist = self._are_items(items) and (not users or users[-1] < self.params.n_users)
-        fits = len(floors) == len(items) and 0 not in floors
+        least = self.params.min_contributors
+        fits = len(floors) == len(items) and min(floors, default=least) >= least
         return sender == RECOMMENDER and due and exist and fits and self._sealed(items)
 
     def _sealed(self, items: Any) -> bool:

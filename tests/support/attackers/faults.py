@@ -175,7 +175,8 @@ def for_masked_user(k: int, truth: Truth, setup: Setup) -> Cases:
             yield from lengths(RECOMMENDER, welcome, "item_keys")
         else:
             yield from lengths(RECOMMENDER, welcome, "envelopes")
-            yield from entries(RECOMMENDER, welcome, "envelopes", -0.5, 64.5, np.nan, np.inf)
+            yield from entries(RECOMMENDER, welcome, "envelopes", 0.0, -0.5, 37.5, np.nan, np.inf)
+            yield Case("hardly any noise", RECOMMENDER, changed(welcome, envelopes=faint(welcome)), Reason.OUT_OF_RANGE)
         return
     yield Case("a second welcome", RECOMMENDER, welcome, Reason.WRONG_KIND)
     yield Case("another welcome", RECOMMENDER, changed(welcome, floors=welcome.floors + 1), Reason.WRONG_KIND)
@@ -190,9 +191,22 @@ def for_masked_user(k: int, truth: Truth, setup: Setup) -> Cases:
         yield from entries(RECOMMENDER, due, "floors", 0)
         yield from too_many(RECOMMENDER, due, "floors", setup)
         yield from entries(RECOMMENDER, due, "factors", 2.0**61, -(2.0**61), np.nan, np.inf, -np.inf)
+        # γ = 1/32, max|r| = 5, b = √2, q < 50 b: a step adds less than (2·5 + √2·50·√2) / 32 = 3.4 to a length of 1
+        beyond = 1.01 if k == 1 else 4.5
+        yield from entries(RECOMMENDER, due, "factors", beyond, -beyond)
+        yield from entries(RECOMMENDER, due, "floors", due.floors[-1] - 1, USERS)
         if setup.wire == "paper":
             yield from lengths(RECOMMENDER, due, "masks", "envelopes")
-            yield from entries(RECOMMENDER, due, "envelopes", -0.5, 64.5, np.nan)
+            yield from entries(RECOMMENDER, due, "envelopes", 0.0, -0.5, 37.5, np.nan)
+            yield Case("hardly any noise", RECOMMENDER, changed(due, envelopes=faint(due)), Reason.OUT_OF_RANGE)
+            yield from entries(RECOMMENDER, due, "floors", 65536)
+
+
+def faint(message: Any) -> Any:
+    """Scale the first row of envelopes down, so far that no Exp(1) values are so small together."""
+    wrong = message.envelopes.copy()
+    wrong[0] *= np.float32(1e-9)
+    return wrong
 
 
 def end_faults(is_published: bool, published: Any, finish: Any, others: list[str]) -> Cases:

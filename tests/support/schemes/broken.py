@@ -11,7 +11,8 @@ import numpy as np
 from protocol.party.role import RECOMMENDER, THIRD_PARTY, Done, Send, role_of, user_index
 from protocol.schemes import Leak
 from protocol.schemes.factorization.direct import Direct, DirectUser
-from protocol.schemes.factorization.masked import Masked, MaskedRecommender, MaskedUser, ThirdParty
+from protocol.schemes.factorization.masked import Masked
+from protocol.schemes.factorization.masked_roles import MaskedRecommender, MaskedUser, ThirdParty
 from protocol.schemes.factorization.masked_sum import MaskDealer
 from protocol.schemes.factorization.trusted import Trusted, TrustedRecommender, TrustingUser
 from protocol.wire.fields import Count, FactorRows, FloatRows, ItemIds, RingRows, UserIds

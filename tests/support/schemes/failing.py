@@ -6,7 +6,8 @@ import os
 from typing import ClassVar
 
 from protocol.party.role import RECOMMENDER, THIRD_PARTY, role_of
-from protocol.schemes.factorization.masked import Masked, MaskedRecommender, MaskedUser, ThirdParty
+from protocol.schemes.factorization.masked import Masked
+from protocol.schemes.factorization.masked_roles import MaskedRecommender, MaskedUser, ThirdParty
 
 SECRET = bytes(range(32))
 

@@ -9,9 +9,10 @@ import numpy as np
 
 from protocol.party.role import RECOMMENDER, THIRD_PARTY, Send, role_of, user_index, user_name
 from protocol.schemes import Leak
-from protocol.schemes.factorization.commitment import SealHolder
 from protocol.schemes.factorization.dynamic import Dynamic, DynamicThirdParty
-from protocol.schemes.factorization.masked import Masked, MaskedRecommender, MaskedUser, ThirdParty
+from protocol.schemes.factorization.machines.commitment import SealHolder
+from protocol.schemes.factorization.masked import Masked
+from protocol.schemes.factorization.masked_roles import MaskedRecommender, MaskedUser, ThirdParty
 from protocol.schemes.factorization.masked_sum import MaskDealer, mask_rows
 from protocol.wire.fields import Count, Digest, FactorRows, ItemIds, RingRows, UserIds
 from protocol.wire.messages import MaskedGradient, MaskedTotal

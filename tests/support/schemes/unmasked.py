@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from protocol.party.role import Send, role_of
-from protocol.schemes.factorization.commitment import SealHolder
 from protocol.schemes.factorization.dynamic import Dynamic, DynamicUser
-from protocol.schemes.factorization.masked import Masked, MaskedRecommender, MaskedUser, ThirdParty
+from protocol.schemes.factorization.machines.commitment import SealHolder
+from protocol.schemes.factorization.masked import Masked
+from protocol.schemes.factorization.masked_roles import MaskedRecommender, MaskedUser, ThirdParty
 from protocol.schemes.factorization.masked_sum import MaskDealer, mask_rows
 from protocol.wire.messages import MaskedGradient, MaskedTotal
 

@@ -55,8 +55,7 @@ class Count(NamedTuple):
 
 
 def account_collection(case: Case, head: dict[str, Any]) -> tuple[dict[str, Any], list[Finding]]:
-    params = case.card.params
-    assert isinstance(params, CollectingParams)
+    params = CollectingParams.of(case.card.params)
     sizes = sorted(len(own.items) for own in truth.all_ratings(case).values())
     composed = {
         "releases": 1,

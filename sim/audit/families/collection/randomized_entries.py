@@ -35,6 +35,7 @@ from protocol.schemes.collection.mechanisms import ModifiedLaplace, RandomizedRe
 from protocol.wire.messages import Message, PerturbedRatings, RandomizedLevels
 from sim.audit.canary.bound_rows import Asked, Found, Statistic
 from sim.audit.canary.canary import CannotBeMeasured
+from sim.audit.canary.chunks import coins
 
 VECTOR = 400  # entries of a vector in which each is a repetition
 ENTRIES = 20  # per requested repetition: entries are cheap
@@ -83,14 +84,13 @@ def vectors_of(
     entry: dict[str, Entry] = {"least": rating_range[0], "greatest": rating_range[1], "missing": None}
     n_items, step = 2 if beside else VECTOR, 1.0 if params is None else getattr(params, "step", 0.0) or None
     shape = Shape(1, n_items, rating_range, (n_items,), np.ones(n_items, np.int64), step)
-    made, _ = scheme.make_params(shape, dim=1, iterations=scheme.rounds, epsilon=epsilon, **options)
+    made, _ = scheme.make_params(shape, epsilon=epsilon, **options)
     return Vectors(scheme, made, (entry[pair[0]], entry[pair[1]]), rating_range[0] if beside else None)
 
 
 def receive(problem: Vectors, seed: bytes, repetitions: int) -> Received:
-    """Collect what the recommender receives; each data set has half of the repetitions, in random order."""
-    began, random = time.process_time(), np.random.default_rng(list(derive(seed, "truth")))
-    truth = random.permutation(np.arange(repetitions) % 2 == 1)
+    """Collect what the recommender receives of `repetitions` entries, with a coin for each."""
+    began, truth = time.process_time(), coins(seed, 0, repetitions)
     setting = Setting(problem.params, derive(seed, "run"), Ring(problem.params.ring_bits))
     size = 1 if problem.known_beside else VECTOR
     numbers, others, kind = np.full(repetitions, np.nan), np.full(repetitions, np.nan), type(None)
@@ -101,7 +101,7 @@ def receive(problem: Vectors, seed: bytes, repetitions: int) -> Received:
         sent = [effect.message for effect in role.start() if isinstance(effect, Send) and effect.to == RECOMMENDER]
         if len(sent) != 1:
             raise CannotBeMeasured(f"{problem.scheme.name} cannot be measured: a user does not begin with its ratings.")
-        said, kind = _said(problem, sent[0]), type(sent[0])
+        said, kind = said_of(problem, sent[0]), type(sent[0])
         numbers[first : first + size] = said[: len(part)]
         if problem.known_beside:
             others[first] = said[1]
@@ -116,7 +116,7 @@ def _inputs(problem: Vectors, truth: Truth) -> UserInput:
     return UserInput(items, entries[items])
 
 
-def _said(problem: Vectors, message: Message) -> Floats:
+def said_of(problem: Vectors, message: Message) -> Floats:
     """Return what `message` says of every entry; NaN means missing."""
     said = np.full(problem.params.n_items, np.nan)
     if isinstance(message, PerturbedRatings):
@@ -157,8 +157,7 @@ def _response_ratio(problem: Vectors, said: Floats) -> Floats:
 
 
 def _grid(problem: Vectors) -> Grid:
-    assert isinstance(problem.params, CollectingParams)
-    return problem.params.grid
+    return CollectingParams.of(problem.params).grid
 
 
 def _levels(problem: Vectors) -> tuple[int, int]:
@@ -219,7 +218,8 @@ def of_entry(asked: Asked, epsilon: float, pair: tuple[str, str], beside: bool =
     else:
         knows, name = "that the entry is one of two (likelihood ratio by the exact law)", f"entry, {words}"
         values = log_ratio(problem, received)
-    return arm, problem, received, Statistic((RECOMMENDER,), f"the upload, and {knows}", name, "noise", values)
+    knows, ratio = f"the upload, and {knows}", None if beside else values
+    return arm, problem, received, Statistic((RECOMMENDER,), knows, name, "noise", values, ratio=ratio)
 
 
 def entry_problem(asked: Asked) -> dict[str, Any]:

@@ -26,9 +26,9 @@ from protocol.schemes.covariance.sensitivity import (
 )
 from sim.audit import truth
 from sim.audit.accounting.account_findings import no_claim, noise_finding
-from sim.audit.accounting.exact_totals import Totals, noise_test, read_totals
 from sim.audit.accounting.noise_test import NoiseTest
 from sim.audit.attacks.channels import FLOAT32
+from sim.audit.families.covariance.exact_totals import Totals, noise_test, read_totals
 from sim.audit.findings import Finding
 from sim.views.evidence import Case
 from sim.views.exhibits import Exhibits

@@ -12,25 +12,34 @@ from protocol.params import Params
 from protocol.party.role import RECOMMENDER, THIRD_PARTY
 from protocol.schemes.covariance.options import CovarianceParams, HybridParams
 from protocol.wire.messages import MaskedPart
+from sim.audit.accounting.epsilon_cells import EpsilonEntry, published_cell
 from sim.audit.accounting.neighbours import FLIPS
 from sim.audit.attacks.channels import RandomizedChannel, UniformNoise
 from sim.audit.attacks.coalition_views import Scene
 from sim.audit.attacks.perturbed import attack_perturbed
 from sim.audit.canary.bound_rows import Asked, BoundRow, joint_rows
 from sim.audit.families.covariance.covariance_account import account_covariance, budget_name
+from sim.audit.families.covariance.exact_totals import read_totals
 from sim.audit.families.covariance.neighbour_sums import sums_moved
 from sim.audit.families.covariance.sum_arms import of_totals, total_problem
+from sim.audit.families.covariance.sum_exposure import SumExposure
 from sim.audit.families.covariance.unmasked_parts import attack_parts
 from sim.audit.families.family import AccountedBound, Attack, Family
 from sim.audit.findings import Audited, Finding
+from sim.audit.pairs.exposure import Exposure
 from sim.console.console import figure
 from sim.views.evidence import Case
 from sim.views.exhibits import Exhibits
 
 
 class CovarianceFamily(Family):
+    shares_vanish = True
+
     def account(self, case: Case, head: dict[str, Any]) -> Audited:
         return account_covariance(case, head)
+
+    def accounted(self, accounting: Mapping[str, Any], members: Sequence[str]) -> EpsilonEntry:
+        return published_cell(self.scheme, accounting, members)
 
     def bound(self, accounting: Mapping[str, Any], findings: Sequence[Finding]) -> AccountedBound | None:
         composed, tight = accounting["composed"], accounting["composed"]["tight"]
@@ -41,6 +50,10 @@ class CovarianceFamily(Family):
 
     def sensitivity(self, case: Case, sample: int | None, draw: np.random.Generator) -> Audited:
         return sums_moved(case, FLIPS if sample is None else sample, draw)
+
+    def exposure(self, case: Case) -> Exposure | None:
+        totals = read_totals(case) if case.path(RECOMMENDER).is_file() else ""
+        return None if isinstance(totals, str) else SumExposure(totals)
 
     def rating_step(self, params: Params) -> float:
         assert isinstance(params, CovarianceParams)

@@ -13,14 +13,14 @@ from typing import Any
 
 import numpy as np
 
+from protocol.arrays import Floats, Ints
 from protocol.party.role import RECOMMENDER
 from protocol.schemes.covariance import triangle
 from protocol.schemes.covariance.averages import Averages
 from protocol.schemes.covariance.options import CovarianceParams
 from protocol.schemes.covariance.parts import Sparse, first_sparse, second_sparse
 from protocol.schemes.covariance.sensitivity import Pair, covariance_sensitivity, sum_sensitivity
-from protocol.schemes.covariance.totals import Floats, Ints
-from sim.audit.accounting.exact_totals import Totals, read_totals
+from sim.audit.families.covariance.exact_totals import Totals, read_totals
 from sim.audit.findings import Finding
 from sim.views.evidence import Case
 
@@ -66,17 +66,27 @@ def neighbours(totals: Totals, sample: int, draw: np.random.Generator) -> Iterat
 def moved(params: CovarianceParams, averages: Averages, before: Owned, after: Owned) -> dict[str, float]:
     """Compute, for each sum, the change divided by its sensitivity."""
     each, pair = sum_sensitivity(params), covariance_sensitivity(params, averages.spread)
-    places, change = _change(*(_first(params, own) for own in (before, after)))
+    places, change = first_change(params, before, after)
     of_all, counts = places < 2, places >= 2 + params.n_items
     found = {
         **_over("all", change[places == 0], change[places == 1], each, params),
         **_over("items", change[~of_all & ~counts], change[counts], each, params),
     }
-    places, change = _change(*(_second(params, averages, own) for own in (before, after)))
+    places, change = second_change(params, averages, before, after)
     half = triangle.packed_length(params.items)
     on_diagonal = np.isin(places % half, triangle.starts(params.items))
     change = change * np.where(on_diagonal, 1.0, np.sqrt(2.0) if params.gaussian else 2.0)  # entries that occur twice
     return found | _over("covariance", change[places < half], change[places >= half], pair, params)
+
+
+def first_change(params: CovarianceParams, before: Owned, after: Owned) -> Sparse:
+    """Return (places, the change at each) of the sums of the first round."""
+    return _change(*(_first(params, own) for own in (before, after)))
+
+
+def second_change(params: CovarianceParams, averages: Averages, before: Owned, after: Owned) -> Sparse:
+    """Return (places, the change at each) of the sums of the second round, with the published `averages`."""
+    return _change(*(_second(params, averages, own) for own in (before, after)))
 
 
 def _first(params: CovarianceParams, own: Owned) -> Sparse:

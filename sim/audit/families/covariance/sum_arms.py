@@ -21,13 +21,22 @@ from protocol.schemes.composition import gaussian_epsilon
 from protocol.schemes.covariance.options import CovarianceParams, HybridParams
 from protocol.schemes.covariance.sensitivity import gaussian_mu, kappa, whole_epsilon
 from sim.audit.canary.bound_rows import Asked, Found, Statistic
-from sim.audit.canary.canary_sums import ITEMS, USERS, Neighbours, Ratios, joined, neighbours_of, play_chunk
-from sim.audit.canary.repeat import cut, spread
+from sim.audit.canary.chunks import cut, spread
 from sim.audit.families.collection.randomized_entries import ENTRIES, PAIRS, receive, vectors_of
+from sim.audit.families.covariance.canary_sums import (
+    ITEMS,
+    USERS,
+    Neighbours,
+    Ratios,
+    joined,
+    neighbours_of,
+    play_chunk,
+)
+from sim.audit.findings import ALL_BUT_ONE
 
 BUDGETS = {"budget_global": 1 / 3, "budget_items": 1 / 3, "budget_covariance": 1 / 3}
 EACH_ONE = 3.0  # θ that gives each measurement a budget of 1
-RELEASE, PARTS = 0.5, 1.0  # fractions of the requested repetitions
+RELEASE, PARTS = 0.25, 0.5  # fractions of the requested repetitions: each of them is a run of its own
 OUTSIDER = "every other rating, and the noisy sums of which everything that is published is made"
 
 
@@ -58,8 +67,9 @@ def _together(params: CovarianceParams, values: Any) -> Statistic:
     who, name = _who(params), "all noisy sums together"
     if params.gaussian:
         claimed, mu = whole_epsilon(params, DELTA), gaussian_mu(params)
-        return Statistic(who, OUTSIDER, name, "noise", values, claimed=claimed, claimed_mu=mu)
-    return Statistic(who, OUTSIDER, name, "noise", values, claimed=params.epsilon)  # θ, even if pairs spend more
+        return Statistic(who, OUTSIDER, name, "noise", values, claimed=claimed, claimed_mu=mu, ratio=values)
+    # θ, even if pairs spend more
+    return Statistic(who, OUTSIDER, name, "noise", values, claimed=params.epsilon, ratio=values)
 
 
 def of_parts(problem: Neighbours, seen: Ratios) -> Iterator[Statistic]:
@@ -68,20 +78,21 @@ def of_parts(problem: Neighbours, seen: Ratios) -> Iterator[Statistic]:
     for name, budget, values in zip(words, params.budgets, columns, strict=True):
         mu = math.sqrt(2) * budget / kappa(params) if params.gaussian else None
         claimed = budget if mu is None else gaussian_epsilon(mu, DELTA)
-        yield Statistic(who, OUTSIDER, name, "noise", values, claimed=claimed, claimed_mu=mu)
+        yield Statistic(who, OUTSIDER, name, "noise", values, claimed=claimed, claimed_mu=mu, ratio=values)
     together = _together(params, sum(columns))
     yield together
     if seen.own_shares.size:
-        coalition = (RECOMMENDER, "all users but one")
+        coalition = (RECOMMENDER, ALL_BUT_ONE)
         knows = "every other part, and the shares of the noise that are in them"
         name = "all that the last user added"
-        yield replace(together, coalition=coalition, knows=knows, name=name, kind="others", values=seen.own_shares)
+        known = replace(together, kind="others", values=seen.own_shares, ratio=seen.own_shares)
+        yield replace(known, coalition=coalition, knows=knows, name=name)
     if seen.masked.size:
         knows = "the masked parts of the last user, and every other rating"
         name = "masked parts, read as signed numbers"
         yield Statistic((THIRD_PARTY,), knows, name, "mask", seen.masked, releases=0, claimed=0.0)
     if seen.told.size:
-        told = replace(together, kind="counts", coalition=("user",), values=seen.told - (USERS - 0.5))
+        told = replace(together, kind="counts", coalition=("user",), values=seen.told - (USERS - 0.5), ratio=None)
         yield replace(told, name="number of raters", knows="every other rating, and what it is dealt as a rater itself")
 
 

@@ -14,8 +14,10 @@ from protocol.party.role import RECOMMENDER, user_index
 from protocol.schemes.base import DELTA
 from protocol.schemes.composition import advanced_composition, basic_composition, tight_laplace
 from protocol.schemes.factorization.direct import DirectParams
+from protocol.schemes.factorization.factorization import GradientParams
 from protocol.wire.messages import Join, NoisyGradient
 from sim.audit.accounting.account_findings import noise_finding
+from sim.audit.accounting.epsilon_cells import EpsilonEntry, uploads_cell
 from sim.audit.accounting.noise_test import LAPLACE_MEDIAN, NoiseTest
 from sim.audit.attacks.coalition_views import Scene
 from sim.audit.attacks.difference_guesses import RealUpload, attack_difference
@@ -23,11 +25,17 @@ from sim.audit.attacks.inference import attack_inference
 from sim.audit.attacks.isolating import attack_by_users
 from sim.audit.attacks.membership import attack_counts, attack_presence
 from sim.audit.attacks.single import attack_single
+from sim.audit.coalitions import Coalition
 from sim.audit.families.factorization.factorization_family import FactorizationFamily
 from sim.audit.families.factorization.to_a_user import to_a_user
+from sim.audit.families.factorization.told_shares import told_shares
 from sim.audit.families.family import AccountedBound, Attack
 from sim.audit.findings import Audited, Finding
-from sim.console.console import figure
+from sim.audit.pairs.change import RatingChange
+from sim.audit.pairs.exposure import Exposure, Loss
+from sim.audit.pairs.noise_laws import LAPLACE, LawOf, StatedLaw
+from sim.audit.pairs.twice import Twice
+from sim.console.console import counted, figure
 from sim.views.evidence import Case
 from sim.views.exhibits import Exhibits
 
@@ -38,12 +46,24 @@ class DirectFamily(FactorizationFamily):
     uploads_openly = True
 
     def account_claim(self, case: Case, head: dict[str, Any]) -> Audited:
-        assert isinstance(case.card.params, DirectParams)
-        return account_uploads(case, case.card.params, head)
+        return account_uploads(case, DirectParams.of(case.card.params), head)
+
+    def accounted(self, accounting: Mapping[str, Any], members: Sequence[str]) -> EpsilonEntry:
+        uploads = accounting["composed"].get("releases", 0)
+        return uploads_cell(accounting, members, f"{counted(uploads, 'upload')} of a rating's gradient")
 
     def bound(self, accounting: Mapping[str, Any], findings: Sequence[Finding]) -> AccountedBound | None:
         each = accounting["composed"]["basic"] / accounting["composed"]["releases"]
         return AccountedBound(each, f"One upload alone has ε = {figure(each)} for user factors that stay.")
+
+    def exposure(self, case: Case) -> Exposure | None:
+        return UploadExposure(GradientParams.of(case.card.params))
+
+    def told_shares(self, params: Params, messages: Iterable[Any]) -> LawOf:
+        """Know also ρ, which is Laplace(0, b) whatever the user is told."""
+        own = GradientParams.of(params)
+        rho, law_of_eta = StatedLaw(np.full((1, 1), own.noise_scale), LAPLACE), told_shares(own, messages)
+        return lambda shift: rho if shift.what == "rho" else law_of_eta(shift)
 
     def attacks(self, scene: Scene, apart: frozenset[str]) -> Iterator[Attack]:
         yield from super().attacks(scene, apart)
@@ -65,6 +85,34 @@ class DirectFamily(FactorizationFamily):
     def iteration_noise(self, params: Params, keys: list[bytes], floors: Matrix, iteration: int) -> Matrix | float:
         """Return 1, the variance of a coordinate's own Laplace(0, b) over 2b²; 0 without ρ."""
         return float(params.rho) if isinstance(params, DirectParams) else 0.0
+
+
+# --- pairs: the uploads of the user that has the changed rating -------------------------------------------------------
+
+
+class UploadExposure(Exposure):
+    """The recommender holds every upload: to it the noise of a coordinate is the user's own Laplace ρ of scale b."""
+
+    def __init__(self, params: GradientParams) -> None:
+        self.params = params
+
+    def coalitions(self) -> list[Coalition]:
+        return [(RECOMMENDER,)]
+
+    def loss(self, members: Coalition, twice: Twice) -> Loss | None:
+        """Compute Σ|s|/b over the uploads; infinite if two of them differ by more than η, which is in both."""
+        covered = {label.iteration for label in twice.noises if label.what == "rho"}
+        moved = [shift for shift in twice.shifts if shift.what == "gradient" and shift.rows.any()]
+        bare = [shift.rows for shift in moved if shift.iteration not in covered]
+        if not moved:
+            return None
+        if any(not np.allclose(rows, bare[0]) for rows in bare):
+            return Loss(members, len(moved), pure=math.inf)
+        size = sum(float(np.abs(shift.rows).sum()) for shift in moved if shift.iteration in covered)
+        return Loss(members, len(moved), pure=size / self.params.noise_scale)
+
+    def accounted(self, members: Coalition, change: RatingChange) -> dict[str, Any]:
+        return {"accounted": basic_composition(self.params.epsilon, self.params.iterations)}
 
 
 # --- accounting: the uploads of one rating's gradient, composed ------------------------------------------------------
@@ -113,7 +161,7 @@ def _uploaded(releases: int, tight: float | None, claim: float) -> str:
 
 def _test_uploads(case: Case) -> tuple[list[int], NoiseTest]:
     """Count each user's uploads, and test whether the first ones carry ρ; the guess is the mean so far."""
-    exhibits, params = Exhibits(case, (RECOMMENDER,)), case.card.params
+    exhibits, params = Exhibits(case, (RECOMMENDER,)), DirectParams.of(case.card.params)
     size = LAPLACE_MEDIAN * params.noise_scale
     test, sums, counts = NoiseTest(params.n_users), dict[int, Matrix](), dict[int, int]()
     for seen in exhibits.received(RECOMMENDER, Join.__name__, NoisyGradient.__name__):

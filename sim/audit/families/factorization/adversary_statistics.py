@@ -15,10 +15,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from protocol.arithmetic.factors import as_sent
-from protocol.arrays import Floats
-from protocol.params import Params
+from protocol.arrays import Counts, Floats
+from protocol.schemes.factorization.factorization import GradientParams
 from sim.audit.canary.canary import CanaryProblem
-from sim.audit.canary.repeat import Observed
+from sim.audit.families.factorization.repeat import Observed
 
 
 @dataclass(frozen=True)
@@ -31,25 +31,33 @@ class AdversaryKnowledge:
 
 
 def work_out(problem: CanaryProblem, observed: Observed) -> AdversaryKnowledge:
-    params, factors = problem.params, observed.item_factors
-    first = observed.user_factors
-    least, greatest = (gradients(params, first[:, 0], factors, rating) for rating in problem.ratings)
-    others = [gradients(params, first[:, user], factors, problem.other_rating) for user in range(1, params.n_users)]
+    params, factors, middle = problem.params, observed.item_factors, problem.other_rating
+    first, runs = observed.user_factors, np.cumsum(observed.first_of_run) - 1
+    least, greatest = (gradients(params, first[:, 0], factors, rating, middle, runs) for rating in problem.ratings)
+    others = [gradients(params, first[:, user], factors, middle, middle, runs) for user in range(1, params.n_users)]
     return AdversaryKnowledge(least, greatest - least, np.sum(others, axis=0))
 
 
-def gradients(params: Params, user_factors: Floats, item_factors: Floats, rating: float) -> Floats:
-    """Compute −2 u(t) e(t) of a user with one rating, and its steps in between, for all repetitions at once."""
-    own, columns = user_factors, []
+def gradients(
+    params: GradientParams, user_factors: Floats, item_factors: Floats, rating: float, middle: float, runs: Counts
+) -> Floats:
+    """Compute −2 u(t) e(t) of a user with one rating, and its steps in between, for all repetitions at once.
+
+    Repetitions with the same number in `runs` are items of one run, so that u(t) follows all of them. The coins of the
+    others are not known: `middle` stands for them, which is right on average.
+    """
+    own, columns, items = user_factors, [], np.bincount(runs)
     for sent in as_sent(item_factors[:, : params.iterations], params.factor_bits).astype(np.float64).T:
-        error = np.clip(rating - own * sent, -params.clip, params.clip)
+        error, expected = (np.clip(each - own * sent, -params.clip, params.clip) for each in (rating, middle))
         columns.append(-2 * own * error)
-        own = own + params.learning_rate * (2 * sent * error - 2 * params.user_regularisation * own)
+        others = np.bincount(runs, sent * expected)[runs] - sent * expected
+        pull = (sent * error + others) / items[runs]
+        own = own + params.learning_rate * (2 * pull - 2 * params.user_regularisation * own)
         own = np.clip(own, -1, 1)
     return np.stack(columns, axis=1)
 
 
-def released_sums(params: Params, item_factors: Floats) -> Floats:
+def released_sums(params: GradientParams, item_factors: Floats) -> Floats:
     """Compute s(t) = (k/γ) (v(t) (1 − 2γμ) − v(t+1)), known to every holder of two successive item factors."""
     shrunk = 1 - 2 * params.learning_rate * params.item_regularisation
     sums: Floats = params.n_users / params.learning_rate * (item_factors[:, :-1] * shrunk - item_factors[:, 1:])
@@ -63,11 +71,10 @@ def centred_sums(problem: CanaryProblem, observed: Observed) -> tuple[Floats, Fl
     return (sums - known.others - known.least) * np.sign(known.shift), np.abs(known.shift)
 
 
-def centred_uploads(problem: CanaryProblem, observed: Observed) -> Floats:
-    """Compute x(t) of the uploads of user 0, which contain no other gradient."""
+def centred_uploads(problem: CanaryProblem, observed: Observed) -> tuple[Floats, Floats]:
+    """Compute (x(t), |d(t)|) of the uploads of user 0, which contain no other gradient."""
     known = work_out(problem, observed)
-    centred: Floats = (observed.uploads - known.least) * np.sign(known.shift)
-    return centred
+    return (observed.uploads - known.least) * np.sign(known.shift), np.abs(known.shift)
 
 
 def difference(problem: CanaryProblem, observed: Observed, values: Floats, with_others: bool) -> Floats:
@@ -83,14 +90,16 @@ def difference(problem: CanaryProblem, observed: Observed, values: Floats, with_
     return score
 
 
-def likelihood_ratio(params: Params, centred: Floats, shift: Floats, envelope: Floats, unknown: float = 1.0) -> Floats:
+def likelihood_ratio(
+    params: GradientParams, centred: Floats, shift: Floats, envelope: Floats, unknown: float = 1.0
+) -> Floats:
     """Compute the log ratio for Gaussian noise of variance 2 b² H, a part `unknown` of which the adversary lacks."""
     variance = 2 * params.noise_scale**2 * np.maximum(envelope, np.finfo(np.float64).tiny) * unknown
     ratio: Floats = shift * (centred - shift / 2) / variance
     return ratio
 
 
-def own_share(params: Params, envelope: Floats, normals: Floats) -> Floats:
+def own_share(params: GradientParams, envelope: Floats, normals: Floats) -> Floats:
     """Compute b sqrt(2H) C with C of variance 1/k: the share that a rater itself added to the sum."""
     share: Floats = params.noise_scale * np.sqrt(2 * envelope / params.n_users) * normals
     return share

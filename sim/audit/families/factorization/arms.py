@@ -14,7 +14,7 @@ is known to tell the rating (the paper's own difference attack), whatever η is.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -22,10 +22,10 @@ import numpy as np
 from protocol.params import Params
 from protocol.party.role import RECOMMENDER
 from protocol.schemes.base import Scheme
-from sim.audit.canary import batch
 from sim.audit.canary.bound_rows import Statistic
 from sim.audit.canary.canary import CanaryProblem, make_problem
-from sim.audit.canary.repeat import Observed
+from sim.audit.canary.guesses import laplace_ratio
+from sim.audit.families.factorization import batch
 from sim.audit.families.factorization.adversary_statistics import (
     centred_publication,
     centred_sums,
@@ -36,6 +36,7 @@ from sim.audit.families.factorization.adversary_statistics import (
     released_sums,
     work_out,
 )
+from sim.audit.families.factorization.repeat import Observed
 
 STILL = 2.0**-20  # a learning rate at which nothing moves, but v in float64 still shows a sum
 _CARRIED = ("wire", "factor_bits")  # settings of a run that its canary adopts, besides the scheme's options
@@ -77,27 +78,31 @@ def of_one_release(problem: CanaryProblem, observed: Observed) -> Iterator[Stati
     params, known_eta = problem.params, "eta" in problem.silent
     given = ", and η" if known_eta else ""
     centred, shift = centred_sums(problem, observed)
-    yield Statistic((), OUTSIDER + given, "released sum", "noise", centred[:, 0])
+    by_law = laplace_ratio((centred / shift)[:, 0], params.epsilon)
+    yield Statistic((), OUTSIDER + given, "released sum", "noise", centred[:, 0], ratio=by_law)
     yield from _of_an_upload(problem, observed, given)
     if not observed.rho_envelopes.size:
         return
     envelope = observed.rho_envelopes if known_eta else observed.rho_envelopes + observed.eta_envelopes
     ratio = likelihood_ratio(params, centred, shift, envelope)[:, 0]
     knows = f"{OUTSIDER}, the envelopes that it dealt{given}"
-    yield Statistic((RECOMMENDER,), knows, "likelihood ratio given the envelope", "envelope", ratio)
+    yield Statistic((RECOMMENDER,), knows, "likelihood ratio given the envelope", "envelope", ratio, ratio=ratio)
     if known_eta:
         share = own_share(params, envelope, observed.witness_normals) * np.sign(work_out(problem, observed).shift)
         ratio = likelihood_ratio(params, centred - share, shift, envelope, 1 - 1 / params.n_users)[:, 0]
         knows = f"{OUTSIDER}, the envelope, η, and its own share, one of {params.n_users}"
-        yield Statistic(("user",), knows, "likelihood ratio given envelope and own share", "shares", ratio)
+        name = "likelihood ratio given envelope and own share"
+        yield Statistic(("user",), knows, name, "shares", ratio, ratio=ratio)
 
 
 def _of_an_upload(problem: CanaryProblem, observed: Observed, given: str) -> Iterator[Statistic]:
     if not observed.uploads.size:
         return
-    values, coalition = centred_uploads(problem, observed)[:, 0], (observed.receiver,)
+    centred, shift = centred_uploads(problem, observed)
+    values, coalition = centred[:, 0], (observed.receiver,)
     if not observed.masked:
-        yield Statistic(coalition, f"the upload of user 0{given}", "upload", "noise", values)
+        ratio = laplace_ratio((centred / shift)[:, 0], problem.params.epsilon)
+        yield Statistic(coalition, f"the upload of user 0{given}", "upload", "noise", values, ratio=ratio)
     elif given:  # one arm suffices
         knows = f"the masked upload of user 0, its first factors, that its rating is one of two{given}"
         yield Statistic(coalition, knows, "masked upload, read as a signed number", "mask", values, releases=0)
@@ -106,21 +111,26 @@ def _of_an_upload(problem: CanaryProblem, observed: Observed, given: str) -> Ite
 def of_two_releases(problem: CanaryProblem, observed: Observed) -> Iterator[Statistic]:
     sums = released_sums(problem.params, observed.item_factors)
     score = difference(problem, observed, sums, with_others=True)
-    yield Statistic((), OUTSIDER, "difference of two released sums", "noise", score, releases=2)
+    of_sums = Statistic((), OUTSIDER, "difference of two released sums", "noise", score, releases=2)
+    yield replace(of_sums, ratio=score / problem.params.noise_scale, reacting=True)
     if observed.uploads.size and not observed.masked:
         score = difference(problem, observed, observed.uploads, with_others=False)
-        knows = "the uploads of user 0"
-        yield Statistic((observed.receiver,), knows, "difference of two uploads", "noise", score, releases=2)
+        whose, knows, name = (observed.receiver,), "the uploads of user 0", "difference of two uploads"
+        ratio = score / problem.params.noise_scale
+        yield replace(of_sums, coalition=whose, knows=knows, name=name, values=score, ratio=ratio, reacting=True)
 
 
 def of_constant_noise(problem: CanaryProblem, observed: Observed) -> Iterator[Statistic]:
-    centred, _ = centred_sums(problem, observed)
-    knows = f"{OUTSIDER}, and ρ"
-    yield Statistic((), knows, f"mean of {problem.params.iterations} released sums", "noise", centred.mean(axis=1))
+    centred, shift = centred_sums(problem, observed)
+    values, knows = centred.mean(axis=1), f"{OUTSIDER}, and ρ"
+    ratio = laplace_ratio(values / shift[:, 0], problem.params.epsilon)
+    yield Statistic((), knows, f"mean of {problem.params.iterations} released sums", "noise", values, ratio=ratio)
 
 
 def of_a_publication(problem: CanaryProblem, observed: Observed) -> Iterator[Statistic]:
-    yield Statistic((), OUTSIDER, "published item factors", "noise", centred_publication(observed))
+    places = centred_publication(observed)
+    ratio = laplace_ratio(places, problem.params.epsilon)
+    yield Statistic((), OUTSIDER, "published item factors", "noise", places, ratio=ratio)
 
 
 RELEASE = Arm("release", 1, 1.0, of_one_release, silent=("eta",))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,10 +14,11 @@ from protocol.params import Params
 from protocol.schemes.base import Scheme
 from sim.audit.canary.bound_rows import Asked, BoundRow, joint_rows
 from sim.audit.canary.canary import CanaryProblem, Stage
-from sim.audit.canary.repeat import plays_sums, repeat
 from sim.audit.families.factorization.arms import PUBLICATION, RELEASE, SUMS, Arm
+from sim.audit.families.factorization.own_ratings import measure_own
 from sim.audit.families.factorization.reacting_factors import gradients_moved
-from sim.audit.families.family import Family
+from sim.audit.families.factorization.repeat import plays_sums, repeat
+from sim.audit.families.family import Family, ReleaseBound
 from sim.audit.findings import Audited
 from sim.views.evidence import Case
 
@@ -27,12 +29,20 @@ STAND_IN = 1.0
 
 
 class FactorizationFamily(Family):
+    def release_bound(self, params: Params) -> ReleaseBound | None:
+        """Return 2Δ√d, the L1 bound of Lemma 1 for all of a user's gradients together."""
+        most = 2 * params.rating_span * math.sqrt(params.dim)
+        return ReleaseBound("gradient", most, 1, "2Δ√d", 2.0**-params.fraction_bits, "reacting-user-factors")
+
     def sensitivity(self, case: Case, sample: int | None, draw: np.random.Generator) -> Audited:
         return gradients_moved(case, sample, draw)
 
     def measure(self, asked: Asked) -> tuple[list[BoundRow], dict[str, Any]]:
         rows = measure_arms(asked, arms_of(asked.scheme, asked.params, asked.claim))
         return rows, problem_of(rows)
+
+    def measure_own(self, case: Case, canaries: int, seed: bytes) -> tuple[list[BoundRow], dict[str, Any]]:
+        return measure_own(case, canaries, seed)
 
     def canary_settings(self, params: Params) -> Any:
         """Return the settings of the arms: the size of a canary does not depend on the run."""

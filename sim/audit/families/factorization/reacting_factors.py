@@ -23,6 +23,8 @@ from sim.audit.findings import Audited, Finding
 from sim.views.evidence import Case
 from sim.views.exhibits import Exhibits
 
+ROUNDING = 1e-9
+
 
 def gradients_moved(case: Case, sample: int | None, draw: np.random.Generator) -> Audited:
     kept = [party for party in case.parties if user_index(party) >= 0 and case.path(party).is_file()]
@@ -47,8 +49,31 @@ def gradients_moved(case: Case, sample: int | None, draw: np.random.Generator) -
         evidence="L1 of the change of all gradients in an iteration, over 2Δ√d: mean and maximum over the iterations "
         "of a flip; the factors that arrive are those of the user's view; chance is the first iteration, before u_i "
         "reacts",
+        amount=mean["largest"],
+        iteration=1,
     )
-    return document, [finding]
+    return document, [finding, *_at_once(first)]
+
+
+def _at_once(first: dict[str, Any]) -> list[Finding]:
+    """Report gradients that move beyond the bound in the first iteration, when u_i has not reacted to anything."""
+    if first["largest"] <= 1 + ROUNDING:
+        return []
+    return [
+        Finding(
+            "reacting-user-factors",
+            f"One flipped rating moves the user's gradients {first['largest']:.3g} times the bound of Lemma 1 in the "
+            "first iteration, before its factors can have reacted: the gradients are larger than noise is made for.",
+            (RECOMMENDER,),
+            "weak",
+            claimed=1.0,
+            measured={"first_iteration": first},
+            confidence="exact, for the flip with the largest change",
+            evidence=f"{first['flips']} flips; the user's own role, run again with one rating flipped",
+            amount=first["largest"],
+            iteration=0,
+        )
+    ]
 
 
 def reacting_changes(case: Case, parties: list[str], sample: int, draw: np.random.Generator) -> list[Floats]:
@@ -69,7 +94,7 @@ def _change(case: Case, party: str, draw: np.random.Generator) -> Floats | None:
     ratings, place = own.ratings.copy(), int(draw.integers(len(own.ratings)))
     ratings[place] = flipped(float(ratings[place]), params, draw)
     one, other = (
-        card.scheme.make_role(party, card.setting, brought.tape, inputs)
+        card.make_role(party, card.setting, brought.tape, inputs)
         for inputs in (own, UserInput(own.items, ratings))
     )
     if not isinstance(one, JoiningUser) or not isinstance(other, JoiningUser):
@@ -79,7 +104,8 @@ def _change(case: Case, party: str, draw: np.random.Generator) -> Floats | None:
         if isinstance(seen.message, Publication) or not hasattr(seen.message, "factors"):  # not part of an iteration
             continue
         try:
-            factors = one.check_factors(seen.iteration, seen.message.factors)
+            floors = seen.message.floors if len(seen.message.floors) else None  # `plain` and `direct` tell none
+            factors = one.check_factors(seen.iteration, seen.message.factors, floors)
         except Rejected:  # the role did not answer this record
             continue
         before, after = one.step(seen.iteration, factors), other.step(seen.iteration, factors)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -11,13 +12,15 @@ from protocol.arithmetic.tape import exponential
 from protocol.arrays import Floats
 from protocol.party.role import RECOMMENDER, user_name
 from protocol.schemes.factorization.dynamic_recommender import DynamicParams, DynamicRecommender
-from protocol.schemes.factorization.masked import MaskedRecommender
+from protocol.schemes.factorization.masked_roles import MaskedRecommender
 from sim.audit.accounting.account_findings import noise_finding
 from sim.audit.accounting.noise_test import NORMAL_MEDIAN, NoiseTest
 from sim.audit.families.factorization.to_a_user import ALL, to_a_user
+from sim.audit.families.masked.dealt_envelopes import dealt_too_small
 from sim.audit.families.masked.envelope_sums import EnvelopeSums
 from sim.audit.families.masked.releases import RecommenderReading, Release
 from sim.audit.findings import Audited, Finding
+from sim.console.console import counted, figure
 from sim.views.evidence import Case
 
 
@@ -33,6 +36,7 @@ def account_envelopes(case: Case, head: dict[str, Any]) -> Audited:
     test, ledger, guess = NoiseTest(params.n_items), None, None
     thin: list[tuple[int, int, float]] = []  # (iteration, item, strength) of sums with less noise than Lemma 1 requires
     ratios: list[Any] = []  # k/k'
+    others: list[Matrix] = []  # envelopes that users were told in place of those of the tape
     for release in reading.releases():
         if ledger is None:
             ledger = EnvelopeSums(params, role.supports, seeded(case, "accounting"))
@@ -40,6 +44,9 @@ def account_envelopes(case: Case, head: dict[str, Any]) -> Audited:
         mine, places = ledger.pick(release)
         keys = [role.item_keys[item] for item in release.items[mine]]
         envelope = exponential(keys, params.dim, "rho", release.iteration).astype(np.float64)
+        if release.dealt is not None:
+            envelope = release.dealt[mine]
+            others.append(envelope)
         ledger.add(release, mine, places, envelope)
         assert guess is not None
         guess.test(test, reading, release, mine, places, envelope, params.noise_scale)
@@ -51,11 +58,12 @@ def account_envelopes(case: Case, head: dict[str, Any]) -> Audited:
     commits = isinstance(role, DynamicRecommender)
     whole = commits or all((ratio == 1).all() for ratio in ratios)
     document["to_a_user"] = to_a_user(params, document, whole)
+    document["rows"] = list(_rows(document))
     if commits:
         document["dilution"] = _dilution_of(np.concatenate(ratios))
         envelopes = reading.eta_envelopes(ledger.items).astype(np.float64)
         document["to_a_user"]["committed"] = _to_a_committer(ledger, envelopes, document["composed"]["tight"])
-    return document, _findings_of(document, thin, _rater_of(ledger.table(), role))
+    return document, [*_findings_of(document, thin, _rater_of(ledger.table(), role)), *dealt_too_small(others)]
 
 
 def _to_a_committer(ledger: EnvelopeSums, envelopes: Matrix, tight: float) -> dict[str, Any] | None:
@@ -88,10 +96,24 @@ def _figures(ledger: EnvelopeSums) -> dict[str, Any]:
     }
 
 
+def _rows(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the lines of a table for the person: to whom, and ε for the median item, for 99 % and for the worst."""
+    composed = document["composed"]
+    others = f"(basic composition {figure(composed['basic'])}, advanced {figure(composed['advanced'])})"
+    released = counted(composed["releases"], "release")
+    yield {"to": f"without the envelopes, {released} {others}", "median": None, "p99": None, "worst": composed["tight"]}
+    lines = {"with the envelopes, one release": document["one_release"]["even"]}
+    lines["with the envelopes, all releases"] = document["all_releases"]["even"]
+    for count, figures in document["colluders"].items():
+        if (left := figures["one_release"]) is not None:
+            lines[f"and {count} colluding, one release ({left['items']} items where a user is left)"] = left
+    yield from ({"to": words, **_short(row)} for words, row in lines.items() if row is not None)
+
+
 def _method(ledger: EnvelopeSums) -> str:
     some = "" if len(ledger.items) == ledger.rated else f"a random sample of {len(ledger.items)} of "
     return (
-        f"to the recommender, from its own view and the envelopes of ρ that its tape deals, over {some}{ledger.rated} "
+        f"to the recommender, from its own view and the envelopes of ρ that it dealt, over {some}{ledger.rated} "
         "rated items: Gaussian releases of one rating's value for a fixed u_i. Directions of the change: even over the "
         "coordinates (Lemma 1 holds with equality), random, and along the least noisy coordinate. The constant η is "
         "not counted on. composed: to a party without the envelopes, of the rating that is in the most sums; items: "

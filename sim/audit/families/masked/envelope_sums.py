@@ -16,7 +16,6 @@ import numpy.typing as npt
 
 from protocol.arithmetic.ring import Ids
 from protocol.arrays import Counts, Flags, Floats
-from protocol.params import Params
 from protocol.schemes.base import DELTA
 from protocol.schemes.composition import (
     MOST_ENVELOPE_VALUES,
@@ -26,6 +25,7 @@ from protocol.schemes.composition import (
     gaussian_epsilon,
     tight_laplace,
 )
+from protocol.schemes.factorization.factorization import FactorizationParams
 from sim.audit.families.masked.releases import Release
 
 COLLUDERS = {"1": 1, "3": 3, "all but one": -1}  # c; −1: k' − 1
@@ -37,7 +37,7 @@ CURVE_POINTS = 9  # the tight figure takes up to half a second each
 class EnvelopeSums:
     """The sums for the accounted items: those with raters, or a random sample if they are too many."""
 
-    def __init__(self, params: Params, supports: dict[int, Ids], draw: np.random.Generator) -> None:
+    def __init__(self, params: FactorizationParams, supports: dict[int, Ids], draw: np.random.Generator) -> None:
         self.params = params
         held = np.concatenate(list(supports.values()))
         self.items = _choose(np.unique(held), params, draw)
@@ -221,7 +221,7 @@ class EnvelopeSums:
         return made
 
 
-def composed(params: Params, releases: int) -> dict[str, Any]:
+def composed(params: FactorizationParams, releases: int) -> dict[str, Any]:
     """Compose `releases` of one rating, to a party without the envelopes."""
     if not releases:
         return {"releases": 0, "basic": 0.0, "advanced": 0.0, "tight": 0.0}
@@ -253,6 +253,6 @@ def _range(counts: Counts) -> dict[str, Any]:
     return {"min": int(counts.min()), "median": float(np.median(counts)), "max": int(counts.max())}
 
 
-def _choose(rated: Ids, params: Params, draw: np.random.Generator) -> Ids:
+def _choose(rated: Ids, params: FactorizationParams, draw: np.random.Generator) -> Ids:
     most = max(1, MOST_ENVELOPE_VALUES // (params.dim * params.iterations))
     return rated if len(rated) <= most else np.sort(draw.choice(rated, most, replace=False))

@@ -16,6 +16,8 @@ from protocol.party.role import RECOMMENDER, THIRD_PARTY
 from protocol.schemes.base import Scheme
 from protocol.schemes.factorization.dynamic import Dynamic
 from protocol.schemes.factorization.dynamic_recommender import DynamicRecommender
+from protocol.schemes.factorization.factorization import MaskedParams
+from sim.audit.accounting.epsilon_cells import EpsilonEntry, sums_cell
 from sim.audit.attacks.coalition_views import Scene
 from sim.audit.attacks.difference_guesses import RealUpload, attack_difference
 from sim.audit.attacks.inference import attack_inference
@@ -23,12 +25,17 @@ from sim.audit.attacks.isolating import attack_by_users, attack_with_recommender
 from sim.audit.attacks.membership import attack_counts, attack_presence
 from sim.audit.attacks.single import attack_single
 from sim.audit.families.factorization.factorization_family import FactorizationFamily
+from sim.audit.families.factorization.told_shares import told_shares
 from sim.audit.families.family import AccountedBound, Attack
 from sim.audit.families.masked.envelope_account import account_envelopes
+from sim.audit.families.masked.envelope_check import check_users
 from sim.audit.families.masked.envelope_sums import composed
+from sim.audit.families.masked.pair_noise import MaskedExposure
 from sim.audit.families.masked.recommender_glimpse import recommender_glimpse
 from sim.audit.families.masked.unmasking import attack_alone, attack_together, attack_totals, unmasked, uploads
 from sim.audit.findings import Audited, Finding
+from sim.audit.pairs.exposure import Exposure
+from sim.audit.pairs.noise_laws import LawOf
 from sim.audit.role_rerun import rerun
 from sim.audit.uniformity.indistinguishable import Glimpse
 from sim.console.console import figure
@@ -46,8 +53,17 @@ class MaskedFamily(FactorizationFamily):
     def account_claim(self, case: Case, head: dict[str, Any]) -> Audited:
         return account_envelopes(case, head)
 
+    def exposure(self, case: Case) -> Exposure | None:
+        return MaskedExposure(case, self.commits)
+
+    def told_shares(self, params: Params, messages: Iterable[Any]) -> LawOf:
+        return told_shares(MaskedParams.of(params), messages)
+
     def composed(self, params: Params, releases: int) -> dict[str, Any]:
-        return composed(params, releases)
+        return composed(MaskedParams.of(params), releases)
+
+    def accounted(self, accounting: Mapping[str, Any], members: Sequence[str]) -> EpsilonEntry:
+        return sums_cell(accounting, members)
 
     def bound(self, accounting: Mapping[str, Any], findings: Sequence[Finding]) -> AccountedBound | None:
         even, worst = accounting["one_release"]["even"], accounting["one_release"]["any_sum"]["worst"]
@@ -86,6 +102,14 @@ class MaskedFamily(FactorizationFamily):
         part: Matrix = exponential(keys, params.dim, "rho", iteration) / floors
         return part
 
+    def learned_by_cheating(self, case: Case) -> dict[str, Any] | None:
+        from sim.audit.families.masked.cheat_gains import learned  # imports the roles that cheat
+
+        return learned(case)
+
+    def checked_by_users(self, case: Case) -> dict[str, Any] | None:
+        return check_users(case)
+
     def totals_seen(self, case: Case) -> Glimpse:
         return recommender_glimpse(case)
 
@@ -97,5 +121,5 @@ class MaskedFamily(FactorizationFamily):
             role = turn.role
             if isinstance(role, DynamicRecommender) and role.iteration >= 0:
                 sealed = np.flatnonzero(role.n_raters).astype(np.uint32)
-                return sealed, role.sealed_noise[sealed]
+                return sealed, role.commitment.noise[sealed]
         return None

@@ -12,14 +12,22 @@ from protocol.arithmetic.factors import Matrix
 from protocol.arithmetic.ring import Ids
 from protocol.arithmetic.tape import derive, exponential
 from protocol.arrays import Counts, Floats
-from protocol.errors import Aborted, BadInput
+from protocol.errors import BadInput
 from protocol.party.role import RECOMMENDER, Effects, Send, user_index
 from protocol.schemes.factorization.dynamic_recommender import DynamicRecommender
-from protocol.schemes.factorization.masked import MaskedRecommender
-from protocol.wire.messages import ItemFactors, ItemFactorsInFull, ItemFactorsWithPieces, MaskedTotal, SealedTotal
-from sim.audit.role_rerun import inputs_of
+from protocol.schemes.factorization.masked_roles import MaskedRecommender
+from protocol.wire.messages import (
+    ItemFactors,
+    ItemFactorsInFull,
+    ItemFactorsWithPieces,
+    MaskedTotal,
+    OpenSum,
+    SealedTotal,
+)
+from sim.audit.families.masked.dealt_envelopes import DealtEnvelopes
+from sim.audit.role_rerun import rerun
 from sim.views.evidence import Case
-from sim.views.exhibits import Exhibits, Seen
+from sim.views.exhibits import Exhibits
 
 _OFFERS = (ItemFactors, ItemFactorsInFull, ItemFactorsWithPieces)  # per iteration; a publication has no floors
 
@@ -35,70 +43,78 @@ class Release:
     floors: Counts  # fewest contributors, as the third party was told
     strength: Floats  # Σ 1/floor over the contributors, as each was told: the noise variance is 2b²H times this
     sums: Matrix  # Σ∇ + η + ρ(t)
+    dealt: Matrix | None = None  # envelopes of ρ, if users were told others than the recommender's tape deals
+
+    def floor_of(self, item: int) -> float:
+        return float(self.floors[np.searchsorted(self.items, item)])
+
+    def strength_of(self, item: int) -> float:
+        return float(self.strength[np.searchsorted(self.items, item)])
 
 
 class RecommenderReading:
     """The recommender's role as it goes through its view."""
 
     def __init__(self, case: Case) -> None:
-        self._exhibits = Exhibits(case, (RECOMMENDER,))
         card = case.card
-        role = card.scheme.make_role(RECOMMENDER, card.setting, self._exhibits.brought(RECOMMENDER).tape, None)
+        self._turns = rerun(Exhibits(case, (RECOMMENDER,)), RECOMMENDER)
+        role = next(self._turns).role  # it has nothing to say before users join
         if not isinstance(role, MaskedRecommender):
             raise BadInput(f"{card.scheme.name} cannot be accounted: its recommender opens sums in another way.")
         self.role = role
+        self._dealt = DealtEnvelopes(role)
         self._told: dict[int, Floats] = {}  # user -> 1/floor, as told for this iteration
-        self._attempts = np.zeros(card.params.n_items, np.int64)  # attempt that sealed each item's objective noise
+        self.attempts = np.zeros(card.params.n_items, np.int64)  # attempt that sealed each item's objective noise
 
     def releases(self) -> Iterator[Release]:
         """Yield the releases in order; an aborted run has those before the abort."""
-        role = self.role
-        self._note(role.start())
-        try:
-            for given in inputs_of(self._exhibits, RECOMMENDER):
-                if isinstance(given, Seen) and isinstance(given.message, MaskedTotal):
-                    yield self._release(role, given)
-                elif isinstance(given, Seen):
-                    self._note(role.receive(given.sender, given.message))
-                    if isinstance(given.message, SealedTotal):
-                        self._attempts[given.message.items] = given.message.attempt
-                else:
-                    self._note(role.tick(given))
-        except Aborted:
-            return
+        before = self._state()
+        for turn in self._turns:
+            if isinstance(turn.given, MaskedTotal):
+                yield self._release(*before, turn.given.items)
+            elif isinstance(turn.given, SealedTotal):
+                self.attempts[turn.given.items] = turn.given.attempt
+            self._note(turn.effects)
+            before = self._state()
+
+    def _state(self) -> tuple[OpenSum | None, Mapping[int, Ids] | None, Matrix]:
+        return self.role.current.opened, self.role.current.agreed, self.role.item_factors
 
     def eta_envelopes(self, items: Ids) -> npt.NDArray[np.float32]:
         """Return H_j of the constant objective noise."""
         role = self.role
         keys = [role.item_keys[item] for item in items]
         if isinstance(role, DynamicRecommender):
-            pairs = zip(keys, self._attempts[items].tolist(), strict=True)
+            pairs = zip(keys, self.attempts[items].tolist(), strict=True)
             return exponential([derive(key, "eta", attempt) for key, attempt in pairs], role.params.dim, "eta")
         return exponential(keys, role.params.dim, "eta", 0)
 
     def _note(self, effects: Effects) -> None:
-        """Record the floors that the recommender tells users."""
+        """Record the floors and the envelopes that the recommender tells users."""
         for effect in effects:
-            if isinstance(effect, Send) and isinstance(effect.message, _OFFERS):
-                self._told[user_index(effect.to)] = 1 / effect.message.floors.astype(np.float64)
+            if isinstance(effect, Send):
+                self._dealt.note(user_index(effect.to), effect.message)
+                if isinstance(effect.message, _OFFERS):
+                    self._told[user_index(effect.to)] = 1 / effect.message.floors.astype(np.float64)
 
-    def _release(self, role: MaskedRecommender, given: Seen) -> Release:
-        opened, agreed, before = role.opened, role.agreed, role.item_factors
+    def _release(
+        self, opened: OpenSum | None, agreed: Mapping[int, Ids] | None, before: Matrix, items: Ids
+    ) -> Release:
+        role = self.role
         assert opened is not None and agreed is not None
-        items, told = given.message.items, {user: self._told[user] for user in agreed}
-        effects = role.receive(given.sender, given.message)
+        told = {user: self._told[user] for user in agreed}
         contributors, strength = add_by_item(agreed, told, role.params.n_items)
-        made = Release(
-            given.message.iteration,
+        dealt = self._dealt.of_sums(opened.iteration, agreed, told)
+        return Release(
+            opened.iteration,
             items,
             tuple(agreed),
             contributors[items],
             opened.floors[np.searchsorted(opened.items, items)].astype(np.int64),
             strength[items],
             sums_between(role, items, before),
+            None if dealt is None else dealt[items],
         )
-        self._note(effects)
-        return made
 
 
 def add_by_item(supports: Mapping[int, Ids], told: Mapping[int, Floats], n_items: int) -> tuple[Counts, Floats]:

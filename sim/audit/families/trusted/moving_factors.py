@@ -14,14 +14,15 @@ import numpy as np
 
 from protocol.arithmetic.factors import Matrix
 from protocol.arrays import Floats
-from protocol.params import Params
 from protocol.party.role import RECOMMENDER
+from protocol.schemes.factorization.factorization import FactorizationParams
 from protocol.schemes.factorization.trusted import RatingBook, objective_noise, train
 from sim.audit.accounting.neighbours import flipped, interval, spread
 from sim.audit.families.trusted.trusted_noise import NoiseMap, Published, read_publication
 from sim.audit.findings import Audited, Finding
 from sim.views.evidence import Case
 
+Likelihood = tuple[Matrix, Floats]  # the noise that gives the published factors, and log |det| per item
 RETRAININGS = 24
 MOST_WORK = 2_000_000_000  # factors that retraining may process: about ten seconds
 
@@ -77,14 +78,14 @@ def moving_losses(made: Published, sample: int, draw: np.random.Generator) -> di
         steps = there.after_steps(made.item_factors)
         moved = 2 * users[book.users[place]] * (other.ratings[place] - book.ratings[place])
         frozen = here.shifted(int(book.items[place]), moved).after_steps(made.item_factors)
-        losses["published"].append(_ratio(base, steps, params))
+        losses["published"].append(likelihood_ratio(base, steps, params))
         losses["shift"].append(float(np.abs(steps[0] - base[0]).sum()) / params.noise_scale)
-        losses["minimiser"].append(_ratio(base_minimum, there.at_minimum(minimiser), params))
-        losses["frozen"].append(_ratio(base, frozen, params))
+        losses["minimiser"].append(likelihood_ratio(base_minimum, there.at_minimum(minimiser), params))
+        losses["frozen"].append(likelihood_ratio(base, frozen, params))
     return {name: np.array(values) for name, values in losses.items()}
 
 
-def _ratio(one: tuple[Matrix, Floats], other: tuple[Matrix, Floats], params: Params) -> float:
+def likelihood_ratio(one: Likelihood, other: Likelihood, params: FactorizationParams) -> float:
     """Compute |log p − log p'|, p = Π_j exp(−|η_j|₁/b) |det dη_j/dv_j|; per item, to avoid cancellation."""
     sizes = (np.abs(other[0]).sum(axis=1) - np.abs(one[0]).sum(axis=1)) / params.noise_scale
     return abs(float((sizes + one[1] - other[1]).sum()))

@@ -24,11 +24,11 @@ from scipy.sparse import csr_matrix
 from protocol.arithmetic.factors import Matrix
 from protocol.arithmetic.tape import Tape
 from protocol.arrays import Floats
-from protocol.errors import Aborted
-from protocol.params import Params
 from protocol.party.role import RECOMMENDER, UserInput, user_index
+from protocol.schemes.factorization.factorization import FactorizationParams
 from protocol.schemes.factorization.trusted import RatingBook, TrustedRecommender, fresh_item_factors
 from protocol.wire.messages import RatingsHandover
+from sim.audit.role_rerun import rerun
 from sim.views.evidence import Case
 from sim.views.exhibits import Exhibits
 
@@ -37,7 +37,7 @@ from sim.views.exhibits import Exhibits
 class Published:
     """The inputs of a run's recommender, and what it published."""
 
-    params: Params
+    params: FactorizationParams
     tape: Tape
     handed: dict[int, UserInput]  # ordered by user
     item_factors: Matrix
@@ -47,25 +47,22 @@ class Published:
 def read_publication(case: Case) -> Published | None:
     """Run the role again from the recommender's view; None if it never published."""
     exhibits = Exhibits(case, (RECOMMENDER,))
-    card, tape = case.card, exhibits.brought(RECOMMENDER).tape
-    role = card.scheme.make_role(RECOMMENDER, card.setting, tape, None)
+    handed, role = {}, None
+    for turn in rerun(exhibits, RECOMMENDER):
+        role = turn.role
+        if turn.sender is not None and isinstance(turn.given, RatingsHandover):
+            handed[user_index(turn.sender)] = UserInput(turn.given.items, turn.given.values)
     assert isinstance(role, TrustedRecommender)
-    handed = {}
-    for seen in exhibits.received(RECOMMENDER, RatingsHandover.__name__):
-        handed[user_index(seen.sender)] = UserInput(seen.message.items, seen.message.values)
-        try:
-            role.receive(seen.sender, seen.message)
-        except Aborted:
-            return None
     if role.profiles is None:
         return None
-    return Published(card.params, tape, dict(sorted(handed.items())), role.item_factors, role.profiles)
+    params, tape = FactorizationParams.of(case.card.params), exhibits.brought(RECOMMENDER).tape
+    return Published(params, tape, dict(sorted(handed.items())), role.item_factors, role.profiles)
 
 
 class NoiseMap:
     """The map from item factors to noise, for one U and one set of ratings; rows are the items with raters."""
 
-    def __init__(self, book: RatingBook, user_factors: Matrix, params: Params, tape: Tape) -> None:
+    def __init__(self, book: RatingBook, user_factors: Matrix, params: FactorizationParams, tape: Tape) -> None:
         rows, rated = user_factors[book.users], book.rated
         by_item = csr_matrix(
             (np.ones(len(rows)), (book.items, np.arange(len(rows)))), shape=(params.n_items, len(rows))

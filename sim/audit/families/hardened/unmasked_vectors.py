@@ -1,0 +1,51 @@
+"""`hardened`: both servers together take the masks off every upload, which leaves one share of noise on each vector."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from protocol.party.role import RECOMMENDER, THIRD_PARTY, user_index
+from protocol.schemes.hardened.hardened_params import HardenedParams
+from protocol.schemes.hardened.hardened_roles import masks_of
+from sim.audit.attacks.coalition_views import Scene
+from sim.audit.families.hardened.hardened_account import summed_items
+from sim.audit.findings import Finding
+from sim.audit.scoring import generator, score
+from sim.console.console import counted
+
+
+def attack_vectors(scene: Scene) -> list[Finding]:
+    """Guess, of one item that a user rated and one that it did not, which is which: the one with the larger count."""
+    params, setting = scene.params, scene.case.card.setting
+    assert isinstance(params, HardenedParams)
+    tape, counts, t = scene.exhibits.brought(RECOMMENDER).tape, {}, params.table_round
+    for seen in scene.exhibits.received(THIRD_PARTY, "MaskedPart"):
+        if seen.iteration == t:
+            masks = masks_of(setting, tape.key("mask", user_index(seen.sender)), t)
+            bare = scene.ring.to_signed(scene.ring.subtract(seen.message.values, masks))
+            counts[seen.sender] = bare[: len(bare) // 2, 0]
+    summed = summed_items(scene.case)
+    hits, lucky, draw = [], [], generator(scene.case, "pairs", *scene.members)
+    for user, own in scene.truth.ratings.items():  # from here on the truth is open
+        rated = np.isin(summed, own.items)
+        places, others = np.flatnonzero(rated), np.flatnonzero(~rated)
+        if user in counts and len(others) and len(places):
+            beside = draw.choice(others, len(places))
+            hits.append((counts[user][places] > counts[user][beside]).astype(np.float64))
+            lucky.append(np.full(len(places), 0.5))
+    if not hits:
+        return []
+    result = score(hits, lucky, generator(scene.case, "bootstrap vectors", *scene.members))
+    title = (
+        f"The two servers together tell {result.accuracy:.1%} of {counted(result.targets, 'rated item')} from one that "
+        "the user did not rate, by its unmasked vector; a coin tells 50 %."
+    )
+    measured = {"accuracy": result.accuracy, "interval": list(result.interval), "ratings": result.targets,
+                "users": result.groups, "from": "unmasked vectors"}  # fmt: skip
+    evidence = (
+        "Masks were derived from the tape in the recommender's view and taken from every upload in the third party's; "
+        "of a rated item and a random other, the one with the larger number in the first half of the vector."
+    )
+    return [Finding("unmasking", title, scene.members, "weak" if result.above_chance else "info",
+                    "no server alone learns what a user rated", measured, {"accuracy": 0.5}, result.words,
+                    evidence)]  # fmt: skip

@@ -1,0 +1,60 @@
+"""Neighbouring data: the ratings of one user, one of them or all moved to the other end of the scale."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from protocol.arrays import Floats
+from protocol.errors import BadInput
+from protocol.params import Params
+from protocol.party.role import UserInput, user_name
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RatingChange:
+    """What one user brought, and what it brings instead: the same items."""
+
+    user: int
+    item: int | None  # None: all ratings of the user are changed
+    before: UserInput
+    after: UserInput
+
+    @property
+    def party(self) -> str:
+        return user_name(self.user)
+
+    def words(self) -> str:
+        """Write the pair as a person would name it."""
+        if self.item is None:
+            return f"all ratings of {self.party} at the other end of the scale"
+        before, after = self.ratings()
+        return f"{self.party} says {after:g} of item {self.item} instead of {before:g}"
+
+    def ratings(self) -> tuple[float, float]:
+        """Return the changed rating as it was, and as it is; only of a change of one item."""
+        at = int(np.searchsorted(self.before.items, self.item or 0))
+        return float(self.before.ratings[at]), float(self.after.ratings[at])
+
+    def row(self) -> dict[str, Any]:
+        before, after = self.ratings() if self.item is not None else (None, None)
+        return {"user": self.user, "item": self.item, "rating": before, "other": after}
+
+
+def other_end(ratings: Floats, params: Params) -> Floats:
+    """Return, for each of `ratings`, the end of the scale that is farther away; the upper one from the middle."""
+    middle = (params.rating_min + params.rating_max) / 2
+    return np.where(ratings > middle, params.rating_min, params.rating_max)
+
+
+def change_of(params: Params, user: int, own: UserInput, item: int | None) -> RatingChange:
+    """RatingChange the rating of `item`, or all ratings, of `user`; `BadInput` if the user did not rate that item."""
+    ratings = other_end(own.ratings, params)
+    if item is not None:
+        if item not in own.items:
+            some = ", ".join(map(str, own.items[:5].tolist()))
+            raise BadInput(f"{user_name(user)} did not rate item {item} in this run: take one of its items, as {some}.")
+        ratings = np.where(own.items == item, ratings, own.ratings)
+    return RatingChange(user, item, own, UserInput(own.items, ratings))

@@ -1,0 +1,205 @@
+"""The audit of `hardened`: its claim holds, up to the provisioned number of colluders; planted faults show."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from support.audit import made
+
+from protocol.arithmetic.tape import Tape
+from protocol.party.role import Send
+from protocol.schemes import find_scheme
+from protocol.schemes.hardened import hardened_params, share_law
+from protocol.schemes.hardened.hardened import Hardened
+from protocol.schemes.hardened.hardened_roles import HardenedRecommender, HardenedUser, masks_of
+from sim.audit import audit as audit_module
+from sim.audit import questions
+from sim.audit.algebra.solve import library_of, solve_one
+from sim.audit.audit import Audit, audit, brief
+from sim.audit.canary.empirical import measure
+from sim.audit.families.hardened import hardened_family
+from sim.console.console import out
+from sim.tables.audit_tables import show_parties
+
+QUICK = ["inventory", "algebra", "attacks", "accounting", "statistics"]
+
+
+@pytest.fixture(scope="module")
+def case(tmp_path_factory):
+    """Make a run of two rounds: whatever is asked of one is asked of both."""
+    return made(tmp_path_factory.mktemp("hardened") / "run", "hardened", options={"rounds": 2})
+
+
+def test_the_claim_holds_and_nothing_beyond_what_is_declared_leaks(case):
+    asked = Audit(case.folder)
+    asked.repetitions = 800
+    document = asked.ask()
+    assert document["verdict"] == "within-claims" and document["not_shown"] == []
+    claim = document["published_claim"]
+    assert claim["status"] == "holds" and 7.999 < claim["shown"] <= 8.0
+    assert {one["id"] for one in document["findings"] if one["severity"] == "weak"} == {"unmasking"}
+    rows = {"+".join(row["members"]): row for row in document["parties"]}
+    assert rows["recommender"]["determines"] == rows["recommender"]["permitted"] == "aggregate"
+    assert rows["third_party"]["determines"] == "nothing"
+    assert rows["recommender+third_party"]["determines"] == "noisy-individual"
+    assert not any(row["support"] for row in rows.values())
+    bounds = {tuple(row["coalition"]): row for row in document["empirical"]["rows"]}
+    tight = bounds["recommender", "user"]
+    assert 0.6 * tight["claimed_mu"] < tight["lower_bound_mu"] < tight["claimed_mu"], "the canary comes near the claim"
+    assert bounds["recommender",]["lower_bound_mu"] < tight["lower_bound_mu"], "outsiders face one share more"
+    assert all(0.98 < part <= 1.0 for part in document["accounting"]["sensitivity"]["largest"].values())
+    assert 0.8 * 8.0 < document["accounting"]["sensitivity"]["worst_pair_epsilon"] <= 8.0
+    (pair,) = document["pairs"]["epsilon"]
+    assert document["pairs"]["shape"]["leaks"] == [] and pair["coalition"] == ["recommender"]
+    assert pair["epsilon"] < 15.0 and pair["shift"] <= 1.0, "a changed value is two presences"
+    assert 0.5 < document["pairs"]["shift"]["largest_release"] <= 1.0, "a changed value moves a vector by 2A at most"
+
+
+def test_known_shares_of_the_provisioned_users_leave_the_noise_that_the_claim_needs(case):
+    library, params = library_of(case), case.card.params
+    assert (params.n_users, params.spare) == (40, 4)
+    for colluding, least in ((0, 40 / 36), (4, 1.0), (8, 32 / 36)):
+        members = ("recommender", *(f"user:{user}" for user in range(colluding)))
+        answer = solve_one(case, library, members).answer
+        assert (answer.determines, answer.smallest_group) == ("aggregate", 40 - colluding)
+        assert answer.noise_left == {"share": pytest.approx(least)}
+
+
+def test_which_items_round_two_is_about_follows_from_the_sums_and_is_declared(tmp_path, monkeypatch):
+    monkeypatch.setattr(hardened_params, "TASTE_ITEMS", 20)  # fewer than there are
+    made(tmp_path / "run", "hardened", options={"rounds": 2})
+    document = audit(tmp_path / "run", only=["pairs"])
+    assert document["verdict"] == "within-claims" and document["pairs"]["interference"]["leaks"] == []
+
+
+def test_at_the_end_of_a_long_run_the_algebra_is_left_to_the_audit(case, monkeypatch):
+    summary = {"run": str(case.folder), "ratings": {"train": 500}, "iterations": 2}
+    assert brief(summary)["parties"], "so few numbers are followed"
+    monkeypatch.setattr(audit_module, "MOST_IN_VECTORS", 100)
+    monkeypatch.setattr(questions, "MOST_IN_PASSING", 40 * 120 - 1)
+    document = brief(summary)
+    assert "Users sent 4800 numbers in the first round" in document["unanswered"]["algebra"]
+    assert document["parties"] == []
+
+
+def test_of_long_vectors_the_algebra_asks_a_sample_and_says_so(case, tmp_path, monkeypatch):
+    """A sample answers as all places do, and finds a fault of all places."""
+    whole = library_of(case)
+    monkeypatch.setattr(hardened_family, "FOLLOWED", 1000)
+    monkeypatch.setattr(hardened_family, "PLACES", 5)
+    monkeypatch.setattr(questions, "MOST_NUMBERS", 1000)
+    sampled, servers = library_of(case), ("recommender", "third_party")
+    assert (len(sampled.release_items), len(whole.release_items)) == (2 * 5, sum(case.card.params.lengths))
+    colluding = tuple(f"user:{user}" for user in range(3))
+    for members in (*((server,) for server in servers), servers, ("recommender", *colluding), colluding):
+        one, other = (solve_one(case, library, members).answer for library in (sampled, whole))
+        for name in ("determines", "smallest_group", "individuals", "noise_left", "noises", "undecided"):
+            assert getattr(one, name) == getattr(other, name)
+    words = "asked of 5 places, drawn by the run id, of 120: all are treated alike"
+    document = audit(made(tmp_path / "run", "hardened").folder, only=["algebra"])
+    assert document["verdict"] == "within-claims" and not document["unanswered"]
+    assert all(row["sample"] == words and words in row["works_out"] for row in document["parties"])
+    with out.capture() as shown:
+        show_parties(document["parties"])
+    assert words in " ".join(shown.get().split())
+    naked = made(tmp_path / "naked", "test_hardened_audit:Naked")
+    found = {(one["id"], one["severity"]) for one in audit(naked.folder, only=["algebra"])["findings"]}
+    assert ("unmasking", "break") in found
+
+
+# --- planted faults --------------------------------------------------------------------------------------------------
+
+
+class HalfUser(HardenedUser):
+    """Draws its share at half of the scale that the parameters state."""
+
+    def _upload(self, iteration, vector):
+        whole, self.params = self.params, dataclasses.replace(self.params, first_scale=self.params.first_scale // 2)
+        try:
+            return super()._upload(iteration, vector)
+        finally:
+            self.params = whole
+
+
+class Half(Hardened):
+    def make_role(self, party, setting, tape, inputs):
+        return HalfUser(setting, tape, inputs) if inputs else super().make_role(party, setting, tape, inputs)
+
+
+class OneSilent(Hardened):
+    """One user of all has a share of hardly any size."""
+
+    def make_role(self, party, setting, tape, inputs):
+        if party != "user:7":
+            return super().make_role(party, setting, tape, inputs)
+        role = HardenedUser(setting, tape, inputs)
+        role.params = dataclasses.replace(role.params, first_scale=3 << share_law.SCALE_BITS)
+        return role
+
+
+class Twins(Hardened):
+    """Two users at a time draw the same share."""
+
+    def make_role(self, party, setting, tape, inputs):
+        if inputs is not None:
+            tape = Tape(bytes([int(party.partition(":")[2]) // 2]) * 32)
+        return super().make_role(party, setting, tape, inputs)
+
+
+class NakedUser(HardenedUser):
+    """Sends x + e without its mask."""
+
+    def _upload(self, iteration, vector):
+        send = super()._upload(iteration, vector)
+        bare = self.setting.ring.subtract(send.message.values, masks_of(self.setting, self.mask_key, iteration))
+        return Send(send.to, dataclasses.replace(send.message, values=bare))
+
+
+class Naked(Hardened):
+    def make_role(self, party, setting, tape, inputs):
+        return NakedUser(setting, tape, inputs) if inputs else super().make_role(party, setting, tape, inputs)
+
+
+class TellingRecommender(HardenedRecommender):
+    """Publishes other numbers than those of the noisy sums."""
+
+    def _open(self, total):
+        effects = super()._open(total)
+        told = next(each.message for each in effects if isinstance(each, Send))
+        other = dataclasses.replace(told, qualities=told.qualities + np.float32(0.01))
+        return [Send(each.to, other) if isinstance(each, Send) else each for each in effects]
+
+
+class Telling(Hardened):
+    def make_role(self, party, setting, tape, inputs):
+        made_ = TellingRecommender(setting, tape) if party == "recommender" else None
+        return made_ or super().make_role(party, setting, tape, inputs)
+
+
+FAULTS = {
+    "Half": "missing-noise",
+    "OneSilent": "missing-noise",
+    "Twins": "missing-noise",
+    "Naked": "mask-uniformity",
+    "Telling": "missing-noise",
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_planted_fault_is_found(name, tmp_path):
+    made(tmp_path / "run", f"test_hardened_audit:{name}", epsilon=1.0)
+    document = audit(tmp_path / "run", only=QUICK)
+    breaks = {one["id"] for one in document["findings"] if one["severity"] == "break"}
+    assert FAULTS[name] in breaks
+    assert document["verdict"] == "beyond-claims" and document["published_claim"]["status"] == "refuted"
+
+
+def test_the_canary_finds_half_of_the_noise_and_unmasked_uploads():
+    for scheme, worst in ((Half(), "missing-noise"), (Naked(), "mask-uniformity")):
+        document, found = measure(None, scheme, epsilon=2.0, repetitions=1200, workers=1)
+        assert worst in {one.id for one in found if one.severity == "break"}
+        assert any(row["exceeds"] for row in document["rows"])
+    document, found = measure(None, find_scheme("hardened"), epsilon=2.0, repetitions=1200, workers=1)
+    assert not [one for one in found if one.severity != "info"] and len(document["rows"]) == 3

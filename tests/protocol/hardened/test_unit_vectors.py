@@ -1,0 +1,71 @@
+"""What a user adds: no profile, and no rating that is added or removed, moves it farther than the noise is made for."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+from support.basics import small_run
+
+from protocol.schemes.hardened.unit_vectors import first_vector, unit_vector
+
+TRIES = 20_000
+ITEMS = 400
+
+
+def params_of(unit, **changes):
+    card, _ = small_run("hardened", n_users=12, unit=unit)
+    return dataclasses.replace(card.params, n_items=ITEMS, **changes)
+
+
+def squared(vector):
+    return int(np.sum(vector * vector))
+
+
+def test_a_unit_vector_points_the_same_way_and_is_never_too_long():
+    draw = np.random.default_rng(1)
+    longest = 0
+    for _ in range(TRIES):
+        values = draw.standard_normal(draw.integers(1, 40)) * 10.0 ** draw.integers(-6, 6)
+        made = unit_vector(values, 1024)
+        longest = max(longest, squared(made))
+        assert squared(made) <= 1024**2
+        assert made @ values >= 0.99 * np.linalg.norm(made) * np.linalg.norm(values)
+    assert longest > 0.999 * 1024**2, "the bound is reached"
+    assert not unit_vector(np.zeros(5), 1024).any()
+    for hostile in (np.full(4, 1.0), np.full(3, 0.5), np.array([1e300, 1e300]), np.full(1000, 1e-200)):
+        assert squared(unit_vector(hostile, 1024)) <= 1024**2
+
+
+def test_a_user_moves_the_sum_by_at_most_the_bound():
+    params, draw = params_of("user"), np.random.default_rng(2)
+    (bound,) = params.squares
+    found = 0
+    for _ in range(TRIES // 4):
+        items = np.sort(draw.permutation(ITEMS)[: draw.integers(1, 60)])
+        ratings = draw.choice([1.0, 2, 3, 4, 5], len(items), p=draw.dirichlet(np.ones(5)))
+        found = max(found, squared(first_vector(params, items, ratings)))
+    assert 0.99 * bound < found <= bound == 2 * params.whole**2
+    assert not first_vector(params, np.zeros(0, np.int64), np.zeros(0)).any(), "an absent profile adds nothing"
+
+
+@pytest.mark.parametrize("rating_range", [(1.0, 5.0), (0.5, 5.0), (-10.0, 10.0)])
+def test_a_rating_moves_the_sum_by_at_most_the_bound(rating_range):
+    low, high = rating_range
+    params, draw = params_of("rating", rating_min=low, rating_max=high), np.random.default_rng(3)
+    (bound,) = params.squares
+    found = 0
+    for turn in range(TRIES):
+        n = int(draw.integers(1, 60))
+        items = np.arange(n)
+        ends = turn % 2  # adversarial: all others at one end, and the new rating at the other
+        one = draw.choice([low, high, draw.uniform(low, high)])
+        ratings = np.full(n, one) if ends else draw.uniform(low, high, n)
+        new = draw.choice([low, high])
+        whole = first_vector(params, np.arange(n + 1), np.append(ratings, new))
+        found = max(found, squared(whole - first_vector(params, items, ratings)))
+    assert 0.9 * bound < found <= bound
+    if rating_range == (1.0, 5.0):
+        assert math.sqrt(bound) / params.whole == pytest.approx(1.923, abs=2e-3)
