@@ -6,6 +6,10 @@ does not see the connection close, so no descriptor may be forgotten.
 
 Descriptor numbers are soon reused, and libzmq reports a connection only afterwards: by then its number may belong to
 another connection. The inode of the socket (`st_ino`) identifies a connection, because it is not reused.
+
+The first frame of a connection may be read after libzmq has reported that the connection ended. It is then assigned to
+the ended connection of its descriptor that had carried more than a handshake, before any open one: frames come in the
+order of connections.
 """
 
 from __future__ import annotations
@@ -15,10 +19,10 @@ import os
 import socket
 import struct
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from actors import capacity
-from protocol.wire.framing import ANSWERING_BYTES
+from protocol.wire.framing import ANSWERING_BYTES, DIALLING_BYTES
 
 AVAILABLE = sys.platform == "linux"  # other systems have the counts elsewhere, or not at all
 SPARE = 64  # connections of strangers that are watched at once; a flood of them must not take all descriptors
@@ -60,6 +64,10 @@ class _Counts:
         """Tell whether the other end is a party: a server sends READY, which ends a handshake, only to known keys."""
         return bool(self.party) or self.sent >= ANSWERING_BYTES
 
+    def has_unread(self) -> bool:
+        """Tell whether a client with a known key sent a frame that nobody had read at the end of the connection."""
+        return not self.party and self.sent >= ANSWERING_BYTES and self.received > DIALLING_BYTES
+
 
 class ConnectionCounts:
     def __init__(self, clients: int) -> None:
@@ -67,6 +75,7 @@ class ConnectionCounts:
         self._open: dict[int, _Connection] = {}  # by libzmq's descriptor
         self._sockets: set[int] = set()  # inodes of the open connections
         self._over: dict[int, _Counts] = {}  # of ended connections, by inode
+        self._unread: dict[int, list[int]] = {}  # by libzmq's descriptor: in `_over`, their first frame to come
         self.note: str | None = None  # why the counts are incomplete
 
     def accepted(self, descriptor: int) -> None:
@@ -88,19 +97,33 @@ class ConnectionCounts:
 
     def spoke(self, descriptor: int, party: str) -> None:
         """Assign the connection of `descriptor` to `party`, from which its first frame has come."""
-        if descriptor in self._open:
+        if number := self._take_unread(descriptor):
+            self._over[number] = replace(self._over[number], party=party)
+        elif descriptor in self._open:
             self._open[descriptor].party = party
 
     def disown(self, descriptor: int) -> None:
         """Drop the connection of `descriptor`, which is a stranger's, without its counts."""
-        if connection := self._open.pop(descriptor, None):
+        if number := self._take_unread(descriptor):
+            del self._over[number]
+        elif connection := self._open.pop(descriptor, None):
             self._let_go(connection)
 
     def ended(self, descriptor: int) -> None:
         if connection := self._open.pop(descriptor, None):
             if counts := _read(connection):
                 self._over[connection.socket_number] = counts
+                if counts.has_unread():
+                    self._unread.setdefault(descriptor, []).append(connection.socket_number)
             self._let_go(connection)
+
+    def _take_unread(self, descriptor: int) -> int | None:
+        """Take the ended connection of `descriptor` that a first frame belongs to, by its inode; None if none waits."""
+        waiting = self._unread.pop(descriptor, [])
+        numbers = [number for number in waiting if number in self._over]
+        if numbers[1:]:
+            self._unread[descriptor] = numbers[1:]
+        return numbers[0] if numbers else None
 
     def _let_go(self, connection: _Connection) -> None:
         self._sockets.discard(connection.socket_number)

@@ -188,6 +188,7 @@ class ServerEnd:
         self._disowned: dict[bytes, str] = {}  # connections that name themselves: routing name -> party of the key
         self.revoked_frames: list[tuple[str, int]] = []  # (party, size) of frames that were dropped as REVOKED
         self.ledger = ConnectionCounts(len(self._parties)) if kernel else None
+        self._counted: set[bytes] = set()  # routes whose connection the ledger knows; later frames say nothing of it
         gate.admit(server, self._parties)  # before bind: without a handler CURVE lets every key in
         self.socket = context.socket(zmq.ROUTER)
         self._knocks = Knocks(context, self.ledger)
@@ -260,12 +261,17 @@ class ServerEnd:
         if self.ledger or self._comings:
             self._dropped += self._knocks.read()  # so that the ledger knows this connection
             self._note_ends()  # so that an earlier one with the same descriptor has ended
-        if frame.get("Identity"):
+        borrowed = bool(frame.get("Identity"))
+        if self.ledger and route not in self._counted:
+            self._counted.add(route)
+            if borrowed:
+                self.ledger.disown(_descriptor(frame))
+            else:
+                self.ledger.spoke(_descriptor(frame), party)
+        if borrowed:
             self._dropped.append("REVOKED" if party in self._revoked else "BORROWED_IDENTITY")
-            self._disown(route, party, frame)
+            self._disowned[route] = party
             return None
-        if self.ledger:
-            self.ledger.spoke(_descriptor(frame), party)
         if party in self._revoked:
             self._dropped.append("REVOKED")
             self.revoked_frames.append((party, len(frame)))
@@ -275,11 +281,6 @@ class ServerEnd:
         if self._comings:
             self._route_of[_descriptor(frame)] = route
         return party
-
-    def _disown(self, route: bytes, party: str, frame: zmq.Frame) -> None:
-        self._disowned[route] = party
-        if self.ledger:
-            self.ledger.disown(_descriptor(frame))
 
     def handshakes(self) -> dict[str, int]:
         """Count the handshakes of each party, without those of connections that name themselves."""

@@ -251,12 +251,10 @@ def serve_until(server: ServerEnd, condition) -> None:
         server.refusals()
 
 
-def hear(server: ServerEnd) -> tuple[str, bytes]:
-    """Wait for the next frame."""
+def hear(server: ServerEnd) -> tuple[str, bytes] | None:
+    """Wait for the next frame; None if it is dropped."""
     assert server.socket.poll(1000 * PATIENCE)
-    arrived = server.receive()
-    assert arrived is not None
-    return arrived
+    return server.receive()
 
 
 def spoken(context, server: ServerEnd, keys, size: int, answer: int) -> None:
@@ -300,6 +298,53 @@ def test_strangers_and_impostors_are_in_nobodys_figures(context, server, keys):
     impostor.close()
     assert server.handshakes() == {"user:0": 1}
     assert server.ledger.close() == [["user:0", 1, 567 + 45, 301 + 45]]
+
+
+@pytest.mark.parametrize("name", [b"user:0", b""])
+def test_a_frame_that_is_read_after_its_connection_ended_still_says_whose_that_was(context, server, keys, name):
+    """A server that is busy finds frames and end at once: an impostor's counts go, those of user:1 get its name."""
+    client = strangers.Impostor(context, server.address, keys["user:1"], name)
+    for _ in range(2):
+        client.speak(bytes(20))
+    client.close()
+    serve_until_told(server, lambda: server.ledger._over)
+    user = ClientEnd(context, "server", server.address, keys["user:0"], 1000)
+    user.send("server", bytes(10))
+    while hear(server) != ("user:0", bytes(10)):
+        pass
+    assert server.send("user:0", bytes(10)) and user.socket.poll(1000 * PATIENCE)
+    user.close()
+    serve_until(server, server.is_left)
+    assert server.ledger.close() == [
+        ["user:0", 1, 567 + 45, 301 + 45],
+        *([] if name else [["user:1", 1, 567 + 2 * 55, 301]]),
+    ]
+
+
+def serve_until_told(server: ServerEnd, condition) -> None:
+    """Read what libzmq reports of connections, and no frame."""
+    until = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < until
+        server.monitor.poll(50)
+        server.refusals()
+
+
+def test_later_frames_of_an_impostor_take_nobody_else_from_the_counts(server, connect, keys):
+    """Its connection has ended, and a user's has the same descriptor, by the time its second frame is read."""
+    stranger, _ = connect()
+    number = stranger.fileno()
+    from_impostor = {"User-Id": keys["user:1"].public.decode(), "Identity": "user:0", zmq.SRCFD: number}
+    from_user = {"User-Id": keys["user:0"].public.decode(), "Identity": "", zmq.SRCFD: number}
+    server.ledger.accepted(number)
+    assert server._learn(b"one", from_impostor) is None
+    stranger.detach()
+    ours, client = connect(number)
+    server.ledger.accepted(number)
+    assert server._learn(b"one", from_impostor) is None
+    exchange(ours, client, 567, 301)
+    assert server._learn(b"two", from_user) == "user:0"
+    assert server.ledger.close() == [["user:0", 1, 567, 301]]
 
 
 def test_frames_of_a_revoked_party_are_its_own(context, server, keys):

@@ -206,8 +206,8 @@ GUARDS = [
     Guard(
         "a connection that names itself is refused",
         "actors/transport/zeromq.py",
-        "        if frame.get(\"Identity\"):",
-        "        if False:",
+        "        borrowed = bool(frame.get(\"Identity\"))",
+        "        borrowed = False",
         "tests/actors/test_transport.py tests/hostile/test_strangers.py",
     ),
     Guard(
@@ -271,6 +271,20 @@ GUARDS = [
         "actors/transport/tcp_counts.py",
         "received - ended, sent)",
         "received, sent)",
+        "tests/actors/test_ledger.py",
+    ),
+    Guard(
+        "a frame read after its connection ended belongs to that connection",
+        "actors/transport/tcp_counts.py",
+        "                if counts.has_unread():\n",
+        "                if False:\n",
+        "tests/actors/test_ledger.py",
+    ),
+    Guard(
+        "a connection is taken from the counts once, not with each frame",
+        "actors/transport/zeromq.py",
+        "        if self.ledger and route not in self._counted:\n",
+        "        if self.ledger:\n",
         "tests/actors/test_ledger.py",
     ),
     Guard(

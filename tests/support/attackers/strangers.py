@@ -85,11 +85,12 @@ def revoked_key(keys: KeyPair) -> Stranger:
 
 
 class Impostor:
-    """A valid party that gives itself the routing name of another party; the connection stays open."""
+    """A valid party that gives itself the routing name of another party, or none; the connection stays open."""
 
     def __init__(self, context: zmq.Context, address: Address, keys: KeyPair, name: bytes) -> None:
         self._client = context.socket(zmq.DEALER)
-        self._client.identity = name
+        if name:
+            self._client.identity = name
         dial(address, keys)(self._client)
         monitor = self._client.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED)
         self._client.connect(address.endpoint)
