@@ -14,8 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from protocol.arithmetic.tape import Tape
-
-Numbers = npt.NDArray[np.float64]  # numbers of users, one for each group
+from protocol.arrays import Floats
 
 
 def spans(numbers: Iterable[int]) -> str:
@@ -41,10 +40,10 @@ def read_spans(text: str) -> npt.NDArray[np.int64]:
 class Turn:
     """One iteration."""
 
-    invited: Numbers
-    contributors: Numbers
-    present: Numbers  # users that announce before the iteration that they are online
-    absent: Numbers  # users that announce before the iteration that they have left
+    invited: Floats
+    contributors: Floats
+    present: Floats  # users that announce before the iteration that they are online
+    absent: Floats  # users that announce before the iteration that they have left
     opened: float  # items that are asked for
     released: float  # items that reach their floor
 
@@ -53,9 +52,9 @@ class Turn:
 class Attempt:
     """One attempt at the commitment to the objective noise."""
 
-    asked: Numbers
-    shares: Numbers  # items that each asked user is asked for
-    answered: Numbers  # users whose answers came in time
+    asked: Floats
+    shares: Floats  # items that each asked user is asked for
+    answered: Floats  # users whose answers came in time
     opened: float  # items without committed noise
     sealed: float  # those of them whose noise is committed now
 
@@ -63,14 +62,14 @@ class Attempt:
 @dataclass(frozen=True, slots=True, eq=False)
 class Course:
     supports: npt.NDArray[np.int64]  # n_i of the users of each group
-    users: Numbers  # the number of users of each group
-    joined: Numbers  # users that joined the run
-    welcomed: Numbers  # users still online when all had joined
-    greeted: Numbers  # users that ever wrote to the third party
-    finished: Numbers  # users still online at the end
+    users: Floats  # the number of users of each group
+    joined: Floats  # users that joined the run
+    welcomed: Floats  # users still online when all had joined
+    greeted: Floats  # users that ever wrote to the third party
+    finished: Floats  # users still online at the end
     turns: Iterable[Turn]
     attempts: tuple[Attempt, ...] = field(default=())
-    cells: Numbers | None = None  # entries that each user of a group uploaded, if that number is random
+    cells: Floats | None = None  # entries that each user of a group uploaded, if that number is random
     in_turns: bool = False  # users connect to the third party when they write to it, not before
 
 

@@ -60,7 +60,7 @@ def perform(roles: Mapping[str, Role], cues: Iterable[Cue], sent: Callable[[str,
     """Give every role its start, and then what `cues` say; yield every act.
 
     `sent` is told the effects of an act before the next cue is asked for. Cues are the messages that wait (`play`), or
-    what one view or all views of a run recorded, deadlines included (`rerun` and `JointRule` of the audit).
+    what one view or all views of a run recorded, deadlines included (`rerun` and `Together` of the audit).
     """
     for party, role in roles.items():
         effects = role.start()

@@ -8,16 +8,15 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from protocol.arithmetic.ring import Ids
+from protocol.arrays import Floats, Ids
 
-Numbers = npt.NDArray[np.float64]
-Predict = Callable[[Ids], Numbers]
+Predict = Callable[[Ids], Floats]
 
 LISTED = 10  # items of a list
 GOOD = 0.8  # of the scale: a list should contain the items with a held-out rating of at least this (4 of 5 stars)
 ERROR_SUMS = 6  # numbers of a reading, before they are divided
 LIST_SUMS = 6
-_DISCOUNTS: Numbers = 1 / np.log2(np.arange(LISTED) + 2.0)
+_DISCOUNTS: Floats = 1 / np.log2(np.arange(LISTED) + 2.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,19 +50,19 @@ class Accuracy(ProfileErrors):
     ranking: Ranking | None = None
 
 
-def error_sums(ratings: Numbers, predictions: Numbers, rating_range: tuple[float, float]) -> tuple[float, float, int]:
+def error_sums(ratings: Floats, predictions: Floats, rating_range: tuple[float, float]) -> tuple[float, float, int]:
     """Compute Σ|e|, Σe² and the number of errors e of `predictions` clipped to `rating_range`."""
     errors = clipped_errors(ratings, predictions, rating_range)
     return float(np.einsum("j->", errors)), float(np.einsum("j,j->", errors, errors)), len(ratings)
 
 
-def clipped_errors(ratings: Numbers, predictions: Numbers, rating_range: tuple[float, float]) -> Numbers:
+def clipped_errors(ratings: Floats, predictions: Floats, rating_range: tuple[float, float]) -> Floats:
     low, high = rating_range
-    errors: Numbers = np.abs(ratings - np.minimum(np.maximum(predictions, low), high))
+    errors: Floats = np.abs(ratings - np.minimum(np.maximum(predictions, low), high))
     return errors
 
 
-def read_errors(sums: Numbers) -> ProfileErrors | None:
+def read_errors(sums: Floats) -> ProfileErrors | None:
     """Divide the `sums` of `error_sums` over training and held-out ratings; None if there are no training ratings."""
     train_abs, train_sq, train_n, test_abs, test_sq, test_n = map(float, sums)
     if not train_n:
@@ -78,7 +77,7 @@ def good_rating(rating_range: tuple[float, float]) -> float:
     return low + GOOD * (high - low)
 
 
-def list_sums(scores: Numbers, rated: Ids, good: Ids, popularity: Numbers | None = None) -> tuple[float, ...]:
+def list_sums(scores: Floats, rated: Ids, good: Ids, popularity: Floats | None = None) -> tuple[float, ...]:
     """Measure one user's list: (1, NDCG, hit, recall, 1, NDCG of the most popular items); zeros if `good` is empty.
 
     `scores` has one number for every item, `good` are the items to be found. Without `popularity` the last two numbers
@@ -91,7 +90,7 @@ def list_sums(scores: Numbers, rated: Ids, good: Ids, popularity: Numbers | None
     return 1.0, ndcg, float(found > 0), found / len(good), *popular
 
 
-def _list_of(scores: Numbers, rated: Ids, good: Ids) -> tuple[float, int]:
+def _list_of(scores: Floats, rated: Ids, good: Ids) -> tuple[float, int]:
     """Compute (NDCG with gains of 0 and 1, how many `good` items are listed)."""
     listed = best_items(scores, rated, LISTED)
     hits = np.isin(listed, good)
@@ -99,7 +98,7 @@ def _list_of(scores: Numbers, rated: Ids, good: Ids) -> tuple[float, int]:
     return float(np.sum(_DISCOUNTS[: len(listed)][hits])) / ideal, int(np.count_nonzero(hits))
 
 
-def best_items(scores: Numbers, rated: Ids, count: int) -> npt.NDArray[np.int64]:
+def best_items(scores: Floats, rated: Ids, count: int) -> npt.NDArray[np.int64]:
     """List the `count` items with the highest `scores` that are not `rated`, the highest first."""
     free = np.ones(len(scores), bool)
     free[rated] = False
@@ -107,7 +106,7 @@ def best_items(scores: Numbers, rated: Ids, count: int) -> npt.NDArray[np.int64]
     return items[np.argsort(-scores[items], kind="stable")[:count]]
 
 
-def read_lists(sums: Numbers) -> Ranking | None:
+def read_lists(sums: Floats) -> Ranking | None:
     """Divide the `sums` of `list_sums`; None if no user holds out a good item."""
     users, ndcg, hits, recall, with_counts, popular = map(float, sums)
     if not users:

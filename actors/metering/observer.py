@@ -15,7 +15,6 @@ from actors.metering.accuracy import (
     ERROR_SUMS,
     LIST_SUMS,
     Accuracy,
-    Numbers,
     Predict,
     clipped_errors,
     error_sums,
@@ -24,7 +23,7 @@ from actors.metering.accuracy import (
     read_errors,
     read_lists,
 )
-from protocol.arithmetic.ring import Ids
+from protocol.arrays import Floats, Ids
 from protocol.params import Params
 from protocol.party.profile import score
 from protocol.party.role import FactorizingRecommender, FactorizingUser, PredictingUser, Role, user_index
@@ -40,7 +39,7 @@ class HeldOut:
     """The ratings of one user that are kept for measuring; they never leave the user."""
 
     items: Ids
-    ratings: Numbers
+    ratings: Floats
 
 
 class Observer:
@@ -77,7 +76,7 @@ class Observer:
             if role.profiles is not None:
                 self._profiles[:] = role.profiles
 
-    def _note(self, user: int, iteration: int, ratings: Numbers, errors: Numbers) -> None:
+    def _note(self, user: int, iteration: int, ratings: Floats, errors: Floats) -> None:
         absolute = clipped_errors(ratings, ratings - errors, self.rating_range)
         self._live[iteration % _DEPTH, user] = (iteration + 1, np.einsum("j->", absolute), len(ratings))
 
@@ -97,7 +96,7 @@ class Observer:
             order = readings[0] if complete else None
         self._end(user, _Ended(role, held_out), readings, order, role.clipped)
 
-    def _predictor(self, item_factors: Numbers, profile: Numbers) -> Predict:
+    def _predictor(self, item_factors: Floats, profile: Floats) -> Predict:
         return lambda items: score(item_factors[items], profile)
 
     def _end(self, user: int, ended: _Ended, readings: list[Predict], order: Predict | None, clipped: int) -> None:

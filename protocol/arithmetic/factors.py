@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from protocol.arithmetic.tape import Name, Tape
+from protocol.arrays import Matrix, Vector
 
 try:  # the core of np.einsum, without the step that chooses an order of several operands
     from numpy._core.multiarray import c_einsum
@@ -20,8 +21,6 @@ except ImportError:
     from numpy import einsum as c_einsum
 einsum = c_einsum
 
-Vector = npt.NDArray[np.float64]
-Matrix = npt.NDArray[np.float64]
 
 FACTOR_LIMIT = 2.0**60  # far inside float32, and a product of two factors stays far inside float64
 HALF_LIMIT = 65504.0  # the largest number of float16

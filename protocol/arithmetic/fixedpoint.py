@@ -18,7 +18,8 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from protocol.arithmetic.ring import Label, Ring, RingArray
+from protocol.arithmetic.ring import Label, Ring
+from protocol.arrays import RingArray
 from protocol.errors import BadInput
 
 MOST_FRACTION_BITS = 24

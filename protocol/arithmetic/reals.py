@@ -7,14 +7,12 @@ run the same role on linear forms.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from protocol.arithmetic.ring import Ids, Label, everywhere
-
-RealArray = npt.NDArray[Any]  # float64 in a role, float32 on the wire
+from protocol.arithmetic.ring import Label, everywhere
+from protocol.arrays import Ids, RealArray
 
 
 class Reals:

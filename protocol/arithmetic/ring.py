@@ -8,17 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from protocol.arithmetic.tape import Name, keystream
+from protocol.arrays import Ids, Integers, RingArray
 from protocol.errors import Bug
-
-RingArray = npt.NDArray[Any]  # uint32 or uint64, every entry below P
-Ids = npt.NDArray[np.uint32]
-Integers = npt.NDArray[np.int64] | npt.NDArray[np.float64]  # floats are integral
 
 WIDTHS = range(8, 65, 8)
 

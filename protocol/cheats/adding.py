@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from protocol.arithmetic.ring import Ids, RingArray
 from protocol.arithmetic.tape import Tape
+from protocol.arrays import Ids, RingArray
 from protocol.cheats.cheat import CHEATER
 from protocol.party.role import RECOMMENDER, Effects, Send, user_index
 from protocol.schemes.factorization.masked_roles import ThirdParty

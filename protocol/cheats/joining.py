@@ -7,10 +7,9 @@ import dataclasses
 import numpy as np
 import numpy.typing as npt
 
-from protocol.arithmetic.factors import Matrix
-from protocol.arithmetic.ring import RingArray
+from protocol.arrays import Floats32, Matrix, RingArray
 from protocol.party.role import THIRD_PARTY, Effects, Send
-from protocol.schemes.factorization.masked_roles import Floats, MaskedUser
+from protocol.schemes.factorization.masked_roles import MaskedUser
 from protocol.wire.messages import MaskedGradient, Message
 
 TIMES = 200  # a flooding user sends each message so often
@@ -46,7 +45,7 @@ class Flooding(MaskedUser):
 class Sybil(MaskedUser):
     """It takes part as any user does, but adds no noise and no gradient, which the recommender knows."""
 
-    def _noise(self, envelope: Floats, floors: npt.NDArray[np.uint32], purpose: str, iteration: int) -> RingArray:
+    def _noise(self, envelope: Floats32, floors: npt.NDArray[np.uint32], purpose: str, iteration: int) -> RingArray:
         return self.setting.ring.zeros(len(floors), self.params.dim)
 
     def encode_gradients(self, iteration: int, factors: Matrix) -> RingArray:

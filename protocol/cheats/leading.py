@@ -8,10 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from protocol.arithmetic.factors import Matrix, Vector
-from protocol.arithmetic.ring import Ids
 from protocol.arithmetic.tape import Tape, derive, exponential
-from protocol.arrays import Counts
+from protocol.arrays import Counts, Ids, Matrix, Vector
 from protocol.party.role import THIRD_PARTY, Send, user_index, user_name
 from protocol.schemes.factorization.dynamic_recommender import DynamicRecommender
 from protocol.schemes.factorization.masked_roles import MaskedRecommender

@@ -15,11 +15,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from protocol.arithmetic.factors import Matrix, Vector, einsum
-
-Stack = npt.NDArray[np.float64]  # one matrix, or one row of vectors, for each λ'
+from protocol.arithmetic.factors import einsum
+from protocol.arrays import Floats, Matrix, Vector
 
 RIDGES = (0.001, 0.01, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 PRINTED_RIDGE = RIDGES[0]  # λ of the paper's equation (1)
@@ -51,7 +49,7 @@ def fit_profile(
 
 def fit_and_score(
     item_factors: Matrix, ratings: Vector, rating_range: tuple[float, float], ridges: tuple[float, ...]
-) -> tuple[Stack, Vector]:
+) -> tuple[Floats, Vector]:
     """Compute (u, one row for each λ' of `ridges`; the mean squared leave-one-out error of each)."""
     weights = np.array(ridges)
     with np.errstate(over="ignore", invalid="ignore"):  # only with factors that no honest recommender sends
@@ -78,17 +76,17 @@ def score(item_factors: Matrix, profile: Vector) -> Vector:
     return scores
 
 
-def _clipped(scores: Stack, rating_range: tuple[float, float]) -> Stack:
+def _clipped(scores: Floats, rating_range: tuple[float, float]) -> Floats:
     """Clip `scores` to the rating range; NaN becomes its upper end."""
     low, high = rating_range
-    within: Stack = np.fmax(np.fmin(scores, high), low)
+    within: Floats = np.fmax(np.fmin(scores, high), low)
     return within
 
 
-def _cholesky(gram: Matrix, ridges: Vector) -> Stack:
+def _cholesky(gram: Matrix, ridges: Vector) -> Floats:
     """Compute L of `gram` + λ' I by columns. A squared pivot is at least λ' except for rounding, and is clamped."""
     dim = len(gram)
-    lower: Stack = np.zeros((len(ridges), dim, dim))
+    lower: Floats = np.zeros((len(ridges), dim, dim))
     for column in range(dim):
         known = einsum("krj,kj->kr", lower[:, column:, :column], lower[:, column, :column])
         rest = gram[column:, column] - known
@@ -98,25 +96,25 @@ def _cholesky(gram: Matrix, ridges: Vector) -> Stack:
     return lower
 
 
-def _forward(lower: Stack, right: Stack) -> Stack:
+def _forward(lower: Floats, right: Floats) -> Floats:
     """Solve L X = `right`, which has several columns for each λ'."""
-    found: Stack = np.empty(right.shape)
+    found: Floats = np.empty(right.shape)
     for row in range(right.shape[1]):
         known = einsum("kj,kjn->kn", lower[:, row, :row], found[:, :row])
         found[:, row] = (right[:, row] - known) / lower[:, row, row, None]
     return found
 
 
-def _backward(lower: Stack, right: Stack) -> Stack:
+def _backward(lower: Floats, right: Floats) -> Floats:
     """Solve L^T x = `right`, which has one column for each λ'."""
-    found: Stack = np.empty(right.shape[:2])
+    found: Floats = np.empty(right.shape[:2])
     for row in reversed(range(right.shape[1])):
         known = einsum("kj,kj->k", lower[:, row + 1 :, row], found[:, row + 1 :])
         found[:, row] = (right[:, row, 0] - known) / lower[:, row, row]
     return found
 
 
-def _leverages(lower: Stack, item_factors: Matrix) -> Stack:
+def _leverages(lower: Floats, item_factors: Matrix) -> Floats:
     """Compute S_jj = |L^-1 v_j|², one row for each λ'."""
     parts = []
     for start in range(0, len(item_factors), _ROWS_AT_ONCE):

@@ -23,15 +23,13 @@ import numpy.typing as npt
 from protocol.arithmetic.reals import Reals
 from protocol.arithmetic.ring import Ring
 from protocol.arithmetic.tape import Envelopes, Tape
-from protocol.arrays import Counts
+from protocol.arrays import Counts, Flags
 from protocol.attendance import Course
 from protocol.params import Params
 from protocol.party.role import RECOMMENDER, THIRD_PARTY, Role, UserInput
 from protocol.wire.codec import Codec
 from protocol.wire.framing import ANSWERING_BYTES, DIALLING_BYTES, HANDSHAKE, Flow, Frames
 from protocol.wire.messages import SETUP
-
-Mask = npt.NDArray[np.bool_]
 
 # what a party may be able to derive about other users' numbers; a role that `permits` does not name may derive nothing
 LEVELS = ("nothing", "aggregate", "noisy-individual", "exact-individual")
@@ -85,7 +83,7 @@ class Weakness(str):
 class ItemFeatures(NamedTuple):
     """Public facts about items, a row for each: flags such as genres, and numbers such as a year."""
 
-    flags: Mask
+    flags: Flags
     numbers: npt.NDArray[np.float64]
 
 
@@ -174,7 +172,7 @@ class Scheme(ABC):
     def formula(self, params: Params, course: Course) -> Iterator[Flow]:
         """Yield every message of a run that takes this `course`, and its bytes, by closed formula."""
 
-    def items_of(self, params: Params, raters: Counts, invited: Counts, contributing: Counts) -> tuple[Mask, Mask]:
+    def items_of(self, params: Params, raters: Counts, invited: Counts, contributing: Counts) -> tuple[Flags, Flags]:
         """Find (items that an iteration is about, items that it moves) from the number of users that rated each item:
         of all users (`raters`), of the `invited` and of the `contributing`."""
         return raters > 0, raters > 0

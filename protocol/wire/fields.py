@@ -19,8 +19,9 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from protocol.arithmetic.ring import Ids, Ring, RingArray, everywhere
+from protocol.arithmetic.ring import Ring, everywhere
 from protocol.arithmetic.tape import KEY_BYTES
+from protocol.arrays import Ids, RingArray
 from protocol.errors import Bug, Reason, Rejected
 from protocol.params import Params
 from protocol.wire import packing

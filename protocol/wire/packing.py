@@ -13,13 +13,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from protocol.arithmetic.ring import everywhere
+from protocol.arrays import Ids
 from protocol.errors import Bug, Reason, Rejected
 
 Amount = Any  # a number, or an array of them
-Words = npt.NDArray[np.uint32]
 
 
 def id_bits(n: int) -> int:
@@ -40,7 +39,7 @@ def packed_counts_bytes(count: Amount, n: int) -> Amount:
     return -(-count * count_bits(n) // 8)
 
 
-def pack_ids(ids: Words, n: int) -> bytes:
+def pack_ids(ids: Ids, n: int) -> bytes:
     """Pack increasing identifiers below `n`, in the shorter form."""
     if len(ids) and ids[-1] >= n:
         raise Bug(f"the identifier {ids[-1]} is not below {n}")
@@ -51,7 +50,7 @@ def pack_ids(ids: Words, n: int) -> bytes:
     return np.packbits(present, bitorder="little").tobytes()
 
 
-def unpack_ids(data: bytes, n: int, beyond: Reason) -> Words:
+def unpack_ids(data: bytes, n: int, beyond: Reason) -> Ids:
     """Unpack identifiers, which must not be written to; `beyond` is the reason to refuse one that is not below `n`."""
     if len(data) < -(-n // 8):
         ids = _unpack(data, id_bits(n))
@@ -68,21 +67,21 @@ def unpack_ids(data: bytes, n: int, beyond: Reason) -> Words:
     return ids
 
 
-def pack_counts(counts: Words, n: int) -> bytes:
+def pack_counts(counts: Ids, n: int) -> bytes:
     """Pack numbers from 0 to `n`."""
     if not everywhere(counts <= n):
         raise Bug(f"a count of users is above {n}")
     return _pack(counts, count_bits(n))
 
 
-def unpack_counts(data: bytes, n: int) -> Words:
+def unpack_counts(data: bytes, n: int) -> Ids:
     counts = _unpack(data, count_bits(n))
     if not everywhere(counts <= n):
         raise Rejected(Reason.OUT_OF_RANGE)
     return counts
 
 
-def check_increasing(ids: Words) -> None:
+def check_increasing(ids: Ids) -> None:
     if not everywhere(ids[1:] > ids[:-1]):
         repeated = not everywhere(ids[1:] != ids[:-1])
         raise Rejected(Reason.DUPLICATE_ITEM if repeated else Reason.UNSORTED_ITEMS)
@@ -92,12 +91,12 @@ def _is_list(count: int, n: int) -> bool:
     return -(-count * id_bits(n) // 8) < -(-n // 8)
 
 
-def _pack(words: Words, bits: int) -> bytes:
+def _pack(words: Ids, bits: int) -> bytes:
     whole = np.ascontiguousarray(words, "<u4").view(np.uint8).reshape(-1, 4)
     return np.packbits(np.unpackbits(whole, axis=1, count=bits, bitorder="little"), bitorder="little").tobytes()
 
 
-def _unpack(data: bytes, bits: int) -> Words:
+def _unpack(data: bytes, bits: int) -> Ids:
     count = 8 * len(data) // bits
     if -(-count * bits // 8) != len(data):
         raise Rejected(Reason.WRONG_LENGTH)

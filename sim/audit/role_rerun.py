@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from protocol.arithmetic.reals import RealArray, Reals
-from protocol.arithmetic.ring import Integers, Label, Ring, RingArray
-from protocol.arrays import Floats
+from protocol.arithmetic.reals import Reals
+from protocol.arithmetic.ring import Label, Ring
+from protocol.arrays import Floats, Integers, RealArray, RingArray
 from protocol.card import Card
 from protocol.errors import Aborted
 from protocol.params import Params

@@ -16,7 +16,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_matrix
 
-from protocol.attendance import Attempt, Course, Numbers, Turn, read_spans
+from protocol.arrays import Floats
+from protocol.attendance import Attempt, Course, Turn, read_spans
 from protocol.errors import BadInput
 from protocol.params import WIRES, Params, require
 from protocol.party.view import Broken
@@ -116,7 +117,7 @@ class Turns:
         self._rated = csr_matrix((ones, rated.items, rated.starts), shape=shape).T.tocsr()
         self._raters = self._count(np.ones(len(rated.counts)))
 
-    def _count(self, users: Numbers) -> npt.NDArray[np.int64]:
+    def _count(self, users: Floats) -> npt.NDArray[np.int64]:
         counts: npt.NDArray[np.int64] = self._rated @ users.astype(np.int64)
         return counts
 
@@ -178,7 +179,7 @@ def _attempts(ledger: Ledger, n_users: int) -> tuple[Attempt, ...]:
     return tuple(attempts)
 
 
-def _cells(ledger: Ledger, n_users: int) -> Numbers | None:
+def _cells(ledger: Ledger, n_users: int) -> Floats | None:
     """Read how many entries each user uploaded, if the recommender reported it."""
     told = next((facts["cells"] for facts in (ledger.setup, *ledger.turns) if "cells" in facts), None)
     if told is None:
@@ -201,7 +202,7 @@ def _contributors(facts: Facts, n_users: int) -> Any:
     return facts.get("contributors", _invited(facts, n_users))
 
 
-def members(text: Any, n_users: int) -> Numbers:
+def members(text: Any, n_users: int) -> Floats:
     """Mark every user that `text` names with 1."""
     if type(text) is not str or not _SPANS.fullmatch(text):
         raise Broken(f"{str(text)[:40]!r} in the course of the run names no users")

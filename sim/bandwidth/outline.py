@@ -14,7 +14,7 @@ import numpy as np
 from scipy.special import digamma
 
 from protocol.arithmetic.tape import derive
-from protocol.attendance import Numbers
+from protocol.arrays import Floats
 from protocol.errors import BadInput
 from protocol.params import Params, require
 from protocol.schemes import Scheme, Shape
@@ -107,7 +107,7 @@ def _counted(config: RunConfig, seeded: bool) -> tuple[ExpectedUsers, Shape, lis
     return ExpectedUsers(crowd.supports, crowd.users, _likely_census(raters, stay)), shape, [SEEDLESS]
 
 
-def _likely_census(raters: Any, stay: Numbers) -> CountedItems:
+def _likely_census(raters: Any, stay: Floats) -> CountedItems:
     """Count items by the `raters` expected to remain when ratings are held out: Bin(k, share) with `stay` as share."""
     census = np.zeros(int(raters.max(initial=0)) + 1)
     few = raters <= MANY
@@ -139,7 +139,7 @@ def _described(config: RunConfig) -> tuple[ExpectedUsers, Shape, list[str]]:
     return crowd, shape, ["The data is too large to be made, so it is described by its shape."]
 
 
-def inclusion(n_items: int, rated: int) -> tuple[Numbers, Numbers]:
+def inclusion(n_items: int, rated: int) -> tuple[Floats, Floats]:
     """Compute (probability that a user rates an item, number of items) for groups of items by popularity.
 
     Each user rates `rated` of `n_items`.
@@ -157,7 +157,7 @@ def inclusion(n_items: int, rated: int) -> tuple[Numbers, Numbers]:
     return np.minimum(1, tau * weights), items
 
 
-def _most_raters(n_users: int, chances: Numbers, items: Numbers) -> int:
+def _most_raters(n_users: int, chances: Floats, items: Floats) -> int:
     """Estimate the median of the largest number of raters: at most half an item is expected to have more."""
     low, high = 1, n_users
     while low < high:

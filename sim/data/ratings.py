@@ -19,8 +19,7 @@ from typing import overload
 
 import numpy as np
 
-from protocol.arithmetic.ring import Ids
-from protocol.arrays import Flags, Floats, Ints
+from protocol.arrays import Flags, Floats, Ids, Ints
 from protocol.errors import BadInput, did_you_mean
 from sim.data import formats, generate, titles
 from sim.data.rating_table import AS_IT_IS, ReadingRules

@@ -17,8 +17,8 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from protocol.arrays import Ints
-from protocol.attendance import Attempt, Course, Numbers, Turn
+from protocol.arrays import Floats, Ints
+from protocol.attendance import Attempt, Course, Turn
 from protocol.everyone_online import takes_presence
 from protocol.params import Params
 from protocol.schemes import Scheme, Shape
@@ -49,7 +49,7 @@ class Turnout:
             return min(n * p, float(most))
         return float(n * p * (1 - at_least(most - 1, n - 1, p)) + most * at_least(most, n, p))
 
-    def law(self) -> tuple[Numbers, Numbers]:
+    def law(self) -> tuple[Floats, Floats]:
         """Compute (values of M, their probabilities)."""
         n, p, most = self.n_users, self.presence, self.limit
         if p == 1:
@@ -79,8 +79,8 @@ class Items(Protocol):
 class CountedItems:
     """Items by their raters: `census[k]` items have k, which is an expectation if it is not known what is held out."""
 
-    census: Numbers
-    doubts: Numbers | None = None  # in the number of items with at least 0, 1, 2, … raters; None: no doubt
+    census: Floats
+    doubts: Floats | None = None  # in the number of items with at least 0, 1, 2, … raters; None: no doubt
 
     def reaching(self, least: int, turnout: Turnout | None) -> tuple[float, float]:
         raters = np.flatnonzero(self.census)
@@ -103,8 +103,8 @@ class LikelyItems:
     """Items by the probability that a user rated them: `items[g]` items have the probability `chances[g]`."""
 
     n_users: int
-    chances: Numbers
-    items: Numbers
+    chances: Floats
+    items: Floats
 
     def reaching(self, least: int, turnout: Turnout | None) -> tuple[float, float]:
         if turnout is None or turnout.limit >= turnout.n_users:
@@ -122,22 +122,22 @@ def _settled(mean: float, doubt: float) -> tuple[float, float]:
     return (float(round(mean)), 0.0) if doubt <= CERTAIN else (mean, doubt)
 
 
-def at_least(least: Any, trials: Any, chance: Any) -> Numbers:
+def at_least(least: Any, trials: Any, chance: Any) -> Floats:
     """Compute P(Bin(n, p) ≥ m), the incomplete beta function I_p(m, n − m + 1)."""
     least, trials, chance = np.broadcast_arrays(least, trials, chance)
     possible = (least > 0) & (least <= trials)
     from scipy.special import betainc  # slow to import
 
     inside = betainc(np.where(possible, least, 1), np.where(possible, trials - least + 1, 1), chance)
-    reached: Numbers = np.where(possible, inside, least <= 0).astype(np.float64)
+    reached: Floats = np.where(possible, inside, least <= 0).astype(np.float64)
     return reached
 
 
-def _added(items: Numbers, chance: Numbers) -> tuple[float, float]:
+def _added(items: Floats, chance: Floats) -> tuple[float, float]:
     return float(items @ chance), float(items @ (chance * (1 - chance)))
 
 
-def _among_the_drawn(raters: Ints, least: int, turnout: Turnout) -> Numbers:
+def _among_the_drawn(raters: Ints, least: int, turnout: Turnout) -> Floats:
     """Compute for each k of `raters` P(at least `least` of them are among M users drawn from N), mixed over M."""
     values, weights = turnout.law()
     n, k, m = float(turnout.n_users), raters[:, None].astype(np.float64), values[None, :]
@@ -146,17 +146,17 @@ def _among_the_drawn(raters: Ints, least: int, turnout: Turnout) -> Numbers:
         possible = (h <= k) & (h <= m) & (m - h <= n - k)
         log = _choose(k, h) + _choose(n - k, m - h) - _choose(n, m)
         fewer += np.where(possible, np.exp(np.where(possible, log, 0.0)), 0.0)
-    chance: Numbers = np.clip(1 - fewer, 0, 1) @ weights
+    chance: Floats = np.clip(1 - fewer, 0, 1) @ weights
     return chance
 
 
-def _choose(n: npt.ArrayLike, k: npt.ArrayLike) -> Numbers:
+def _choose(n: npt.ArrayLike, k: npt.ArrayLike) -> Floats:
     """Compute log C(n, k). Impossible arguments are clipped to possible ones; such results must not be used."""
     whole = np.maximum(np.asarray(n, np.float64), 0)
     part = np.clip(np.asarray(k, np.float64), 0, whole)
     from scipy.special import gammaln  # slow to import
 
-    log: Numbers = gammaln(whole + 1) - gammaln(part + 1) - gammaln(whole - part + 1)
+    log: Floats = gammaln(whole + 1) - gammaln(part + 1) - gammaln(whole - part + 1)
     return log
 
 
@@ -165,7 +165,7 @@ class ExpectedUsers:
     """The users of a run and what they rated, in the respects that bytes depend on."""
 
     supports: Ints  # the numbers of ratings n_i that occur
-    users: Numbers  # how many users have each of them
+    users: Floats  # how many users have each of them
     items: Items
 
     @property
@@ -240,7 +240,7 @@ class _Commitment:
     turns: float
     places: float
 
-    def split(self, crowd: ExpectedUsers) -> tuple[Ints, Numbers, Numbers]:
+    def split(self, crowd: ExpectedUsers) -> tuple[Ints, Floats, Floats]:
         """Split every group into users with one item more and the others; return (n_i, users, items to commit to)."""
         share, more = divmod(self.turns, self.places) if self.turns else (0.0, 0.0)
         parts = [(share, 1 - more / self.places), (share + 1, more / self.places)] if self.turns else [(0.0, 1.0)]
@@ -253,7 +253,7 @@ class _Commitment:
 
 def _ever_invited(
     iterations: int, p: float, join: float, leave: float, invited: float, asked: npt.NDArray[np.bool_]
-) -> Numbers:
+) -> Floats:
     """Compute P(a user writes to the third party at least once), for each group of users.
 
     A user writes as a committer at the start, or when it is first invited. `invited` is the probability that a user who
@@ -265,5 +265,5 @@ def _ever_invited(
         off, on = off * (1 - join) + on * leave, off * join + on * (1 - leave)
         if float((off + on).max(initial=0.0)) < CERTAIN:
             break
-    ever: Numbers = 1 - off - on
+    ever: Floats = 1 - off - on
     return ever

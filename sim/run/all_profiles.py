@@ -11,13 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-import numpy.typing as npt
 
+from protocol.arrays import Matrix, Places
 from protocol.party.profile import PRINTED_RIDGE, RIDGES
 from sim.data.ratings import Column
-
-Matrix = npt.NDArray[np.float64]
-Places = npt.NDArray[np.int64]
 
 _AT_ONCE = 1 << 22  # numbers gathered in one batch
 _LEAST_REST = 1e-12  # lower bound of 1 − S_jj, as on a device

@@ -18,10 +18,10 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from actors.metering.accuracy import Accuracy, ProfileErrors, clipped_errors
-from protocol.arithmetic.factors import Matrix, as_sent, first_factors
+from protocol.arithmetic.factors import as_sent, first_factors
 from protocol.arithmetic.noise import default_clip
 from protocol.arithmetic.tape import Tape
-from protocol.arrays import Ints
+from protocol.arrays import Ints, Matrix
 from protocol.attendance import draw_invited
 from protocol.card import tape_seed
 from protocol.params import Params

@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from protocol.arithmetic.factors import Vector, as_sent
+from protocol.arithmetic.factors import as_sent
 from protocol.arithmetic.tape import Tape
+from protocol.arrays import Vector
 from protocol.errors import BadInput, Rejected
 from protocol.params import require
 from protocol.party.party import result_digest

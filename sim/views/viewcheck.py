@@ -11,7 +11,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-from protocol.arithmetic.ring import Ids
+from protocol.arrays import Ids
 from protocol.errors import Reason
 from protocol.party.signing import is_signed
 from protocol.party.view import (

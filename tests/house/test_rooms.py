@@ -103,6 +103,18 @@ def test_what_is_known_of_single_schemes_stands_with_their_family(modules, graph
     assert {name: found for name, tree in trees.items() if (found := scheme_ladders(tree))} == {}
 
 
+def array_names(tree: ast.Module) -> list[str]:
+    """Find the names that a module gives to types of arrays."""
+    given = [node for node in tree.body if isinstance(node, ast.Assign)]
+    return [ast.unparse(node.targets[0]) for node in given if ast.unparse(node.value).startswith("npt.NDArray[")]
+
+
+def test_types_of_arrays_are_named_in_one_module(modules):
+    trees = {name: ast.parse(path.read_text("utf-8")) for name, path in modules.items()}
+    assert len(array_names(trees.pop("protocol.arrays"))) > 10
+    assert {name: found for name, tree in trees.items() if (found := array_names(tree))} == {}
+
+
 def test_no_module_imports_itself_by_a_detour(graph):
     assert cycles(graph) == []
 

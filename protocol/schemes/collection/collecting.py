@@ -19,9 +19,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_matrix
 
-from protocol.arithmetic.ring import Ids, everywhere
+from protocol.arithmetic.ring import everywhere
 from protocol.arithmetic.tape import Tape
-from protocol.arrays import Floats
+from protocol.arrays import Floats, Ids
 from protocol.errors import Reason
 from protocol.params import Params, among, declared
 from protocol.party.role import (

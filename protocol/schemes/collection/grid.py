@@ -10,8 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from protocol.arithmetic.ring import Ids
-from protocol.arrays import Flags, Floats, Levels
+from protocol.arrays import Flags, Floats, Ids, Levels
 from protocol.errors import BadInput
 
 MOST_LEVELS = 254  # together with 0 for a missing rating they fit into a byte

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from protocol.arithmetic.ring import Ids, Label
+from protocol.arithmetic.ring import Label
 from protocol.arithmetic.tape import Tape
-from protocol.arrays import Floats
+from protocol.arrays import Floats, Ids
 from protocol.attendance import Course
 from protocol.errors import Reason
 from protocol.params import Params

@@ -13,13 +13,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 from scipy.sparse import csr_matrix
 
 from protocol.arithmetic.tape import KEY_BYTES, keystream
-from protocol.arrays import Floats
-
-Places = npt.NDArray[np.int32]
+from protocol.arrays import Floats, Places
 
 SPARE = 6  # directions that are tracked in addition to those that survive the threshold
 _KRYLOV = 32  # vectors that ARPACK keeps

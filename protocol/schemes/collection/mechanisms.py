@@ -23,9 +23,8 @@ import numpy as np
 import numpy.typing as npt
 
 from protocol.arithmetic.noise import laplace
-from protocol.arithmetic.ring import Ids
 from protocol.arithmetic.tape import Tape, keystream
-from protocol.arrays import Floats, Levels
+from protocol.arrays import Floats, Ids, Levels
 
 WHOLE = 1 << 64
 GRAIN = 2.0**-20  # step of the numbers that modified Laplace sends: exact in 32 bits up to 16

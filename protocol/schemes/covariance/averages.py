@@ -8,11 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from protocol.arrays import Floats
+from protocol.arrays import Floats, Ints
 from protocol.schemes.covariance.options import CovarianceParams, HybridParams
 from protocol.schemes.covariance.sensitivity import item_scale
-
-Ids = npt.NDArray[np.int64]
 
 # with unit_of=user, β_m is proportional to the mean weighted count: `shrink_items` (15) if that is 48, the number of
 # ratings that an item of MovieLens-100k has on average
@@ -26,7 +24,7 @@ class Averages:
     global_mean: float
     item_means: Floats  # MAvg: in the rating range, rounded to the float32 in which it travels
     item_counts: Floats  # noisy MCnt
-    covered: Ids  # the items of largest noisy count, in increasing order
+    covered: Ints  # the items of largest noisy count, in increasing order
     user_shrink: float  # β_p, or β_u of `hybrid`, rounded to float32
 
     @property

@@ -19,11 +19,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar, overload
 
 import numpy as np
-import numpy.typing as npt
 
-from protocol.arithmetic.ring import Ids, everywhere
+from protocol.arithmetic.ring import everywhere
 from protocol.arithmetic.tape import Tape
-from protocol.arrays import Floats
+from protocol.arrays import Floats, Floats32, Ids
 from protocol.attendance import Course
 from protocol.errors import Reason
 from protocol.params import Params
@@ -69,8 +68,6 @@ from protocol.wire.messages import (
     NeighbourModel,
     RatingsHandover,
 )
-
-Rows = npt.NDArray[np.float32]  # a column of numbers, as it travels
 
 MOST_FACTOR = 1e6  # stars: an honest factor is below √(rank) B, a covariance below B²
 
@@ -201,11 +198,11 @@ def warnings(params: CovarianceParams) -> list[str]:
 # --- the user --------------------------------------------------------------------------------------------------------
 
 
-def column(numbers: Floats) -> Rows:
+def column(numbers: Floats) -> Floats32:
     return numbers.astype(np.float32).reshape(-1, 1)
 
 
-def flat(rows: Rows) -> Floats:
+def flat(rows: Floats32) -> Floats:
     return rows.astype(np.float64).reshape(-1)
 
 
@@ -261,7 +258,7 @@ class HandingUser(PredictingUser):
         bounded = self._bounded(published.among, 2) and self._bounded(published.covariances, 2)
         require(bounded, Reason.OUT_OF_RANGE)
 
-    def _bounded(self, rows: Rows, power: int) -> bool:
+    def _bounded(self, rows: Floats32, power: int) -> bool:
         return everywhere(np.abs(rows) <= MOST_FACTOR * self.params.unit**power)
 
     def predict(self, items: Ids) -> Floats:

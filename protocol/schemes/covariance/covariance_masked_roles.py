@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from protocol.arithmetic.fixedpoint import FixedPoint
-from protocol.arithmetic.ring import Ids, Label, RingArray, everywhere
+from protocol.arithmetic.ring import Label, everywhere
 from protocol.arithmetic.tape import Tape
-from protocol.arrays import Floats, Ints
+from protocol.arrays import Floats, Ids, Ints, RingArray
 from protocol.attendance import spans
 from protocol.errors import Aborted, Reason
 from protocol.party.role import (

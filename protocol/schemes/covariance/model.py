@@ -6,11 +6,10 @@ import dataclasses
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from protocol.arithmetic.reals import Reals
 from protocol.arithmetic.tape import Tape
-from protocol.arrays import Floats
+from protocol.arrays import Floats, Places
 from protocol.schemes.covariance.averages import Averages, averages_of
 from protocol.schemes.covariance.options import CovarianceParams
 from protocol.schemes.covariance.parts import covered_places
@@ -18,8 +17,6 @@ from protocol.schemes.covariance.predicting import by_factors, by_neighbours, kn
 from protocol.schemes.covariance.round_noise import noise_for, total_label
 from protocol.schemes.covariance.similarity import Similarity, item_factors, similarity_of
 from protocol.schemes.covariance.totals import Book, first_total, second_total
-
-Ids = npt.NDArray[np.integer]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,7 +61,7 @@ def measured(params: CovarianceParams, book: Book, tape: Tape) -> Model:
     return second_round(params, first_round(params, book, tape, reals), book, tape, reals)
 
 
-def predictions(params: CovarianceParams, model: Model, items: Ids, ratings: Floats, targets: Ids) -> Floats:
+def predictions(params: CovarianceParams, model: Model, items: Places, ratings: Floats, targets: Places) -> Floats:
     """Predict `targets` from the model and a user's `items` and `ratings`, without clipping to the rating range."""
     known = known_of(params, model.averages)
     if model.factors is not None:

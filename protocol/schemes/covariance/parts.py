@@ -8,19 +8,17 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from protocol.arrays import Floats, Ints
+from protocol.arrays import Floats, Ints, Places
 from protocol.schemes.covariance import triangle
 from protocol.schemes.covariance.averages import Averages, centre, clamped
 from protocol.schemes.covariance.options import CovarianceParams
 from protocol.schemes.covariance.round_noise import round_length
 from protocol.schemes.covariance.sensitivity import weights
 
-Ids = npt.NDArray[np.integer]
-
 Sparse = tuple[Ints, Floats]  # increasing places, and the values at these places
 
 
-def first_sparse(params: CovarianceParams, items: Ids, ratings: Floats) -> Sparse:
+def first_sparse(params: CovarianceParams, items: Places, ratings: Floats) -> Sparse:
     """Make the part of round 1: 2c + 2 places for c ratings, even if one is the middle of the range and adds 0."""
     own = items.astype(np.int64)
     for_all, per_item, _ = (float(weight[0]) for weight in weights(params, np.array([len(own)])))
@@ -30,7 +28,7 @@ def first_sparse(params: CovarianceParams, items: Ids, ratings: Floats) -> Spars
     return places, np.concatenate([totals, per_item * above, np.full(len(own), per_item)])
 
 
-def second_sparse(params: CovarianceParams, averages: Averages, items: Ids, ratings: Floats) -> Sparse:
+def second_sparse(params: CovarianceParams, averages: Averages, items: Places, ratings: Floats) -> Sparse:
     """Make the part of round 2: the pairs of the user's covered items, once for Cov and once for Wgt.
 
     The weight depends on the number of all its ratings.
@@ -46,7 +44,7 @@ def second_sparse(params: CovarianceParams, averages: Averages, items: Ids, rati
     return np.concatenate([places, half + places]), np.concatenate([values, np.full(len(first), weight)])
 
 
-def covered_places(covered: Ints, items: Ids) -> tuple[Ints, npt.NDArray[np.bool_]]:
+def covered_places(covered: Ints, items: Places) -> tuple[Ints, npt.NDArray[np.bool_]]:
     """Find (the places in `covered` of the covered `items`, a mask of these items); `covered` is increasing."""
     at = np.searchsorted(covered, items)
     if not len(covered):
@@ -63,11 +61,11 @@ def whole(params: CovarianceParams, round_: int, part: Sparse) -> Floats:
     return vector
 
 
-def first_part(params: CovarianceParams, items: Ids, ratings: Floats) -> Floats:
+def first_part(params: CovarianceParams, items: Places, ratings: Floats) -> Floats:
     return whole(params, 1, first_sparse(params, items, ratings))
 
 
-def second_part(params: CovarianceParams, averages: Averages, items: Ids, ratings: Floats) -> Floats:
+def second_part(params: CovarianceParams, averages: Averages, items: Places, ratings: Floats) -> Floats:
     return whole(params, 2, second_sparse(params, averages, items, ratings))
 
 

@@ -13,16 +13,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from protocol.arrays import Floats, Ints
+from protocol.arrays import Floats, Ints, Places
 from protocol.schemes.covariance import triangle
 from protocol.schemes.covariance.averages import Averages, centre
 from protocol.schemes.covariance.options import CovarianceParams
 from protocol.schemes.covariance.parts import covered_places
 from protocol.schemes.covariance.similarity import Similarity, noise_scale_of, relative_noise
-
-Ids = npt.NDArray[np.integer]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,7 +32,7 @@ class Known:
     strength: float
 
 
-def by_factors(known: Known, factors: Floats, items: Ids, ratings: Floats, targets: Ids) -> Floats:
+def by_factors(known: Known, factors: Floats, items: Places, ratings: Floats, targets: Places) -> Floats:
     """Predict `targets` by SVD; `factors` has a row for each covered item."""
     from numpy.linalg import solve
 
@@ -60,7 +57,7 @@ class Neighbourhood:
 
 
 def neighbourhood(
-    similarity: Similarity, covered: Ints, items: Ids, count: int, rows: Ints | None = None
+    similarity: Similarity, covered: Ints, items: Places, count: int, rows: Ints | None = None
 ) -> Neighbourhood:
     """Find the `count` nearest of the user's `items` for every covered item, or for those in `rows`.
 
@@ -89,7 +86,7 @@ def largest(weights: Floats, count: int) -> Ints:
     return np.nonzero(chosen)[1].reshape(len(weights), count)
 
 
-def by_neighbours(known: Known, around: Neighbourhood, items: Ids, ratings: Floats, targets: Ids) -> Floats:
+def by_neighbours(known: Known, around: Neighbourhood, items: Places, ratings: Floats, targets: Places) -> Floats:
     from numpy.linalg import eigh
 
     mean, centred = centre(known.item_means, known.user_shrink, items, ratings)

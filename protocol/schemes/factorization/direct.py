@@ -26,9 +26,9 @@ import numpy.typing as npt
 
 from protocol.arithmetic.factors import FACTOR_LIMIT
 from protocol.arithmetic.noise import laplace, noise_share
-from protocol.arithmetic.reals import RealArray
 from protocol.arithmetic.ring import everywhere
 from protocol.arithmetic.tape import Tape, exponential
+from protocol.arrays import RealArray
 from protocol.attendance import Course
 from protocol.errors import Reason
 from protocol.params import JointRule, Params, declared

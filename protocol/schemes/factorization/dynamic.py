@@ -21,9 +21,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from protocol.arithmetic.noise import noise_share
-from protocol.arithmetic.ring import Label, RingArray
+from protocol.arithmetic.ring import Label
 from protocol.arithmetic.tape import Tape, exponential
-from protocol.arrays import Counts
+from protocol.arrays import Counts, Flags, RingArray
 from protocol.attendance import Attempt, Course, Turn, spans
 from protocol.errors import Reason
 from protocol.params import Params
@@ -42,7 +42,7 @@ from protocol.party.role import (
     user_index,
     user_name,
 )
-from protocol.schemes.base import Leak, Mask, Setting, Shape, Weakness
+from protocol.schemes.base import Leak, Setting, Shape, Weakness
 from protocol.schemes.factorization.dynamic_recommender import DynamicParams, DynamicRecommender
 from protocol.schemes.factorization.factorization import MaskedParams
 from protocol.schemes.factorization.machines.commitment import SealHolder, blind_rows
@@ -151,7 +151,7 @@ class Dynamic(Masked):
     def formula(self, params: Params, course: Course) -> Iterator[Flow]:
         return DynamicFormula(params, course).flows()
 
-    def items_of(self, params: Params, raters: Counts, invited: Counts, contributing: Counts) -> tuple[Mask, Mask]:
+    def items_of(self, params: Params, raters: Counts, invited: Counts, contributing: Counts) -> tuple[Flags, Flags]:
         return super().items_of(params, invited, invited, contributing)
 
 

@@ -11,8 +11,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from protocol.arithmetic.ring import Ids, RingArray
 from protocol.arithmetic.tape import Tape
+from protocol.arrays import Floats32, Ids, RingArray
 from protocol.attendance import draw_invited
 from protocol.errors import Reason
 from protocol.params import JointRule, declared
@@ -21,7 +21,7 @@ from protocol.schemes.base import Setting
 from protocol.schemes.factorization.factorization import MaskedParams
 from protocol.schemes.factorization.machines.commitment import NoiseCommitment, split
 from protocol.schemes.factorization.machines.roll_call import RollCall
-from protocol.schemes.factorization.masked_roles import FLOODED, Floats, MaskedRecommender
+from protocol.schemes.factorization.masked_roles import FLOODED, MaskedRecommender
 from protocol.schemes.factorization.masked_sum import Part
 from protocol.wire.messages import (
     SETUP,
@@ -171,7 +171,7 @@ class DynamicRecommender(MaskedRecommender):
             self.pieces = split(self.setting.ring, key, self.commitment.noise, dealt, items, self.iteration)
         return self.open_sum(dealt, raters)
 
-    def in_full(self, user: int, floors: Ids, factors: Floats, envelopes: Floats) -> Message:
+    def in_full(self, user: int, floors: Ids, factors: Floats32, envelopes: Floats32) -> Message:
         masks = self.dealer.masks(user, self.iteration, self.dealt[user])
         return ItemFactorsWithPieces(self.iteration, floors, factors, masks, envelopes, self.pieces[user])
 

@@ -21,9 +21,10 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from protocol.arithmetic.factors import Matrix, Vector, einsum
+from protocol.arithmetic.factors import einsum
 from protocol.arithmetic.fixedpoint import WRAP_PROBABILITY, noise_reach
 from protocol.arithmetic.ring import everywhere
+from protocol.arrays import Matrix, Vector
 from protocol.schemes.factorization.factorization import GradientParams
 
 MOST_ENVELOPE = 37.0  # an Exp(1) value from 52 random bits is at most 53 ln 2 = 36.74

@@ -22,11 +22,11 @@ import numpy as np
 
 from protocol.arithmetic.noise import floor_of
 from protocol.arithmetic.tape import Tape
-from protocol.arrays import Counts
-from protocol.attendance import Course, Numbers, Turn
+from protocol.arrays import Counts, Flags, Floats
+from protocol.attendance import Course, Turn
 from protocol.params import Params
 from protocol.party.role import RECOMMENDER, THIRD_PARTY, Role, UserInput, role_of
-from protocol.schemes.base import Leak, Mask, Setting, Shape, Weakness
+from protocol.schemes.base import Leak, Setting, Shape, Weakness
 from protocol.schemes.factorization.factorization import Factorization, MaskedParams, fit_ring
 from protocol.schemes.factorization.masked_roles import MaskedRecommender, MaskedUser, ThirdParty
 from protocol.schemes.factorization.plain import Plain
@@ -155,7 +155,7 @@ class Masked(Factorization):
     def formula(self, params: Params, course: Course) -> Iterator[Flow]:
         return MaskedFormula(params, course).flows()
 
-    def items_of(self, params: Params, raters: Counts, invited: Counts, contributing: Counts) -> tuple[Mask, Mask]:
+    def items_of(self, params: Params, raters: Counts, invited: Counts, contributing: Counts) -> tuple[Flags, Flags]:
         params = MaskedParams.of(params)
         floors = floor_of(raters, params.dropout_allowance, params.min_contributors)
         return raters > 0, (raters > 0) & (contributing >= floors)
@@ -200,13 +200,13 @@ class MaskedFormula:
             yield from self.iteration(t, turn)
         yield from self.ending()
 
-    def _tell(self, iteration: int, message: type, users: Numbers, /, **entries: Amount) -> Flow:
+    def _tell(self, iteration: int, message: type, users: Floats, /, **entries: Amount) -> Flow:
         flow = self.frames.flow(iteration, DOWN, message, users, self.told, **entries)
         self.told = self.told + self._each(users)
         self.ever_told = np.maximum(self.ever_told, users)
         return flow
 
-    def _each(self, users: Numbers) -> Numbers:
+    def _each(self, users: Floats) -> Floats:
         """Divide the number of messages to or from each group, `users`, by the users of the group."""
         return users / np.maximum(self.course.users, 1e-300)
 

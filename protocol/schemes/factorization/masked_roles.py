@@ -10,12 +10,11 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from protocol.arithmetic.factors import Matrix
 from protocol.arithmetic.fixedpoint import FixedPoint
 from protocol.arithmetic.noise import floor_of, noise_share
-from protocol.arithmetic.ring import Ids, RingArray, everywhere
+from protocol.arithmetic.ring import everywhere
 from protocol.arithmetic.tape import Tape, exponential
-from protocol.arrays import Counts
+from protocol.arrays import Counts, Floats32, Ids, Matrix, RingArray
 from protocol.attendance import spans
 from protocol.errors import Reason
 from protocol.party.role import (
@@ -59,8 +58,6 @@ from protocol.wire.messages import (
     Welcome,
     WelcomeInFull,
 )
-
-Floats = npt.NDArray[np.float32]
 
 FLOODED = "it sent more frames that were refused than any fault explains"
 
@@ -108,7 +105,7 @@ class MaskedUser(JoiningUser):
         self.objective_share = self._noise(envelope, message.floors, "eta", 0)
         return []
 
-    def _dealt(self, offer: ItemFactors | ItemFactorsInFull) -> tuple[RingArray, Floats]:
+    def _dealt(self, offer: ItemFactors | ItemFactorsInFull) -> tuple[RingArray, Floats32]:
         """Return (masks, envelope) of an iteration, derived from keys or as they were sent."""
         ring, dim, items = self.setting.ring, self.params.dim, self.inputs.items
         if isinstance(offer, ItemFactors):
@@ -118,10 +115,10 @@ class MaskedUser(JoiningUser):
         require(ring.fits(offer.masks, (len(items), dim)), Reason.OUT_OF_RANGE)
         return offer.masks, self._check_envelope(offer.envelopes)
 
-    def _derive_envelope(self, purpose: str, iteration: int) -> Floats:
+    def _derive_envelope(self, purpose: str, iteration: int) -> Floats32:
         return self.setting.envelopes.exponential(self.item_keys, self.params.dim, purpose, iteration)
 
-    def _check_envelope(self, envelope: Floats, expected: int | None = None) -> Floats:
+    def _check_envelope(self, envelope: Floats32, expected: int | None = None) -> Floats32:
         require(len(envelope) == (len(self.inputs.items) if expected is None else expected), Reason.WRONG_LENGTH)
         rows = self.params.n_items * (self.params.iterations + 1)
         require(plausible_envelopes(envelope, rows), Reason.OUT_OF_RANGE)
@@ -132,7 +129,7 @@ class MaskedUser(JoiningUser):
         most = max(self.params.max_raters, self.params.min_contributors)
         require(everywhere((floors >= 1) & (floors <= most)), Reason.OUT_OF_RANGE)
 
-    def _noise(self, envelope: Floats, floors: npt.NDArray[np.uint32], purpose: str, iteration: int) -> RingArray:
+    def _noise(self, envelope: Floats32, floors: npt.NDArray[np.uint32], purpose: str, iteration: int) -> RingArray:
         normal = self.tape.normal(len(floors), self.params.dim, purpose, iteration)
         share = noise_share(self.params.noise_scale, envelope, floors, normal)
         return self.fixed.encode(share, self.label(purpose, iteration, floors))
@@ -225,7 +222,7 @@ class MaskedRecommender(JoiningRecommender):
                 offers[user] = self.in_full(user, floors[own], factors[own], envelopes[own])
         return [opening, *(Send(user_name(user), offer) for user, offer in offers.items())]
 
-    def in_full(self, user: int, floors: Ids, factors: Floats, envelopes: Floats) -> Message:
+    def in_full(self, user: int, floors: Ids, factors: Floats32, envelopes: Floats32) -> Message:
         """Write to `user` in the paper's wire form, with its masks and envelopes."""
         masks = self.dealer.masks(user, self.iteration, self.dealt[user])
         return ItemFactorsInFull(self.iteration, floors, factors, masks, envelopes)
@@ -247,7 +244,7 @@ class MaskedRecommender(JoiningRecommender):
     def floors(self, raters: Counts) -> npt.NDArray[np.uint32]:
         return floor_of(raters, self.params.dropout_allowance, self.params.min_contributors)
 
-    def _envelopes(self, purpose: str, iteration: int) -> Floats:
+    def _envelopes(self, purpose: str, iteration: int) -> Floats32:
         return exponential(self.item_keys, self.params.dim, purpose, iteration)
 
     def work_ahead(self) -> None:

@@ -18,8 +18,9 @@ import msgpack
 import numpy as np
 import numpy.typing as npt
 
-from protocol.arithmetic.ring import Ids, Ring, RingArray, everywhere
+from protocol.arithmetic.ring import Ring, everywhere
 from protocol.arithmetic.tape import Tape
+from protocol.arrays import Ids, RingArray
 from protocol.errors import Aborted, Reason
 from protocol.party.role import require
 from protocol.wire.messages import Contributors, MaskedTotal, OpenCommitment, OpenSum

@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from protocol.arithmetic.reals import RealArray
 from protocol.arithmetic.tape import Tape
+from protocol.arrays import RealArray
 from protocol.attendance import Course
 from protocol.errors import Reason
 from protocol.params import Params

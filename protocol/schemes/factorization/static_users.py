@@ -8,7 +8,6 @@ import numpy as np
 import numpy.typing as npt
 
 from protocol.arithmetic.factors import (
-    Matrix,
     as_sent,
     factor_limit,
     first_factors,
@@ -17,8 +16,9 @@ from protocol.arithmetic.factors import (
     step_items,
     step_user,
 )
-from protocol.arithmetic.ring import Ids, Label, everywhere
+from protocol.arithmetic.ring import Label, everywhere
 from protocol.arithmetic.tape import Tape
+from protocol.arrays import Ids, Matrix
 from protocol.errors import Aborted, Reason
 from protocol.params import Params
 from protocol.party.role import (

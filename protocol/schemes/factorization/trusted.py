@@ -21,10 +21,11 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy.sparse import csr_matrix
 
-from protocol.arithmetic.factors import Matrix, Vector, as_sent, factor_limit, first_factors, step_items
+from protocol.arithmetic.factors import as_sent, factor_limit, first_factors, step_items
 from protocol.arithmetic.noise import laplace
 from protocol.arithmetic.ring import everywhere
 from protocol.arithmetic.tape import Tape
+from protocol.arrays import Matrix, Vector
 from protocol.attendance import Course
 from protocol.errors import Aborted, Reason
 from protocol.params import Params

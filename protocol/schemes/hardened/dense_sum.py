@@ -8,7 +8,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from protocol.arithmetic.ring import Ring, RingArray
+from protocol.arithmetic.ring import Ring
+from protocol.arrays import RingArray
 from protocol.errors import Aborted, Reason
 from protocol.party.role import require
 from protocol.schemes.factorization.masked_sum import contributor_digest

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from protocol.arithmetic.ring import Label, RingArray, everywhere
+from protocol.arithmetic.ring import Label, everywhere
 from protocol.arithmetic.tape import Tape
-from protocol.arrays import Floats, Ints
+from protocol.arrays import Floats, Ints, RingArray
 from protocol.attendance import spans
 from protocol.errors import Aborted, Reason
 from protocol.party.role import (

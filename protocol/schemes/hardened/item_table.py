@@ -14,9 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from protocol.arrays import Floats
+from protocol.arrays import Floats, Places
 from protocol.schemes.hardened.item_posterior import RESIDUAL, Posterior
 
 FLAT, LINEAR, BUMP = 0.1, 0.05, 0.15  # stars²
@@ -24,8 +23,7 @@ LEARNED = 0.5  # weight of the two learned columns
 MOST_QUALITY = 10.0  # stars: no sane sum leads beyond it
 FRAME = 4  # entries of the frame before the centre of the public columns
 
-Ids = npt.NDArray[np.integer]
-More = Callable[[Ids, Ids], Floats]
+More = Callable[[Places, Places], Floats]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -62,7 +60,7 @@ def similarity(left: Floats, right: Floats) -> Floats:
 
 
 def predict_stars(
-    table: ItemTable, described: Floats, items: Ids, above: Floats, targets: Ids, more: More | None = None
+    table: ItemTable, described: Floats, items: Places, above: Floats, targets: Places, more: More | None = None
 ) -> Floats:
     """Predict `targets` in stars above the centre, from a user's ratings `above` of its `items`.
 

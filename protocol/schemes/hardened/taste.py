@@ -17,10 +17,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from protocol.arrays import Floats, Ints
+from protocol.arrays import Floats, Ints, Places
 from protocol.schemes.hardened.hardened_params import HardenedParams
 from protocol.schemes.hardened.item_posterior import RESIDUAL
-from protocol.schemes.hardened.item_table import Ids, ItemTable, similarity
+from protocol.schemes.hardened.item_table import ItemTable, similarity
 from protocol.schemes.hardened.unit_vectors import unit_vector
 
 STEPS = 30
@@ -32,11 +32,11 @@ LEAST_EIGENVALUE = 1e-12
 class Taste:
     """The directions as they travel; `learned` is None before the second sum."""
 
-    covered: Ids  # the most popular items, increasing
+    covered: Places  # the most popular items, increasing
     basis: Floats  # X: a row for every item
     learned: Floats | None = None  # X': a row for each covered item
 
-    def more(self, left: Ids, right: Ids) -> Floats:
+    def more(self, left: Places, right: Places) -> Floats:
         """Compute what the learned directions add to the similarity of items."""
         if self.learned is None:
             return np.zeros((len(left), len(right)))
@@ -61,7 +61,7 @@ def directions(params: HardenedParams, table: ItemTable, counts: Floats) -> tupl
     return Taste(covered, basis.astype(np.float32).astype(np.float64)), values
 
 
-def second_vector(params: HardenedParams, table: ItemTable, taste: Taste, items: Ids, ratings: Floats) -> Ints:
+def second_vector(params: HardenedParams, table: ItemTable, taste: Taste, items: Places, ratings: Floats) -> Ints:
     """Make the vector of round 2, item after item; whatever table arrived, its norm is at most A."""
     from numpy.linalg import LinAlgError, inv
 

@@ -17,8 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array, vstack
 
-Mask = npt.NDArray[np.bool_]
-Words = npt.NDArray[np.int64]
+from protocol.arrays import Flags, Ints
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,7 +34,7 @@ def reduce(rows: csr_array, bits: int) -> csr_array:
     return rows
 
 
-def left_kernel(rows: csr_array, unwanted: Mask, bits: int, dear: Mask) -> NullSpace:
+def left_kernel(rows: csr_array, unwanted: Flags, bits: int, dear: Flags) -> NullSpace:
     """Return generators of all combinations of `rows` without the `unwanted` columns.
 
     Rows with few entries in the `dear` columns serve as pivots first, because a pivot's other entries spread to other
@@ -75,7 +74,7 @@ def _without_empty(rows: csr_array) -> csr_array:
     return rows[np.flatnonzero(np.diff(rows.indptr))]
 
 
-def _peel(rows: csr_array, unwanted: Mask, bits: int) -> tuple[csr_array, int]:
+def _peel(rows: csr_array, unwanted: Flags, bits: int) -> tuple[csr_array, int]:
     """Drop rows that have an unwanted symbol to themselves, until there are no such rows.
 
     A row whose symbol has the coefficient 2^v · odd is replaced by its multiple by 2^(bits−v); these rows are counted.
@@ -99,7 +98,7 @@ def _peel(rows: csr_array, unwanted: Mask, bits: int) -> tuple[csr_array, int]:
 
 
 def clear_with(
-    rows: csr_array, serving: npt.NDArray[np.int64], unwanted: Mask, bits: int
+    rows: csr_array, serving: npt.NDArray[np.int64], unwanted: Flags, bits: int
 ) -> tuple[csr_array, csr_array]:
     """Clear these columns from all other rows with pivots among the `serving` rows: (the others, the pivots)."""
     pivots = _choose_pivots(rows, unwanted, unwanted, set(serving.tolist()))
@@ -108,7 +107,7 @@ def clear_with(
 
 
 def _choose_pivots(
-    rows: csr_array, unwanted: Mask, dear: Mask, among: set[int] | None = None
+    rows: csr_array, unwanted: Flags, dear: Flags, among: set[int] | None = None
 ) -> list[tuple[int, int]]:
     """Choose (row, column) pivots with odd coefficients, cheap rows first, none with another pivot's column."""
     here = np.flatnonzero(unwanted[rows.indices])
@@ -143,7 +142,7 @@ def _choose_pivots(
     return pivots
 
 
-def _least_even(rows: csr_array, unwanted: Mask) -> list[tuple[int, int]]:
+def _least_even(rows: csr_array, unwanted: Flags) -> list[tuple[int, int]]:
     """Pick, among the unwanted entries (all even), one that divides all others; return [] if there are none."""
     here = np.flatnonzero(unwanted[rows.indices])
     if not len(here):
@@ -174,13 +173,13 @@ def _clear(rows: csr_array, pivots: list[tuple[int, int]], bits: int) -> csr_arr
     return _without_empty(reduce((rows + multiples @ rows[at]).tocsr(), bits))
 
 
-def valuations(words: Words) -> Words:
+def valuations(words: Ints) -> Ints:
     """Count how often 2 divides each of `words`, none of which is zero."""
     lowest = (words & -words).view(np.uint64)
     return np.log2(lowest.astype(np.float64)).astype(np.int64)
 
 
-def inverses(odd: Words) -> Words:
+def inverses(odd: Ints) -> Ints:
     """Compute x with odd·x = 1 mod 2^64 by Newton's iteration: every step doubles the bits that are right."""
     inverse = odd.copy()
     with np.errstate(over="ignore"):

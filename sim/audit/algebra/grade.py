@@ -13,9 +13,10 @@ import numpy.typing as npt
 from scipy.sparse import csr_array, vstack
 from scipy.sparse.csgraph import connected_components
 
+from protocol.arrays import Flags
 from protocol.schemes.base import LEVELS
 from sim.audit.algebra.eliminate import clear_with, independent, left_kernel, rows_of
-from sim.audit.algebra.knowledge import LOW, FormTable, Library, Mask, as_pairs, count_owners
+from sim.audit.algebra.knowledge import LOW, FormTable, Library, as_pairs, count_owners
 from sim.audit.algebra.linear_forms import NOISE, UNIFORM, VALUE
 from sim.audit.algebra.noise_left import least_noise
 
@@ -109,7 +110,7 @@ def grade(library: Library, members: tuple[str, ...], thinned: bool = False, exp
     )
 
 
-def _items(found: Separated, chosen: Mask, table: FormTable) -> dict[str, list[int]]:
+def _items(found: Separated, chosen: Flags, table: FormTable) -> dict[str, list[int]]:
     """Collect the items of the users' numbers in the `chosen` rows, by user."""
     rows = found.rows
     at = np.unique(rows.indices[chosen[rows_of(rows)] & (table.kind[rows.indices] == VALUE)])
@@ -131,7 +132,7 @@ def _groups(found: Separated, table: FormTable) -> dict[str, int]:
 
 
 def _unexplained(
-    library: Library, members: tuple[str, ...], found: Separated, table: FormTable, sole: Mask
+    library: Library, members: tuple[str, ...], found: Separated, table: FormTable, sole: Flags
 ) -> set[str]:
     """Find the users with an isolated number that the opened sums alone do not isolate."""
     opened = library.opened(members)
@@ -140,7 +141,7 @@ def _unexplained(
     return {owner for owner, *_ in _numbers(found, (found.owners == 1) & ~sole, table) - explained}
 
 
-def _numbers(found: Separated, chosen: Mask, table: FormTable) -> set[tuple[str, int, int, int]]:
+def _numbers(found: Separated, chosen: Flags, table: FormTable) -> set[tuple[str, int, int, int]]:
     """Collect (owner, what, item, iteration) of the users' numbers in the `chosen` rows."""
     rows = found.rows
     at = np.unique(rows.indices[chosen[rows_of(rows)] & (table.kind[rows.indices] == VALUE)])
@@ -233,7 +234,7 @@ def _with_own_pattern(rows: csr_array, table: FormTable) -> list[int]:
     return [int(owner) for owner in np.unique(pairs[1][alone])]
 
 
-def sole_rows(found: Separated, table: FormTable, library: Library) -> Mask:
+def sole_rows(found: Separated, table: FormTable, library: Library) -> Flags:
     """Mark rows about sums with one contributor: a weakness of its own, counted separately."""
     rows, single = found.rows, found.owners == 1
     if not single.any() or not len(library.lonely):
@@ -242,11 +243,11 @@ def sole_rows(found: Separated, table: FormTable, library: Library) -> Mask:
     of_one = single[of_row] & (table.kind[columns] == VALUE)
     of_row, columns = of_row[of_one], columns[of_one]
     alone = np.isin(as_pairs(table.item[columns], table.iteration[columns]), library.lonely)
-    sole: Mask = single & (np.bincount(of_row, ~alone, minlength=rows.shape[0]) == 0)
+    sole: Flags = single & (np.bincount(of_row, ~alone, minlength=rows.shape[0]) == 0)
     return sole
 
 
-def _singles(found: Separated, sole: Mask, table: FormTable) -> tuple[int, int]:
+def _singles(found: Separated, sole: Flags, table: FormTable) -> tuple[int, int]:
     """Count (items, sums) with one contributor of which the coalition holds the number."""
     rows = found.rows
     symbols = rows.indices[sole[rows_of(rows)] & (table.kind[rows.indices] == VALUE)]

@@ -21,22 +21,22 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array, vstack
 
+from protocol.arrays import Flags, Ints
 from sim.audit.algebra.eliminate import reduce
-from sim.audit.algebra.linear_forms import NOISE, SUM, UNIFORM, VALUE, ZERO, Forms, Nodes
+from sim.audit.algebra.linear_forms import NOISE, SUM, UNIFORM, VALUE, ZERO, Forms
 from sim.audit.algebra.omega import powers
 from sim.audit.algebra.symbolic_run import Hearing
 
 LOW = (1 << 32) - 1  # bits of a pair's second number, which is stored plus 1
 MANY = 100_000  # above this many rows, dropping those that follow from others saves more than it costs
 
-Mask = npt.NDArray[np.bool_]
-Compact = tuple[csr_array, Nodes]  # rows, and the leaf of each column
+Compact = tuple[csr_array, Ints]  # rows, and the leaf of each column
 
 
 class FormTable:
     """Rows over unknown symbols, and the attributes of each symbol, by its column."""
 
-    def __init__(self, rows: csr_array, leaves: Nodes, forms: Forms) -> None:
+    def __init__(self, rows: csr_array, leaves: Ints, forms: Forms) -> None:
         self.rows = rows
         self.kind, self.owner, self.what = forms.kind[leaves], forms.owner[leaves], forms.what[leaves]
         self.item, self.iteration, self.weight = forms.item[leaves], forms.iteration[leaves], forms.weight[leaves]
@@ -122,7 +122,7 @@ class Library:
         return _compact(thin, leaves)
 
     @functools.cached_property
-    def _thinned_away(self) -> Mask:
+    def _thinned_away(self) -> Flags:
         """Mark the leaves that `thin` omits: a row that has one of them needs the full releases."""
         away = np.zeros(len(self.forms.kind), np.bool_)
         away[self.released[1]] = True
@@ -131,7 +131,7 @@ class Library:
 
     # --- one coalition -------------------------------------------------------------------------------------------
 
-    def known(self, members: Sequence[str], leaves: Nodes) -> Mask:
+    def known(self, members: Sequence[str], leaves: Ints) -> Flags:
         """Mark the leaves that the coalition knows.
 
         A member made the number, or can draw it from a key that it holds, or the number is known to be zero.
@@ -143,8 +143,8 @@ class Library:
         held = np.zeros(len(self._keys) + 1, np.bool_)
         keys = {key for member in members for key in heard[member].keys}
         held[[self._keys[key] for key in keys & self._keys.keys()]] = True
-        drawn: Mask = held[self._key_of[leaves]] & (kind == UNIFORM)
-        known: Mask = own | drawn | forms.nought[leaves]
+        drawn: Flags = held[self._key_of[leaves]] & (kind == UNIFORM)
+        known: Flags = own | drawn | forms.nought[leaves]
         return known
 
     def table(self, members: Sequence[str], thinned: bool = False) -> FormTable:
@@ -170,12 +170,12 @@ class Library:
         rows, leaves = self.released
         return self._unknown(rows.copy(), leaves, members)
 
-    def _unknown(self, rows: csr_array, leaves: Nodes, members: Sequence[str]) -> FormTable:
+    def _unknown(self, rows: csr_array, leaves: Ints, members: Sequence[str]) -> FormTable:
         rows.data = np.where(self.known(members, leaves)[rows.indices], 0, rows.data)
         rows = reduce(rows, self.bits)
         return FormTable(rows[np.flatnonzero(np.diff(rows.indptr))], leaves, self.forms)
 
-    def _needed(self, heard: Nodes, members: Sequence[str]) -> Nodes:
+    def _needed(self, heard: Ints, members: Sequence[str]) -> Ints:
         """Drop the sums of which the coalition holds every part: they tell nothing more."""
         inner = self.forms.kind == SUM
         derivable = self.known(members, np.arange(len(inner)))
@@ -187,7 +187,7 @@ class Library:
             if not (whole & ~derivable).any():
                 break
             derivable |= whole
-        needed: Nodes = heard[~whole[heard]]
+        needed: Ints = heard[~whole[heard]]
         return needed
 
     def _sightings(self, members: Sequence[str]) -> npt.NDArray[np.int64]:
@@ -227,7 +227,7 @@ class Library:
         return rows
 
 
-def _compact(rows: csr_array, names: Nodes | None = None) -> Compact:
+def _compact(rows: csr_array, names: Ints | None = None) -> Compact:
     """Keep only the columns that have entries, and return the leaf of each of them."""
     if rows.nnz > rows.shape[1] // 4:  # with few entries, sorting them is cheaper than a table of all columns
         there = np.zeros(rows.shape[1], np.bool_)
@@ -239,7 +239,7 @@ def _compact(rows: csr_array, names: Nodes | None = None) -> Compact:
     return small, columns.astype(np.int64) if names is None else names[columns]
 
 
-def _joined(parts: Iterable[Nodes]) -> Nodes:
+def _joined(parts: Iterable[Ints]) -> Ints:
     return np.concatenate([np.zeros(0, np.int64), *parts])
 
 
@@ -249,7 +249,7 @@ def as_pairs(one: npt.NDArray[np.int32], other: npt.NDArray[np.int32]) -> npt.ND
     return pairs
 
 
-def count_owners(rows: csr_array, counted: Mask, owner: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
+def count_owners(rows: csr_array, counted: Flags, owner: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
     """Count, per row, the different owners among the entries that `counted` marks."""
     of_row = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))[counted]
     pairs = of_row * (np.int64(1) << 32) + owner[rows.indices[counted]]

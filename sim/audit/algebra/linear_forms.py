@@ -17,8 +17,7 @@ from scipy.sparse import csr_array
 
 from protocol.arithmetic.ring import Label
 from protocol.arithmetic.tape import Name
-
-Nodes = npt.NDArray[np.int64]
+from protocol.arrays import Ints
 
 UNIFORM, VALUE, NOISE, SUM = range(4)  # kinds of nodes
 
@@ -45,17 +44,17 @@ class Block:
 class Arena:
     """The graph while it is written. Given `places`, only these rows of every array are followed, and others are 0."""
 
-    def __init__(self, places: Nodes | None = None) -> None:
+    def __init__(self, places: Ints | None = None) -> None:
         self.size = 1
         self.places = places
         self.blocks: list[Block] = []
         self.doubtful = False  # some leaf was not followed
-        self.streams: dict[tuple[bytes, tuple[Name, ...]], Nodes] = {}  # by key and name: one leaf per row
-        self._parents: list[Nodes] = []
-        self._children: list[Nodes] = []
+        self.streams: dict[tuple[bytes, tuple[Name, ...]], Ints] = {}  # by key and name: one leaf per row
+        self._parents: list[Ints] = []
+        self._children: list[Ints] = []
         self._coefficients: list[npt.NDArray[np.int64]] = []
 
-    def _new(self, there: npt.NDArray[np.bool_]) -> Nodes:
+    def _new(self, there: npt.NDArray[np.bool_]) -> Ints:
         """Create a node wherever it is `there`; elsewhere is the zero row."""
         nodes, count = np.full(len(there), ZERO, np.int64), int(np.count_nonzero(there))
         nodes[there] = np.arange(self.size, self.size + count)
@@ -69,7 +68,7 @@ class Arena:
             there[self.places[self.places < count]] = True
         return there
 
-    def symbols(self, owner: str, label: Label, kind: int, zeros: int = 0) -> Nodes:
+    def symbols(self, owner: str, label: Label, kind: int, zeros: int = 0) -> Ints:
         there, start = self.chosen(len(label.items)), self.size
         nodes, items = self._new(there), label.items[there].astype(np.int64)
         weights = np.zeros(len(items)) if label.weights is None else np.asarray(label.weights, np.float64)[there]
@@ -77,7 +76,7 @@ class Arena:
         self.blocks.append(block)
         return nodes
 
-    def stream(self, owner: str, key: bytes, rows: int, name: tuple[Name, ...]) -> Nodes:
+    def stream(self, owner: str, key: bytes, rows: int, name: tuple[Name, ...]) -> Ints:
         """Return the same leaves for every draw from `key` under `name`; a longer draw extends them."""
         known = self.streams.get((key, name), np.zeros(0, np.int64))
         if len(known) < rows:
@@ -85,19 +84,19 @@ class Arena:
             self.streams[(key, name)] = known
         return known[:rows]
 
-    def unfollowed(self, owner: str, count: int) -> Nodes:
+    def unfollowed(self, owner: str, count: int) -> Ints:
         """Create leaves for numbers whose form is not known: nobody knows them, and messages with them are named."""
         self.doubtful = True
         return self._uniform(owner, UNFOLLOWED, self.chosen(count))
 
-    def _uniform(self, owner: str, what: str, there: npt.NDArray[np.bool_]) -> Nodes:
+    def _uniform(self, owner: str, what: str, there: npt.NDArray[np.bool_]) -> Ints:
         start, nodes = self.size, self._new(there)
         count = self.size - start
         none = np.full(count, -1, np.int64)
         self.blocks.append(Block(start, count, UNIFORM, owner, what, -1, none, np.zeros(count)))
         return nodes
 
-    def combine(self, count: int, terms: Sequence[tuple[npt.NDArray[np.int64], Nodes, int | Nodes]]) -> Nodes:
+    def combine(self, count: int, terms: Sequence[tuple[npt.NDArray[np.int64], Ints, int | Ints]]) -> Ints:
         """Add up `count` rows; a term (places, nodes, coefficient or one for each) adds each multiple at its place."""
         filled = np.zeros(count, np.bool_)
         for places, children, _ in terms:
@@ -143,7 +142,7 @@ class Forms:
             self.item[part], self.iteration[part], self.weight[part] = block.items, block.iteration, block.weights
         self.nought = self._nought(arena.blocks)
 
-    def has_unfollowed(self, nodes: Nodes) -> bool:
+    def has_unfollowed(self, nodes: Ints) -> bool:
         """Tell whether the form of any of `nodes` has a leaf that was not followed."""
         if UNFOLLOWED not in self.words:
             return False
@@ -164,7 +163,7 @@ class Forms:
                 nought[block.start : block.start + block.count] = True
         return nought
 
-    def of(self, nodes: Nodes) -> csr_array:
+    def of(self, nodes: Ints) -> csr_array:
         """Expand `nodes` to a row each over the leaves; coefficients are 64-bit words, reduced by a smaller ring."""
         size, count = self._edges.shape[0], len(nodes)
         ones = np.where(nodes == ZERO, 0, 1).astype(np.int64)

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array, vstack
 
-from protocol.arrays import Floats
-from sim.audit.algebra.eliminate import Mask, rows_of
+from protocol.arrays import Flags, Floats
+from sim.audit.algebra.eliminate import rows_of
 from sim.audit.algebra.knowledge import FormTable
 from sim.audit.algebra.linear_forms import NOISE, VALUE
 from sim.audit.algebra.omega import in_reals
@@ -17,7 +17,7 @@ MOST_ROWS = 400  # rows to improve with what is known about the noise alone
 MOST_NUMBERS = 10_000_000  # entries of the dense matrix of what is known about the noise alone
 
 
-def least_noise(rows: csr_array, chosen: Mask, table: FormTable, bits: int) -> dict[str, Any]:
+def least_noise(rows: csr_array, chosen: Flags, table: FormTable, bits: int) -> dict[str, Any]:
     """Measure the noise of the `chosen` row with the least unknown noise.
 
     Returns the fraction of the whole that remains of each kind, in a combination that has one user's number once.

@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from sim.audit.algebra.eliminate import Mask, Words, inverses, rows_of, valuations
+from protocol.arrays import Flags, Ints
+from sim.audit.algebra.eliminate import inverses, rows_of, valuations
 
 OMEGA = 0x2545F4914F6CDD1D  # any odd number would do
 LONGEST = 128  # longest gap, in releases, whose coefficients are recognised
@@ -27,7 +28,7 @@ def powers(exponents: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     return result
 
 
-def in_reals(rows: csr_array, value: Mask, bits: int) -> npt.NDArray[np.float64]:
+def in_reals(rows: csr_array, value: Flags, bits: int) -> npt.NDArray[np.float64]:
     """Return the coefficients of all entries as reals, each row in units of one of its users' numbers; ω is 1.
 
     Recognised are integers up to `LONGEST`, and sums of consecutive powers of ω (noise that is constant over a gap),
@@ -48,7 +49,7 @@ def in_reals(rows: csr_array, value: Mask, bits: int) -> npt.NDArray[np.float64]
 
 
 @functools.cache
-def _table(bits: int) -> tuple[Words, npt.NDArray[np.float64]]:
+def _table(bits: int) -> tuple[Ints, npt.NDArray[np.float64]]:
     """Return (the sorted residues, the real that each represents)."""
     up = powers(np.arange(2 * LONGEST))
     with np.errstate(over="ignore"):
@@ -63,7 +64,7 @@ def _table(bits: int) -> tuple[Words, npt.NDArray[np.float64]]:
     return words, reals[at]
 
 
-def _signed(words: Words, bits: int) -> Words:
+def _signed(words: Ints, bits: int) -> Ints:
     spare = np.int64(64 - bits)
-    signed: Words = (words << spare) >> spare
+    signed: Ints = (words << spare) >> spare
     return signed

@@ -10,10 +10,11 @@ import numpy.typing as npt
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from protocol.arithmetic.reals import Reals
-from protocol.arithmetic.ring import Ids, Integers, Label, Ring, everywhere
+from protocol.arithmetic.ring import Label, Ring, everywhere
 from protocol.arithmetic.tape import Name
+from protocol.arrays import Ids, Integers, Ints
 from protocol.errors import BadInput
-from sim.audit.algebra.linear_forms import NOISE, VALUE, ZERO, Arena, Nodes
+from sim.audit.algebra.linear_forms import NOISE, VALUE, ZERO, Arena
 
 _HOW = "use ring.uniform for what is drawn and FixedPoint.encode or reals.mark with a Label for what is a number"
 
@@ -26,7 +27,7 @@ class FormRows(NDArrayOperatorsMixin):
 
     __slots__ = ("nodes", "values")
 
-    def __init__(self, values: npt.NDArray[Any], nodes: Nodes) -> None:
+    def __init__(self, values: npt.NDArray[Any], nodes: Ints) -> None:
         self.values = values
         self.nodes = nodes
 
@@ -77,7 +78,7 @@ class SymbolicRing(Ring):
         self._arena = arena
         self._owner = owner
         self.drawn: set[bytes] = set()
-        self.opened: Nodes | None = None
+        self.opened: Ints | None = None
 
     def _followed(self, rows: Any) -> FormRows:
         return followed(rows, self._arena, self._owner)
@@ -138,7 +139,7 @@ class SymbolicReals(Reals):
         self._arena = arena
         self._owner = owner
         self._has_atom = has_atom
-        self.opened: Nodes | None = None
+        self.opened: Ints | None = None
 
     def _followed(self, rows: Any) -> FormRows:
         return followed(rows, self._arena, self._owner)
@@ -174,7 +175,7 @@ class SymbolicReals(Reals):
 
 def entered(
     arena: Arena, owner: str, numbers: npt.NDArray[Any], label: Label | None, has_atom: bool = False
-) -> Nodes:
+) -> Ints:
     """Create fresh symbols; noise that is zero throughout (switched off, as at ε = ∞) is recorded as such."""
     if label is None:
         raise BadInput(f"This scheme encodes a number without saying what it is: {_HOW}.")
@@ -183,11 +184,11 @@ def entered(
     return arena.symbols(owner, label, NOISE, numbers.size if everywhere(numbers == 0) and not has_atom else 0)
 
 
-def combined(arena: Arena, plus: list[FormRows], minus: Sequence[FormRows] = ()) -> Nodes:
+def combined(arena: Arena, plus: list[FormRows], minus: Sequence[FormRows] = ()) -> Ints:
     places = np.arange(len(plus[0]))
     terms = [(places, rows.nodes, 1) for rows in plus] + [(places, rows.nodes, -1) for rows in minus]
     return arena.combine(len(places), terms)
 
 
-def summed(arena: Arena, parts: list[tuple[Ids, FormRows]], items: Ids) -> Nodes:
+def summed(arena: Arena, parts: list[tuple[Ids, FormRows]], items: Ids) -> Ints:
     return arena.combine(len(items), [(np.searchsorted(items, ids), rows.nodes, 1) for ids, rows in parts])

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from protocol.arrays import Ints
 from protocol.errors import Aborted
 from protocol.party.party import iteration_of
 from protocol.party.role import Effects, Send, role_of
@@ -21,7 +22,7 @@ from protocol.party.view import REJECTED, Broken, Record
 from protocol.schemes.base import Setting
 from protocol.wire.fields import DigestField, DigitsField, FactorsField, ItemsField, KeysField, RingField, field_kinds
 from protocol.wire.messages import Event, Message
-from sim.audit.algebra.linear_forms import Arena, Forms, Nodes
+from sim.audit.algebra.linear_forms import Arena, Forms
 from sim.audit.algebra.symbolic import FormRows, SymbolicReals, SymbolicRing, followed
 from sim.audit.together import Rerun, Together, parties_of
 from sim.views.evidence import Case
@@ -31,12 +32,12 @@ from sim.views.evidence import Case
 class Heard:
     """Everything that one party received and the algebra follows."""
 
-    nodes: list[Nodes] = field(default_factory=list)  # forms of ring values and of marked reals
+    nodes: list[Ints] = field(default_factory=list)  # forms of ring values and of marked reals
     keys: set[bytes] = field(default_factory=set)  # received, sent or drawn from
     clear: set[str] = field(default_factory=set)  # senders of reals without a form: taken as known exactly
     published: bool = False  # a server sent reals without a form: envelopes, or a model
     model: bool = False  # these are a model, made from all users' data by a scheme without factors
-    sightings: list[tuple[int, Nodes]] = field(default_factory=list)  # (t, items): it received v_j(t) of these items
+    sightings: list[tuple[int, Ints]] = field(default_factory=list)  # (t, items): it received v_j(t) of these items
 
     @property
     def has_figures(self) -> bool:
@@ -50,8 +51,8 @@ class Released:
 
     party: str  # the party that opened them
     iteration: int
-    items: Nodes  # the item whose factors each sum moved; −1: no item
-    nodes: Nodes
+    items: Ints  # the item whose factors each sum moved; −1: no item
+    nodes: Ints
 
 
 class Unfollowed(NamedTuple):
@@ -81,7 +82,7 @@ class Actor(Rerun):
         self.ring = SymbolicRing(params.ring_bits, arena, party)
         self.reals = SymbolicReals(arena, party, _has_atom(case))
         self.heard = Heard()
-        self.items: Nodes = np.zeros(0, np.int64)  # rated by a user; empty for a server
+        self.items: Ints = np.zeros(0, np.int64)  # rated by a user; empty for a server
         if self.brought.inputs is not None:
             self.items = self.brought.inputs.items.astype(np.int64)
         setting = Setting(params, case.card.run_id, self.ring, self.reals, case.card.setting.envelopes)
@@ -89,13 +90,13 @@ class Actor(Rerun):
 
 
 class SymbolicRerun(Together[Actor]):
-    def __init__(self, case: Case, until: int | None = None, places: Nodes | None = None) -> None:
+    def __init__(self, case: Case, until: int | None = None, places: Ints | None = None) -> None:
         """Open all views; `until` is the iteration before which to stop, `places` the rows that are followed: all."""
         self._arena = Arena(places)
         actors = {party: Actor(case, party, self._arena) for party in parties_of(case, "algebra")}
         super().__init__(case, actors, until)
         self._releases: list[Released] = []
-        self._doubtful: list[tuple[tuple[str, str, str, str], Nodes]] = []  # sent when something was unfollowed
+        self._doubtful: list[tuple[tuple[str, str, str, str], Ints]] = []  # sent when something was unfollowed
         self._fields = {cls: field_kinds(cls) for cls in case.card.scheme.messages}
 
     def run(self) -> Hearing:
@@ -126,7 +127,7 @@ class SymbolicRerun(Together[Actor]):
         arrived = rerun.heard.nodes[before:] if sender not in self.case.card.scheme.servers else []
         return self._do(rerun, rerun.role.receive, sender, message, arrived=arrived)
 
-    def _do(self, actor: Actor, act: Callable[..., Effects], *given: Any, arrived: Sequence[Nodes] = ()) -> Effects:
+    def _do(self, actor: Actor, act: Callable[..., Effects], *given: Any, arrived: Sequence[Ints] = ()) -> Effects:
         """Let the role `act`, and note what it opened as a release.
 
         `arrived` is what came from one user: a party that opens exactly that has read a message and made no sum.
@@ -181,7 +182,7 @@ class SymbolicRerun(Together[Actor]):
                 else:
                     heard.clear.add(sender)
 
-    def _told(self, actor: Actor, sender: str, message: Message, rows: int) -> Nodes | None:
+    def _told(self, actor: Actor, sender: str, message: Message, rows: int) -> Ints | None:
         """Find the items whose factors a message has: those it names, all, the receiver's, or the sender's."""
         every = np.arange(self.case.card.params.n_items)
         named = [getattr(message, name) for name, kind in self._fields[type(message)] if kind is ItemsField]

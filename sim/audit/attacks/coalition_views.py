@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from protocol.arithmetic.ring import Ids, Ring, RingArray
+from protocol.arithmetic.ring import Ring
+from protocol.arrays import Ids, RingArray
 from protocol.errors import Bug
 from protocol.params import Params
 from protocol.party.role import RECOMMENDER, THIRD_PARTY, UserInput, user_index, user_name

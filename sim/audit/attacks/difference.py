@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 from scipy.optimize import least_squares
 
-from protocol.arithmetic.factors import Matrix, Vector, step_user
+from protocol.arithmetic.factors import step_user
+from protocol.arrays import Matrix, Vector
 
 STARTS = 16
 FEW_STARTS = 3

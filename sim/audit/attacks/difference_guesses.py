@@ -9,8 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from protocol.arithmetic.factors import Matrix
-from protocol.arithmetic.ring import Ids
+from protocol.arrays import Ids, Matrix
 from protocol.party.role import user_name
 from sim.audit import truth
 from sim.audit.attacks.coalition_views import Scene

@@ -8,9 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from protocol.arithmetic.factors import Matrix, Vector
-from protocol.arithmetic.ring import Ids
 from protocol.arithmetic.tape import derive, exponential
+from protocol.arrays import Ids, Matrix, Vector
 from protocol.party.role import RECOMMENDER, user_name
 from protocol.wire.messages import SETUP
 from sim.audit import truth

@@ -12,9 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from protocol.arithmetic.factors import Matrix, Vector
 from protocol.arithmetic.fixedpoint import FixedPoint
-from protocol.arithmetic.ring import RingArray
+from protocol.arrays import Matrix, RingArray, Vector
 from protocol.party.role import user_name
 from protocol.wire.messages import Publication
 from sim.audit.attacks.coalition_views import Scene, row_of, unknown_noise

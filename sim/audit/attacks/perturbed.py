@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import stats
 
-from protocol.arithmetic.ring import Ids
-from protocol.arrays import Floats
+from protocol.arrays import Floats, Ids
 from protocol.party.role import RECOMMENDER, user_index
 from sim.audit import truth
 from sim.audit.attacks.channels import RandomizedChannel, UniformNoise

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.polynomial.hermite_e import hermegauss
 from scipy.special import logsumexp
 
-from protocol.arithmetic.factors import Matrix, Vector
+from protocol.arrays import Matrix, Vector
 
 DRAWS = 400
 _NODES, _WEIGHTS = hermegauss(24)

@@ -5,18 +5,13 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from protocol.arithmetic.factors import Matrix
 from protocol.arithmetic.noise import floor_of
-from protocol.arithmetic.ring import Ids, RingArray
+from protocol.arrays import Ids, Matrix, RingArray
 from protocol.party.role import Effects, Send
 from protocol.wire.messages import Message
 from sim.audit.role_rerun import Passed, RoleTurn, rerun
 from sim.views.exhibits import Exhibits
-
-Counts = npt.NDArray[np.uint32]
-
 
 # --- a user ----------------------------------------------------------------------------------------------------------
 
@@ -111,7 +106,7 @@ class RecommenderStory:
         supports: dict[int, Ids] = self.role.supports
         return supports
 
-    def floors(self, iteration: int) -> Counts:
+    def floors(self, iteration: int) -> Ids:
         """Return the number of shares into which the noise of each item is split."""
         found, params = self.rounds[iteration], self.role.params
         named = np.concatenate([np.zeros(0, np.uint32), *found.dealt.values()])

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from protocol.arithmetic.ring import Ids
-from protocol.arrays import Counts
+from protocol.arrays import Counts, Ids
 from protocol.party.role import RECOMMENDER, user_index
 from sim.audit.attacks.coalition_views import Scene
 from sim.audit.findings import Finding

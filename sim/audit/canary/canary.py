@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from protocol.arithmetic.ring import Ids, Ring, RingArray
+from protocol.arithmetic.ring import Ring
 from protocol.arithmetic.tape import Name, Tape, derive
-from protocol.arrays import Floats
+from protocol.arrays import Floats, Ids, RingArray
 from protocol.card import all_parties
 from protocol.errors import BadInput
 from protocol.everyone_online import everyone_stays, takes_presence

@@ -13,9 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from protocol.arithmetic.factors import Matrix
-from protocol.arithmetic.ring import Ids, RingArray
-from protocol.arrays import Floats
+from protocol.arrays import Floats, Ids, Matrix, RingArray
 from protocol.params import Params
 from protocol.party.role import RECOMMENDER, THIRD_PARTY, UserInput
 from protocol.schemes.base import Scheme

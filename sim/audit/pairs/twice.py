@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from protocol.arithmetic.ring import Ids, Label
-from protocol.arrays import Flags, Floats
+from protocol.arithmetic.ring import Label
+from protocol.arrays import Flags, Floats, Ids
 from protocol.errors import Aborted, Rejected
 from protocol.party.party import iteration_of
 from protocol.party.role import Send

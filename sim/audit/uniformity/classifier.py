@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
-from protocol.arithmetic.ring import Ring, RingArray
-from protocol.arrays import Ints
+from protocol.arithmetic.ring import Ring
+from protocol.arrays import Floats, Ints, RingArray
 
 FOLDS = 5
 RESAMPLES = 200
@@ -29,7 +29,6 @@ POWER = 0.9
 _FLAT = 1e-12  # relative to the mean square: a smaller variance is rounding
 _PRIOR = 5.0  # weight of the overall mean, in observations, when shrinking an item's mean
 
-Reals = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,11 +37,11 @@ class Pairs:
 
     user: Ints
     item: Ints
-    permitted: Reals  # columns that the leakage policy allows
+    permitted: Floats  # columns that the leakage policy allows
     rounds: tuple[RingArray, ...]  # ring words of two or more messages, a row each
 
 
-def word_columns(ring: Ring, rounds: tuple[RingArray, ...]) -> Reals:
+def word_columns(ring: Ring, rounds: tuple[RingArray, ...]) -> Floats:
     """Build columns from words and their differences between messages (reals, magnitudes) and one word's bits."""
     cut = [words[:, :MOST_COORDINATES] for words in rounds]
     cut += [ring.subtract(later, former) for former, later in itertools.pairwise(cut)]
@@ -64,7 +63,7 @@ def simulated(ring: Ring, rounds: tuple[RingArray, ...], rng: np.random.Generato
     )
 
 
-def scores(pairs: Pairs, secret: npt.NDArray[np.bool_], extra: Reals | None, folds: Ints) -> Reals:
+def scores(pairs: Pairs, secret: npt.NDArray[np.bool_], extra: Floats | None, folds: Ints) -> Floats:
     """Score each pair by a classifier that never saw its user; `folds` has the fold of each pair."""
     columns = pairs.permitted if extra is None else np.column_stack([pairs.permitted, extra])
     columns = columns - columns.mean(axis=0)  # avoids cancellation of large numbers below
@@ -88,13 +87,13 @@ class _Sums:
     """Sums over the pairs that a ridge regression learns from; the sums of several folds can be added."""
 
     count: int
-    first: Reals  # Σ x
-    second: Reals  # Σ x xᵀ
+    first: Floats  # Σ x
+    second: Floats  # Σ x xᵀ
     secret: float  # Σ y
-    mixed: Reals  # Σ x y
+    mixed: Floats  # Σ x y
 
     @classmethod
-    def of(cls, columns: Reals, secret: npt.NDArray[np.bool_]) -> _Sums:
+    def of(cls, columns: Floats, secret: npt.NDArray[np.bool_]) -> _Sums:
         return cls(len(secret), columns.sum(axis=0), columns.T @ columns, float(secret.sum()), columns.T @ secret)
 
     def add(self, other: _Sums) -> _Sums:
@@ -106,14 +105,14 @@ class _Sums:
             self.mixed + other.mixed,
         )
 
-    def beside(self, last: Reals, columns: Reals, secret: npt.NDArray[np.bool_]) -> _Sums:
+    def beside(self, last: Floats, columns: Floats, secret: npt.NDArray[np.bool_]) -> _Sums:
         """Return the same sums with the further column `last` behind the others."""
         across = columns.T @ last
         second = np.block([[self.second, across[:, None]], [across[None, :], np.array([[last @ last]])]])
         first, mixed = np.append(self.first, last.sum()), np.append(self.mixed, last @ secret)
         return _Sums(self.count, first, second, self.secret, mixed)
 
-    def ridge(self, unknown: Reals) -> Reals:
+    def ridge(self, unknown: Floats) -> Floats:
         """Guess for the rows of `unknown`; columns are standardised by the pairs learned from."""
         mean, share = self.first / self.count, self.secret / self.count
         scatter = self.second - self.count * np.outer(mean, mean)
@@ -127,7 +126,7 @@ class _Sums:
         return np.asarray((unknown - mean) / spread @ weights)
 
 
-def _item_means(item: Ints, secret: npt.NDArray[np.bool_], folds: Ints, guess: int) -> Reals:
+def _item_means(item: Ints, secret: npt.NDArray[np.bool_], folds: Ints, guess: int) -> Floats:
     """Compute how often the secret is true of an item, over users outside the pair's fold and outside the fold `guess`.
 
     (If only the pair's own user were left out, a pair with a true secret would have a lower mean than a pair of the
@@ -146,13 +145,13 @@ def _item_means(item: Ints, secret: npt.NDArray[np.bool_], folds: Ints, guess: i
 class RocCurve:
     """The area under the ROC curve of fixed scores, for any weights of the pairs."""
 
-    def __init__(self, values: Reals, secret: npt.NDArray[np.bool_]) -> None:
+    def __init__(self, values: Floats, secret: npt.NDArray[np.bool_]) -> None:
         self._order = np.argsort(values, kind="stable")
         ordered = values[self._order]
         self._starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])  # where each run of equal scores begins
         self._true = secret[self._order]
 
-    def area(self, weights: Reals) -> float:
+    def area(self, weights: Floats) -> float:
         """Compute the area; a tie counts one half, and the area is 1/2 if one of the two classes has no weight."""
         ordered = weights[self._order]
         true = np.add.reduceat(ordered * self._true, self._starts)
@@ -169,7 +168,7 @@ def compare(
     users, place = np.unique(pairs.user, return_inverse=True)
     folds = rng.permutation(np.arange(len(users)) % FOLDS)[place]
 
-    def curve(extra: Reals | None) -> RocCurve:
+    def curve(extra: Floats | None) -> RocCurve:
         return RocCurve(scores(pairs, secret, extra, folds), secret)
 
     alone, real = curve(None), curve(word_columns(ring, pairs.rounds))
@@ -183,7 +182,7 @@ def compare(
     return shape | _verdict(*areas, drawn, float(np.std(gains, ddof=1)), level)
 
 
-def _verdict(alone: float, real: float, drawn: Reals, resampled: float, level: float) -> dict[str, Any]:
+def _verdict(alone: float, real: float, drawn: Floats, resampled: float, level: float) -> dict[str, Any]:
     """Judge the real area as one more draw of the simulated ones, by Student's t.
 
     If masks hide, it is such a draw; t has one degree of freedom less than there are draws. For the interval, the

@@ -26,14 +26,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from protocol.arithmetic.ring import Ids, RingArray
+from protocol.arrays import Floats, Ids, RingArray
 from protocol.party.role import RECOMMENDER, FactorizingUser, user_index, user_name
 from protocol.wire.fields import field_kinds
 from sim.audit.families.registry import family_of
 from sim.audit.findings import Finding
 from sim.audit.role_rerun import rerun
 from sim.audit.uniformity import classifier
-from sim.audit.uniformity.classifier import Pairs, Reals
+from sim.audit.uniformity.classifier import Pairs
 from sim.views.evidence import Case
 from sim.views.exhibits import Exhibits
 
@@ -51,7 +51,7 @@ class Glimpse:
     """The data that one server holds: ring words that should tell nothing, and what the policy permits."""
 
     words: Words
-    moved: Reals | None = None  # per item: the movement of its factors by the released sums
+    moved: Floats | None = None  # per item: the movement of its factors by the released sums
 
 
 # --- the servers' words ----------------------------------------------------------------------------------------------
@@ -77,8 +77,8 @@ def third_party_glimpse(case: Case, party: str) -> Glimpse:
 @dataclass(frozen=True, slots=True, eq=False)
 class TrueValues:
     items: Ids
-    ratings: Reals
-    signs: Reals  # sign of the first coordinate of the first gradient, per item
+    ratings: Floats
+    signs: Floats  # sign of the first coordinate of the first gradient, per item
 
 
 def truth_of(case: Case, user: int) -> TrueValues | None:
@@ -177,7 +177,7 @@ def assemble(
     return pairs, {name: secret for name, secret in secrets.items() if 0 < secret.sum() < len(secret)}
 
 
-def _is_high(ratings: Reals) -> npt.NDArray[np.bool_]:
+def _is_high(ratings: Floats) -> npt.NDArray[np.bool_]:
     """Mark ratings at or above the value that splits them most evenly (4 on MovieLens)."""
     splits = [ratings >= value for value in np.unique(ratings)]
     return min(splits, key=lambda high: abs(float(high.mean()) - 0.5))

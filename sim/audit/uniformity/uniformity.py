@@ -27,8 +27,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy import optimize, stats
 
-from protocol.arithmetic.ring import Ids, Ring, RingArray
-from protocol.arrays import Counts
+from protocol.arithmetic.ring import Ring
+from protocol.arrays import Counts, Ids, RingArray
 from protocol.party.role import RECOMMENDER
 from protocol.schemes.base import Leak
 from protocol.wire.messages import Message

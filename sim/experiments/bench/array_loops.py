@@ -12,7 +12,8 @@ from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
 from scipy.sparse import csc_matrix
 
-from protocol.arithmetic.ring import Ids, Ring, RingArray
+from protocol.arithmetic.ring import Ring
+from protocol.arrays import Ids, RingArray
 from protocol.errors import Bug
 from protocol.schemes.factorization.masked_sum import mask_rows
 from sim.experiments.bench.measuring import Seconds, interleaved, processor_seconds

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from protocol.arrays import Floats32
 from protocol.errors import Bug
 from sim.experiments.bench.measuring import run_real
 from sim.experiments.bench.processes import DIM, ITEMS, Load, Measured, of_rounds, warm
@@ -33,7 +34,6 @@ FIRST = 2  # node of the first client; the server is node 1
 MISSING = "Flower is not installed, so there is nothing to compare with: pip install 'keyhole[secagg]', then try again."
 FLOOR = f"Flower's SecAgg+ in one process, its messages handed over without a network, {SHARES} shares of each key"
 
-Vectors = npt.NDArray[np.float32]
 
 
 def bench_secagg(
@@ -90,7 +90,7 @@ def sum_by_flower(users: int, length: int, turns: int) -> list[float]:
     return seconds
 
 
-def check_mean(found: npt.NDArray[Any], vectors: Vectors) -> None:
+def check_mean(found: npt.NDArray[Any], vectors: Floats32) -> None:
     """Check `found` against the mean of `vectors`.
 
     Each value is rounded to one of LEVELS values between ±LIMIT, so the mean is off by at most one step.
@@ -103,7 +103,7 @@ def check_mean(found: npt.NDArray[Any], vectors: Vectors) -> None:
 class DirectGrid:
     """The part of a Flower grid that a workflow needs: it calls each client directly, with the state of that client."""
 
-    def __init__(self, vectors: Vectors) -> None:
+    def __init__(self, vectors: Floats32) -> None:
         from flwr.app import Context, RecordDict
 
         nodes = range(FIRST, FIRST + len(vectors))
@@ -128,7 +128,7 @@ class DirectGrid:
         return replies
 
 
-def _client_app(vectors: Vectors) -> Any:
+def _client_app(vectors: Floats32) -> Any:
     """Make clients that train nothing: each returns its vector."""
     from flwr.client import NumPyClient
     from flwr.client.mod import secaggplus_mod

@@ -17,14 +17,14 @@ from typing import Any
 import numpy as np
 
 from protocol.arithmetic.tape import Tape, derive
-from protocol.arrays import Floats, Ints
+from protocol.arrays import Floats, Ints, Places
 from protocol.party.role import user_name
 from protocol.schemes.base import ItemFeatures, Shape
 from protocol.schemes.hardened.hardened import Hardened
 from protocol.schemes.hardened.hardened_params import HardenedParams
 from protocol.schemes.hardened.hardened_roles import posterior_of
 from protocol.schemes.hardened.item_sketch import chosen_items, sketch_vector
-from protocol.schemes.hardened.item_table import Ids, ItemTable, predict_stars
+from protocol.schemes.hardened.item_table import ItemTable, predict_stars
 from protocol.schemes.hardened.share_law import draw_shares
 from protocol.schemes.hardened.taste import Taste, directions, learn, second_vector
 from protocol.schemes.hardened.unit_vectors import first_vector
@@ -123,7 +123,7 @@ def published(
     """
     instead = hostile or {}
 
-    def summed(t: int, vector_of: Callable[[Ids, Floats], Ints]) -> Floats:
+    def summed(t: int, vector_of: Callable[[Places, Floats], Ints]) -> Floats:
         total = np.zeros(params.lengths[t], np.int64)
         for user in range(params.n_users):
             total += instead[user] if t == params.table_round and user in instead else vector_of(*train.of(user))

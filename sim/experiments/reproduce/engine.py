@@ -20,9 +20,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from protocol.arithmetic.factors import Matrix
 from protocol.arithmetic.noise import noise_scale
-from protocol.arrays import Ints
+from protocol.arrays import Ints, Matrix
 from protocol.schemes.factorization.factorization import GradientParams
 from sim.data.ratings import Column, Dealt, Ratings
 from sim.run.baseline import Baseline

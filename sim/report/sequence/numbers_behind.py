@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from protocol.arithmetic.ring import Ids
-from protocol.arrays import Floats
+from protocol.arrays import Floats, Ids
 from protocol.errors import Rejected
 from protocol.party.party import iteration_of
 from protocol.party.role import Send, role_of

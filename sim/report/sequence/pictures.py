@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 from markupsafe import Markup
 
-from protocol.arithmetic.ring import Ids, Ring
-from protocol.arrays import Floats
+from protocol.arithmetic.ring import Ring
+from protocol.arrays import Floats, Ids
 from protocol.party.role import RECOMMENDER, UserInput
 from protocol.wire.fields import RingField
 from protocol.wire.messages import Message

@@ -16,8 +16,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from protocol.arithmetic.ring import Ids, Ring, RingArray, everywhere
+from protocol.arithmetic.ring import Ring, everywhere
 from protocol.arithmetic.tape import Tape, derive, exponential
+from protocol.arrays import Ids, RingArray
 from protocol.attendance import spans
 from protocol.errors import Aborted, Reason
 from protocol.party.role import THIRD_PARTY, Facts, Send, require, user_name

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from protocol.arithmetic.ring import Ids, Ring, RingArray
+from protocol.arithmetic.ring import Ring
+from protocol.arrays import Ids, RingArray
 from protocol.errors import Aborted, Reason
 from protocol.party.role import require
 from protocol.schemes.factorization.machines.struck import Struck, sender_of_other_items

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 import numpy as np
 import numpy.typing as npt
 
-from protocol.arithmetic.ring import Ids
+from protocol.arrays import Ids
 from protocol.party.role import Facts, user_name
 from protocol.schemes.factorization.masked_sum import contributor_digest
 from protocol.wire.messages import Contributors

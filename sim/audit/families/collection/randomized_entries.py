@@ -21,11 +21,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from protocol.arithmetic.ring import Ring
 from protocol.arithmetic.tape import Tape, derive
-from protocol.arrays import Floats
+from protocol.arrays import Flags, Floats
 from protocol.params import Params
 from protocol.party.role import RECOMMENDER, Send, UserInput, user_name
 from protocol.schemes.base import Scheme, Setting, Shape
@@ -44,7 +43,6 @@ PAIRS = (("least", "greatest"), ("missing", "greatest"), ("missing", "least"))
 MEASURABLE = (0.1, 6.0)
 STAND_IN = 1.0
 
-Truth = npt.NDArray[np.bool_]
 Entry = float | None  # a rating, or missing
 
 
@@ -66,7 +64,7 @@ class Vectors:
 class Received:
     """The entries that were received; NaN for an entry that is said to be missing."""
 
-    greatest: Truth
+    greatest: Flags
     entries: Floats  # ratings as scaled on the wire, or levels
     others: Floats  # the same for entry 1, with `beside`
     kind: type
@@ -108,7 +106,7 @@ def receive(problem: Vectors, seed: bytes, repetitions: int) -> Received:
     return Received(truth, numbers, others, kind, time.process_time() - began)
 
 
-def _inputs(problem: Vectors, truth: Truth) -> UserInput:
+def _inputs(problem: Vectors, truth: Flags) -> UserInput:
     one, other = (math.nan if entry is None else entry for entry in problem.pair)
     known = [] if problem.beside is None else [problem.beside]
     entries = np.concatenate([np.where(truth, other, one), known])

@@ -19,13 +19,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from protocol.arithmetic.fixedpoint import FixedPoint
-from protocol.arithmetic.reals import RealArray, Reals
+from protocol.arithmetic.reals import Reals
 from protocol.arithmetic.ring import Label, Ring
 from protocol.arithmetic.tape import Tape, derive
-from protocol.arrays import Floats
+from protocol.arrays import Flags, Floats, RealArray
 from protocol.card import all_parties
 from protocol.errors import Aborted, BadInput, Rejected
 from protocol.party.role import RECOMMENDER, Role, Send, UserInput, user_name
@@ -44,7 +43,6 @@ FAR, ATTEMPTS = 0.5, 20  # FAR is relative to γ; one in four perturbations is l
 _SIZED = frozenset({"items", "rank", "neighbours"})  # determined by the size of a run
 COLUMNS = ("overall", "items", "covariance", "own_shares", "masked", "told")
 
-Truth = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -72,7 +70,7 @@ class Neighbours:
 class Ratios:
     """Log likelihood ratios, one row per repetition; columns that do not apply to the roles are empty."""
 
-    greatest: Truth  # the record is present
+    greatest: Flags  # the record is present
     overall: Floats
     items: Floats
     covariance: Floats

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from protocol.arithmetic.factors import Matrix
+from protocol.arrays import Matrix
 from protocol.params import Params
 from protocol.party.role import RECOMMENDER, user_index
 from protocol.schemes.base import DELTA

@@ -20,11 +20,11 @@ from typing import Any
 
 import numpy as np
 
-from protocol.arithmetic.factors import Matrix, as_sent
+from protocol.arithmetic.factors import as_sent
 from protocol.arithmetic.noise import floor_of
 from protocol.arithmetic.ring import Ring
 from protocol.arithmetic.tape import derive, exponential
-from protocol.arrays import Counts, Flags, Floats
+from protocol.arrays import Counts, Flags, Floats, Matrix
 from protocol.errors import Aborted, Rejected
 from protocol.party.role import RECOMMENDER, Role, UserInput, user_index, user_name
 from protocol.play import play

@@ -7,10 +7,10 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from protocol.arithmetic.noise import noise_share
 from protocol.arithmetic.tape import exponential
+from protocol.arrays import Floats32
 from protocol.schemes.factorization.factorization import GradientParams
 from protocol.wire.messages import (
     Commit,
@@ -25,14 +25,12 @@ from protocol.wire.messages import (
 from sim.audit.pairs.noise_laws import LawOf, StatedLaw
 from sim.audit.pairs.twice import Shift
 
-Envelope = npt.NDArray[np.float32]
-
 
 def told_shares(params: GradientParams, messages: Iterable[Any]) -> LawOf:
     """Read `messages` to one user, and return the law of each noise that it then draws."""
     dim = params.dim
     keys: tuple[bytes, ...] = ()
-    told: dict[tuple[str, int], tuple[Callable[[], Envelope], Any]] = {}  # by name and iteration: envelopes, and floors
+    told: dict[tuple[str, int], tuple[Callable[[], Floats32], Any]] = {}  # by name and iteration: envelopes, and floors
     for one in messages:
         if isinstance(one, Welcome | NoiseKeys):
             keys = one.item_keys

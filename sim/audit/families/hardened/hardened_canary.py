@@ -22,10 +22,10 @@ from typing import Any
 
 import numpy as np
 
-from protocol.arithmetic.reals import RealArray, Reals
+from protocol.arithmetic.reals import Reals
 from protocol.arithmetic.ring import Label, Ring
 from protocol.arithmetic.tape import Tape, derive
-from protocol.arrays import Flags, Floats, Ints
+from protocol.arrays import Flags, Floats, Ints, RealArray
 from protocol.card import all_parties
 from protocol.errors import Aborted, BadInput, Rejected
 from protocol.party.role import RECOMMENDER, THIRD_PARTY, Send, UserInput, user_name

@@ -14,11 +14,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from protocol.arithmetic.factors import Matrix, Vector
 from protocol.arithmetic.fixedpoint import FixedPoint
-from protocol.arithmetic.ring import Ids
 from protocol.arithmetic.tape import exponential
-from protocol.arrays import Ints
+from protocol.arrays import Ids, Ints, Matrix, Vector
 from protocol.cheats.adding import Splitting
 from protocol.cheats.cheat import Cheating, parse_cheat
 from protocol.cheats.leading import Crafting, Equivocating, objective_envelopes

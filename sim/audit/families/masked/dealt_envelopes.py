@@ -12,10 +12,8 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from protocol.arithmetic.factors import Matrix
-from protocol.arithmetic.ring import Ids
 from protocol.arithmetic.tape import exponential
-from protocol.arrays import Floats
+from protocol.arrays import Floats, Ids, Matrix
 from protocol.party.role import RECOMMENDER
 from protocol.schemes.factorization.masked_roles import MaskedRecommender
 from protocol.wire.messages import ItemFactorsInFull, ItemFactorsWithPieces, Message, Welcome

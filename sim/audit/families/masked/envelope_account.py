@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from protocol.arithmetic.factors import Matrix
 from protocol.arithmetic.tape import exponential
-from protocol.arrays import Floats
+from protocol.arrays import Floats, Matrix
 from protocol.party.role import RECOMMENDER, user_name
 from protocol.schemes.factorization.dynamic_recommender import DynamicParams, DynamicRecommender
 from protocol.schemes.factorization.masked_roles import MaskedRecommender

@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from protocol.arithmetic.tape import exponential
+from protocol.arrays import Floats32
 from protocol.party.role import user_name
-from protocol.schemes.factorization.masked_roles import Floats
 from sim.views.evidence import Case
 from sim.views.exhibits import Exhibits
 
@@ -29,9 +29,9 @@ def p_value(envelopes: npt.NDArray[Any]) -> float:
     return float(kstest(np.asarray(envelopes, np.float64).ravel(), "expon").pvalue)
 
 
-def envelopes_dealt(case: Case) -> dict[str, Floats]:
+def envelopes_dealt(case: Case) -> dict[str, Floats32]:
     """Return the objective envelopes that each user was dealt: of its items, or of those that it committed to."""
-    dim, found = case.card.params.dim, dict[str, Floats]()
+    dim, found = case.card.params.dim, dict[str, Floats32]()
     for user in range(case.card.params.n_users):
         name = user_name(user)
         if name not in case.party_set:
@@ -43,10 +43,10 @@ def envelopes_dealt(case: Case) -> dict[str, Floats]:
     return found
 
 
-def _objective(dealt: Any, dim: int) -> Floats:
+def _objective(dealt: Any, dim: int) -> Floats32:
     """Derive the objective envelopes of a message, or read them in it."""
     if hasattr(dealt, "envelopes"):
-        rows: Floats = dealt.envelopes
+        rows: Floats32 = dealt.envelopes
         return rows
     if hasattr(dealt, "attempt"):
         return exponential(dealt.item_keys, dim, "eta")

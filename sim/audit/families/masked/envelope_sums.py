@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from protocol.arithmetic.ring import Ids
-from protocol.arrays import Counts, Flags, Floats
+from protocol.arrays import Counts, Flags, Floats, Ids
 from protocol.schemes.base import DELTA
 from protocol.schemes.composition import (
     MOST_ENVELOPE_VALUES,

@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from protocol.arithmetic.factors import Matrix
 from protocol.arithmetic.fixedpoint import FixedPoint
-from protocol.arithmetic.ring import Ids, RingArray
 from protocol.arithmetic.tape import exponential
+from protocol.arrays import Ids, Matrix, RingArray
 from protocol.params import Params
 from protocol.party.role import RECOMMENDER, THIRD_PARTY
 from protocol.schemes.base import Scheme

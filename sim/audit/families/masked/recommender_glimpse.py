@@ -6,12 +6,12 @@ import functools
 
 import numpy as np
 
-from protocol.arithmetic.ring import Ids, Ring, RingArray
+from protocol.arithmetic.ring import Ring
+from protocol.arrays import Floats, Ids, RingArray
 from protocol.party.role import RECOMMENDER, FactorizingRecommender, Role, user_index
 from protocol.schemes.factorization.masked_sum import MaskDealer
 from protocol.wire.messages import Contributors, Join, MaskedTotal
 from sim.audit.role_rerun import rerun
-from sim.audit.uniformity.classifier import Reals
 from sim.audit.uniformity.indistinguishable import ROUNDS, Glimpse, Words
 from sim.views.evidence import Case
 from sim.views.exhibits import Exhibits
@@ -57,9 +57,9 @@ def _less_one_mask(ring: Ring, dealer: MaskDealer, user: int, own: Ids, kept: Id
     return ring.subtract(total.values[np.searchsorted(total.items, kept)], masks)
 
 
-def _movement(case: Case) -> Reals:
+def _movement(case: Case) -> Floats:
     """Compute v_j after the first rounds less v_j before them, as the recommender can from its view."""
-    before: Reals | None = None
+    before: Floats | None = None
     role: Role | None = None
     for turn in rerun(Exhibits(case, (RECOMMENDER,)), RECOMMENDER):
         role = turn.role

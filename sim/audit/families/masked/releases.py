@@ -8,10 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from protocol.arithmetic.factors import Matrix
-from protocol.arithmetic.ring import Ids
 from protocol.arithmetic.tape import derive, exponential
-from protocol.arrays import Counts, Floats
+from protocol.arrays import Counts, Floats, Ids, Matrix
 from protocol.errors import BadInput
 from protocol.party.role import RECOMMENDER, Effects, Send, user_index
 from protocol.schemes.factorization.dynamic_recommender import DynamicRecommender

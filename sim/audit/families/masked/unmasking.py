@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import stats
 
-from protocol.arithmetic.ring import Ids, RingArray
+from protocol.arrays import Ids, RingArray
 from protocol.party.role import RECOMMENDER, THIRD_PARTY, user_index
 from protocol.schemes.factorization.masked_sum import MaskDealer
 from sim.audit.attacks.coalition_views import Scene

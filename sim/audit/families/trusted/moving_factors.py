@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from protocol.arithmetic.factors import Matrix
-from protocol.arrays import Floats
+from protocol.arrays import Floats, Matrix
 from protocol.party.role import RECOMMENDER
 from protocol.schemes.factorization.factorization import FactorizationParams
 from protocol.schemes.factorization.trusted import RatingBook, objective_noise, train

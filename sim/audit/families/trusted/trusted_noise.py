@@ -21,9 +21,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.sparse import csr_matrix
 
-from protocol.arithmetic.factors import Matrix
 from protocol.arithmetic.tape import Tape
-from protocol.arrays import Floats
+from protocol.arrays import Floats, Matrix
 from protocol.party.role import RECOMMENDER, UserInput, user_index
 from protocol.schemes.factorization.factorization import FactorizationParams
 from protocol.schemes.factorization.trusted import RatingBook, TrustedRecommender, fresh_item_factors
