@@ -108,6 +108,18 @@ def inverse_envelope_sums(item_keys: list[bytes], dim: int, iterations: int) -> 
     return sums
 
 
+def composed(params: FactorizationParams, releases: int, delta: float = DELTA) -> dict[str, Any]:
+    """Compose `releases` of one rating, to a party that knows nothing of their noise."""
+    if not releases:
+        return {"releases": 0, "basic": 0.0, "advanced": 0.0, "tight": 0.0}
+    return {
+        "releases": releases,
+        "basic": basic_composition(params.epsilon, releases),
+        "advanced": advanced_composition(params.epsilon, releases, delta),
+        "tight": tight_laplace(params.epsilon, params.dim, releases, delta),
+    }
+
+
 def account_envelopes(
     params: MaskedParams, recommender_tape: Tape, raters: npt.NDArray[np.int64], delta: float = DELTA
 ) -> dict[str, Any]:
@@ -123,10 +135,7 @@ def account_envelopes(
         "delta": delta,
         "method": _method(params, len(items), sampled),
         "claimed": claim,
-        "releases": releases,
-        "basic": basic_composition(claim, releases),
-        "advanced": advanced_composition(claim, releases, delta),
-        "tight": tight_laplace(claim, params.dim, releases, delta),
+        **composed(params, releases, delta),
         "recommender": recommender,
         "items": len(items),
     }

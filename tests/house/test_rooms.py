@@ -81,6 +81,12 @@ def scheme_imports(graph) -> list[str]:
     return sorted(f"{one} -> {other}" for one, other in pairs if re.match(r"protocol\.schemes\.\w+\.", other))
 
 
+def family_imports(graph) -> list[str]:
+    """Find the imports of the code of single families of the audit; any family is asked through `Family`."""
+    pairs = ((one, other) for one, others in graph.items() if asks_all_alike(one) for other in others)
+    return sorted(f"{one} -> {other}" for one, other in pairs if re.match(r"sim\.audit\.families\.\w+\.", other))
+
+
 def scheme_ladders(tree: ast.AST) -> list[str]:
     """Find the checks of the class of a scheme or of its parameters."""
     calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call) and len(node.args) == 2)
@@ -98,7 +104,7 @@ def test_imports_between_rooms_go_one_way(graph):
 
 
 def test_what_is_known_of_single_schemes_stands_with_their_family(modules, graph):
-    assert scheme_imports(graph) == []
+    assert scheme_imports(graph) == [] and family_imports(graph) == []
     trees = {name: ast.parse(path.read_text("utf-8")) for name, path in modules.items() if asks_all_alike(name)}
     assert {name: found for name, tree in trees.items() if (found := scheme_ladders(tree))} == {}
 

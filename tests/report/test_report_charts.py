@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from protocol.schemes import SCHEMES
+from sim.audit.accounting.curve_points import EpsilonCurve, EpsilonPoint
 from sim.audit.audit import Audit
 from sim.console.console import size
 from sim.folder.traffic import by_kind
@@ -20,7 +21,7 @@ from sim.foreign.plain_text import jsonable
 from sim.plan.config import RunConfig
 from sim.report import section
 from sim.report.charts import chart, series
-from sim.report.epsilon import epsilon_curve, epsilon_section
+from sim.report.epsilon import epsilon_section
 from sim.report.iterations import iterations_section
 from sim.report.reported_run import ReportedRun
 from sim.report.traffic import traffic_bars, traffic_section
@@ -283,9 +284,9 @@ def test_an_aborted_run_shows_how_far_it_came_and_predicts_nothing(tmp_path, dra
 # --- accounting ------------------------------------------------------------------------------------------------------
 
 
-def last_of(run: ReportedRun) -> epsilon_curve.EpsilonPoint:
-    curve = epsilon_curve.curve_of(run)
-    assert isinstance(curve, epsilon_curve.EpsilonCurve)
+def last_of(run: ReportedRun) -> EpsilonPoint:
+    curve = epsilon_section.curve_of(run)
+    assert isinstance(curve, EpsilonCurve)
     figures = [(point.basic, point.tight, point.worst or 0) for point in curve.points]
     assert figures == sorted(figures)  # more releases never lower ε
     return curve.points[-1]
@@ -318,8 +319,8 @@ def test_without_views_it_ends_at_the_summarys_figure(scheme, source, tmp_path):
         known = accounted["recommender"]
         assert (last.median, last.worst) == (known["median"], known["worst"])
         assert "The recommender kept no view" in epsilon_section.section(run).html
-    curve = epsilon_curve.curve_of(run)
-    assert isinstance(curve, epsilon_curve.EpsilonCurve) and curve.source == source and len(curve.points) < 17
+    curve = epsilon_section.curve_of(run)
+    assert isinstance(curve, EpsilonCurve) and curve.source == source and len(curve.points) < 17
 
 
 def test_the_drawn_lines_are_the_points_and_the_claim_is_drawn_as_one(masked, drawn):

@@ -123,17 +123,14 @@ class Direct(Factorization):
         if math.isinf(claim) or not params.rho:
             words = "no noise (ε = ∞)" if math.isinf(claim) else "without ρ the difference of two uploads has no noise"
             return {"epsilon": math.inf, "delta": DELTA, "method": f"{words}, so nothing bounds what is released"}
-        tight = composition.tight_laplace(claim, params.dim, releases, DELTA)
+        composed = composition.composed(params, releases)
         return {
-            "epsilon": tight,
+            "epsilon": composed["tight"],
             "delta": DELTA,
             "method": f"to the recommender: {releases} uploads of one rating's gradient, each with a ρ that its user "
             "drew, through the privacy loss distribution; the constant objective noise is not counted on",
             "claimed": claim,
-            "releases": releases,
-            "basic": composition.basic_composition(claim, releases),
-            "advanced": composition.advanced_composition(claim, releases, DELTA),
-            "tight": tight,
+            **composed,
         }
 
 

@@ -18,6 +18,7 @@ from protocol.params import Params
 from protocol.party.role import RECOMMENDER, THIRD_PARTY, UserInput
 from protocol.schemes.base import Scheme
 from sim.audit.accounting.account_findings import no_claim
+from sim.audit.accounting.curve_points import EpsilonCurve
 from sim.audit.accounting.epsilon_cells import EpsilonEntry, uploads_cell
 from sim.audit.attacks.channels import RandomizedChannel
 from sim.audit.attacks.coalition_views import Scene
@@ -89,6 +90,10 @@ class Family:
     def accounted(self, accounting: Mapping[str, Any], members: Sequence[str]) -> EpsilonEntry:
         """Put the ε of the `accounting` into a cell for `members`; without members: for a reader of the releases."""
         return uploads_cell(accounting, members, "all that it receives")
+
+    def curve(self, case: Case, summed: Mapping[str, Any], accounting: Mapping[str, Any]) -> EpsilonCurve | str:
+        """Draw ε over the iterations by what summary (`summed`) and audit accounted, or say why there is no curve."""
+        return str(summed["method"])
 
     def composed(self, params: Params, releases: int) -> dict[str, Any]:
         """Compose the ε of `releases`, to a party without the envelopes."""

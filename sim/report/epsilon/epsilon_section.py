@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
+from sim.audit.accounting.curve_points import EXPECTED, IN_VIEW, UPLOADS, EpsilonCurve
 from sim.audit.accounting.epsilon_cells import epsilon
+from sim.audit.families.registry import family_of
 from sim.audit.verdict import promised
 from sim.console.console import figure
 from sim.report.charts import chart
 from sim.report.charts.series import legend_below
-from sim.report.epsilon.epsilon_curve import EXPECTED, IN_VIEW, UPLOADS, EpsilonCurve, curve_of
 from sim.report.reported_run import ReportedRun
 from sim.report.section import Section, picture, render, table
 
@@ -54,6 +55,12 @@ FIGURES = {  # of `composed` and of the summary's `accounted`, in words
     "half_of_users_collude": "ε to the recommender with half of the users",
     "to_recommender": "ε to the recommender",
 }
+
+
+def curve_of(run: ReportedRun) -> EpsilonCurve | str:
+    """Ask the scheme's family for the curve, or for the reason why there is none."""
+    accounting = run.audit.get("accounting") or {}
+    return family_of(run.scheme).curve(run.case, run.summary["privacy"]["accounted"], accounting)
 
 
 def section(run: ReportedRun) -> Section:

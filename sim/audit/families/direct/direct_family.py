@@ -12,11 +12,12 @@ from protocol.arrays import Matrix
 from protocol.params import Params
 from protocol.party.role import RECOMMENDER, user_index
 from protocol.schemes.base import DELTA
-from protocol.schemes.composition import advanced_composition, basic_composition, tight_laplace
+from protocol.schemes.composition import basic_composition, composed
 from protocol.schemes.factorization.direct import DirectParams
 from protocol.schemes.factorization.factorization import GradientParams
 from protocol.wire.messages import Join, NoisyGradient
 from sim.audit.accounting.account_findings import noise_finding
+from sim.audit.accounting.curve_points import UPLOADS, EpsilonCurve, EpsilonPoint, curve_iterations
 from sim.audit.accounting.epsilon_cells import EpsilonEntry, uploads_cell
 from sim.audit.accounting.noise_test import LAPLACE_MEDIAN, NoiseTest
 from sim.audit.attacks.coalition_views import Scene
@@ -47,6 +48,15 @@ class DirectFamily(FactorizationFamily):
 
     def account_claim(self, case: Case, head: dict[str, Any]) -> Audited:
         return account_uploads(case, DirectParams.of(case.card.params), head)
+
+    def curve(self, case: Case, summed: Mapping[str, Any], accounting: Mapping[str, Any]) -> EpsilonCurve | str:
+        """Draw it to the recommender, which does not know the noise of an upload."""
+        found = accounting.get("composed") or summed
+        if not isinstance(found.get("tight"), float):
+            return super().curve(case, summed, accounting)
+        params = DirectParams.of(case.card.params)
+        at = curve_iterations(int(found["releases"]))
+        return EpsilonCurve([EpsilonPoint(t, **composed(params, t)) for t in at], UPLOADS)
 
     def accounted(self, accounting: Mapping[str, Any], members: Sequence[str]) -> EpsilonEntry:
         uploads = accounting["composed"].get("releases", 0)
@@ -129,22 +139,18 @@ def account_uploads(case: Case, params: DirectParams, head: dict[str, Any]) -> A
         "The envelope of η is known, and so are the η shares of colluding raters; neither is counted on, because η is "
         "constant"
     )
-    without_rho = math.inf if releases > 1 else None  # without ρ, the difference of two uploads has no noise
-    composed: dict[str, Any] = {
-        "releases": releases,
-        "basic": basic_composition(params.epsilon, releases),
-        "advanced": advanced_composition(params.epsilon, releases, DELTA),
-        "tight": tight_laplace(params.epsilon, params.dim, releases, DELTA) if params.rho else without_rho,
-    }
-    document = {**head, "method": words, "composed": composed, "noise": test.result()}
+    figures = composed(params, releases)
+    if not params.rho:
+        figures["tight"] = math.inf if releases > 1 else None  # the difference of two uploads has no noise
+    document = {**head, "method": words, "composed": figures, "noise": test.result()}
     document["to_a_user"] = to_a_user(params, document, whole=min(uploads) == releases)
     finding = Finding(
         "composition",
-        _uploaded(releases, composed["tight"], params.epsilon),
+        _uploaded(releases, figures["tight"], params.epsilon),
         (RECOMMENDER,),
-        "weak" if composed["tight"] is None or composed["tight"] > params.epsilon else "info",
+        "weak" if figures["tight"] is None or figures["tight"] > params.epsilon else "info",
         claimed=params.epsilon,
-        measured=composed,
+        measured=figures,
         confidence="exact, at δ = 1e-05",
         evidence=words,
     )

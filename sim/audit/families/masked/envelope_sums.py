@@ -18,19 +18,17 @@ from protocol.arrays import Counts, Flags, Floats, Ids
 from protocol.schemes.base import DELTA
 from protocol.schemes.composition import (
     MOST_ENVELOPE_VALUES,
-    advanced_composition,
-    basic_composition,
+    composed,
     envelope_mu,
     gaussian_epsilon,
-    tight_laplace,
 )
 from protocol.schemes.factorization.factorization import FactorizationParams
+from sim.audit.accounting.curve_points import curve_iterations
 from sim.audit.families.masked.releases import Release
 
 COLLUDERS = {"1": 1, "3": 3, "all but one": -1}  # c; −1: k' − 1
 WORST_ITEMS = 20
 QUANTILES = (0.0, 0.25, 0.5, 0.75, 0.99, 1.0)
-CURVE_POINTS = 9  # the tight figure takes up to half a second each
 
 
 class EnvelopeSums:
@@ -218,25 +216,6 @@ class EnvelopeSums:
             picked = np.quantile(means, QUANTILES, method="higher").tolist() if len(means) else []
             made[name] = [self.epsilon(value) for value in picked]
         return made
-
-
-def composed(params: FactorizationParams, releases: int) -> dict[str, Any]:
-    """Compose `releases` of one rating, to a party without the envelopes."""
-    if not releases:
-        return {"releases": 0, "basic": 0.0, "advanced": 0.0, "tight": 0.0}
-    return {
-        "releases": releases,
-        "basic": basic_composition(params.epsilon, releases),
-        "advanced": advanced_composition(params.epsilon, releases, DELTA),
-        "tight": tight_laplace(params.epsilon, params.dim, releases, DELTA),
-    }
-
-
-def curve_iterations(iterations: int, most: int = CURVE_POINTS) -> list[int]:
-    """Choose at most `most` of 1 … T = `iterations`, evenly by their logarithms; all of them if they are few."""
-    if iterations <= most:
-        return list(range(1, iterations + 1))
-    return sorted({round(float(t)) for t in np.geomspace(1, iterations, most)})
 
 
 def random_directions(draw: np.random.Generator, rows: int, dim: int) -> Floats:

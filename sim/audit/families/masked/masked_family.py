@@ -13,9 +13,11 @@ from protocol.arrays import Ids, Matrix, RingArray
 from protocol.params import Params
 from protocol.party.role import RECOMMENDER, THIRD_PARTY
 from protocol.schemes.base import Scheme
+from protocol.schemes.composition import composed
 from protocol.schemes.factorization.dynamic import Dynamic
 from protocol.schemes.factorization.dynamic_recommender import DynamicRecommender
 from protocol.schemes.factorization.factorization import MaskedParams
+from sim.audit.accounting.curve_points import IN_VIEW, EpsilonCurve, points_in
 from sim.audit.accounting.epsilon_cells import EpsilonEntry, sums_cell
 from sim.audit.attacks.coalition_views import Scene
 from sim.audit.attacks.difference_guesses import RealUpload, attack_difference
@@ -28,7 +30,7 @@ from sim.audit.families.factorization.told_shares import told_shares
 from sim.audit.families.family import AccountedBound, Attack
 from sim.audit.families.masked.envelope_account import account_envelopes
 from sim.audit.families.masked.envelope_check import check_users
-from sim.audit.families.masked.envelope_sums import composed
+from sim.audit.families.masked.expected_curve import expected_curve
 from sim.audit.families.masked.pair_noise import MaskedExposure
 from sim.audit.families.masked.recommender_glimpse import recommender_glimpse
 from sim.audit.families.masked.unmasking import attack_alone, attack_together, attack_totals, unmasked, uploads
@@ -60,6 +62,14 @@ class MaskedFamily(FactorizationFamily):
 
     def composed(self, params: Params, releases: int) -> dict[str, Any]:
         return composed(MaskedParams.of(params), releases)
+
+    def curve(self, case: Case, summed: Mapping[str, Any], accounting: Mapping[str, Any]) -> EpsilonCurve | str:
+        if "curve" in accounting:
+            items = accounting["all_releases"]["even"]["items"]
+            return EpsilonCurve(points_in(accounting["curve"]), IN_VIEW, items)
+        if isinstance(summed.get("tight"), float):
+            return expected_curve(case)
+        return super().curve(case, summed, accounting)
 
     def accounted(self, accounting: Mapping[str, Any], members: Sequence[str]) -> EpsilonEntry:
         return sums_cell(accounting, members)
