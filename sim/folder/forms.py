@@ -36,7 +36,8 @@ def each(form: Any, *names: str) -> dict[str, Any]:
 # --- run.toml and names.json -----------------------------------------------------------------------------------------
 
 Table = dict[str, Any]
-RunFile = table(run_id=Digest, nonce=Digest, simulation=bool, run=table(scheme=str), params=Table, platform=Table)
+Settings = table(each(str, "cheat"), scheme=str)
+RunFile = table(run_id=Digest, nonce=Digest, simulation=bool, run=Settings, params=Table, platform=Table)
 
 
 class NamesFile(Struct):

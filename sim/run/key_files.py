@@ -15,6 +15,7 @@ from zmq.utils import z85
 from actors.journal import write_private
 from actors.keys import FORMAT, Roster, Secret
 from protocol.card import all_parties
+from protocol.cheats.cheat import check_cheat
 from protocol.errors import BadInput
 from protocol.party.role import user_index
 from sim.foreign import untrusted
@@ -39,6 +40,7 @@ class RosterFile(_Kept):
     params: dict[str, Any]
     endpoints: dict[str, str]
     public_keys: dict[str, Key]
+    cheat: str = ""
 
 
 class SecretFile(_Kept):
@@ -99,6 +101,8 @@ def _check_roster(roster: Roster) -> None:
     scheme, n_users = roster.card.scheme, roster.card.params.n_users
     if roster.public_keys.keys() != set(all_parties(scheme, n_users)):
         raise ValueError("it has other parties than its parameters say")
+    if roster.card.cheat:
+        check_cheat(roster.card.cheat, scheme.name)
     if roster.endpoints.keys() != set(scheme.servers):
         raise ValueError("it does not say where the servers listen")
     _check_curve_keys(*roster.public_keys.values())

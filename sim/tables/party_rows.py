@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from protocol.schemes.base import LEVELS
+from sim.console.console import counted
 
 COLLUSION, WITHIN, DECLARED, BEYOND = "collusion", "within", "declared", "beyond"  # how a row stands to the claim
 NOT_ASKED = "not asked"
@@ -56,15 +57,14 @@ def standing_of(row: Mapping[str, Any]) -> str:
 
 def in_short(row: Mapping[str, Any]) -> str:
     level, users = row["determines"], row["individuals"]
-    whose = f"{users} user{'s' if users != 1 else ''}"
+    whose = counted(users, "user")
     words = {
         "nothing": "nothing",
         "aggregate": f"sums of ≥ {row['smallest_group']} users" if row["smallest_group"] else "published figures",
         "noisy-individual": f"noisy {row['of']}s of {whose}",
         "exact-individual": f"exact {row['of']}s of {whose}",
     }[level]
-    place = "place" if row["of"] == "part" else "item"
-    items = f"{row['items']} {place}{'s' if row['items'] != 1 else ''}"
+    items = counted(row["items"], "place" if row["of"] == "part" else "item")
     return words + (f", {items} of one contributor" if row["items"] else "")
 
 

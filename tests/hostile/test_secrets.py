@@ -310,6 +310,7 @@ def test_a_key_file_that_is_refused_says_where(tmp_path, change, words):
         ({"endpoints": {"recommender": 1}}, "`$.endpoints[...]` must be a text, not a whole number"),
         ({"endpoints": {"recommender": "x"}}, "it does not say where the servers listen"),
         ({"params": {"epsilon": 1}}, "'learning_rate'"),
+        ({"cheat": 5}, "`$.cheat` must be a text, not a whole number"),
         ({"format": 1}, "it has format 1, and this Keyhole reads format 2"),
     ],
 )
@@ -320,3 +321,11 @@ def test_a_roster_that_is_refused_says_where(tmp_path, change, words):
     with pytest.raises(BadInput, match="is not a roster") as refused:
         read_roster(file)
     assert words in str(refused.value)
+
+
+def test_a_roster_with_a_cheat_that_is_none_is_refused(tmp_path):
+    folder, _ = prepare(SMALL, tmp_path / "run", False, "127.0.0.1", 5551)
+    file = folder / "roster.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"cheat": "recommender:sleep"}))
+    with pytest.raises(BadInput, match="There is no cheat 'recommender:sleep'"):
+        read_roster(file)

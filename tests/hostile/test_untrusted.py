@@ -308,6 +308,21 @@ def test_a_parameter_out_of_range_is_refused_before_it_sizes_anything(folder, se
         read_run(folder)
 
 
+@pytest.mark.parametrize(
+    ("cheat", "words"),
+    [
+        ("5", "`$.run.cheat` must be a text or null, not a whole number"),
+        ('"user:sleep"', "There is no cheat 'user:sleep'"),
+    ],
+)
+def test_a_cheat_that_is_none_is_refused(folder, cheat, words):
+    file = folder / "run.toml"
+    file.write_text(file.read_text().replace("[run]", f"[run]\ncheat = {cheat}", 1))
+    with pytest.raises(BadInput) as refused:
+        read_run(folder)
+    assert words in str(refused.value)
+
+
 def test_the_folder_of_an_earlier_keyhole_is_refused_in_words(folder):
     with_toml(folder, "^format = .*$", "format = 1")
     with pytest.raises(BadInput, match="has format 1, and this Keyhole reads format 2: read it with the Keyhole that"):
