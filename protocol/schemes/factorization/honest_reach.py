@@ -53,14 +53,14 @@ class HonestReach:
         bounds: Vector = (grown + steps * per_step) * (1 + _ROUNDING)
         return bounds
 
-    def within(self, iteration: int, factors: Matrix, raters: npt.NDArray[np.integer]) -> npt.NDArray[np.bool_]:
-        """Tell which rows of `factors` an honest run may have reached, at the start of `iteration`."""
+    def within(self, iteration: int, factors: Matrix, raters: npt.NDArray[np.integer] | None) -> npt.NDArray[np.bool_]:
+        """Tell which rows of `factors` an honest run may have reached; None: each may have one of `raters`."""
         squared = einsum("jd,jd->j", factors, factors)
         steps, grown = self._powers(iteration)
         least = grown + steps * self.params.learning_rate * self.pull  # below every bound: as if there were no noise
         inside: npt.NDArray[np.bool_] = squared <= least * least
         if not everywhere(inside):
-            inside = np.sqrt(squared) <= self.lengths(iteration, raters)
+            inside = np.sqrt(squared) <= self.lengths(iteration, np.ones(1, np.int64) if raters is None else raters)
         return inside
 
     def _powers(self, iteration: int) -> tuple[float, float]:

@@ -81,7 +81,7 @@ class MaskedUser(JoiningUser):
         kind = ItemFactors if self.params.wire == "compact" else ItemFactorsInFull
         offer = expect(message, kind)
         require(self.objective_share is not None, Reason.WRONG_KIND)
-        self._check_floors(offer.floors)
+        require(len(offer.floors) == len(self.floors), Reason.WRONG_LENGTH)
         require(everywhere(offer.floors == self.floors), Reason.OUT_OF_RANGE)
         factors = self.check_factors(offer.iteration, offer.factors, offer.floors)
         masks, envelope = self._dealt(offer)

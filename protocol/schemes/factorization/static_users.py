@@ -79,8 +79,7 @@ class JoiningUser(FactorizingUser):
         require(len(factors) == len(self.inputs.items), Reason.WRONG_LENGTH)
         require(everywhere(np.abs(factors) <= factor_limit(self.params.factor_bits)), Reason.OUT_OF_RANGE)
         received = factors.astype(np.float64)
-        some = np.ones(len(factors), np.uint32) if raters is None else raters
-        require(everywhere(self.reach.within(iteration, received, some)), Reason.OUT_OF_RANGE)
+        require(everywhere(self.reach.within(iteration, received, raters)), Reason.OUT_OF_RANGE)
         return received
 
     def step(self, iteration: int, item_factors: Matrix) -> Matrix:

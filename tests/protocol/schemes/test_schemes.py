@@ -291,7 +291,7 @@ def test_schemes_are_found_by_name_or_import():
         ("protocol.schemes.factorization.masked:Absent", "cannot be imported"),
         (":", "cannot be imported"),
         ("protocol.schemes.factorization.masked:MaskedUser", "not a subclass"),
-        ("protocol.schemes.factorization.masked_roles:Floats", "not a subclass"),
+        ("protocol.schemes.factorization.masked_roles:Floats32", "not a subclass"),
     ],
 )
 def test_what_is_no_scheme_is_refused_in_words(name, words):
