@@ -50,6 +50,7 @@ class Arena:
         self.blocks: list[Block] = []
         self.doubtful = False  # some leaf was not followed
         self.streams: dict[tuple[bytes, tuple[Name, ...]], Ints] = {}  # by key and name: one leaf per row
+        self.derived: dict[bytes, tuple[bytes, tuple[Name, ...]]] = {}  # each key that was derived: from which, as what
         self._parents: list[Ints] = []
         self._children: list[Ints] = []
         self._coefficients: list[npt.NDArray[np.int64]] = []
@@ -83,6 +84,10 @@ class Arena:
             known = np.concatenate([known, self._uniform(owner, "uniform", self.chosen(rows)[len(known) :])])
             self.streams[(key, name)] = known
         return known[:rows]
+
+    def derive(self, key: bytes, name: tuple[Name, ...], child: bytes) -> None:
+        """Note that whoever has `key` can make `child`."""
+        self.derived[child] = key, name
 
     def unfollowed(self, owner: str, count: int) -> Ints:
         """Create leaves for numbers whose form is not known: nobody knows them, and messages with them are named."""
@@ -141,6 +146,12 @@ class Forms:
             self.kind[part], self.owner[part], self.what[part] = block.kind, numbers[block.owner], words[block.what]
             self.item[part], self.iteration[part], self.weight[part] = block.items, block.iteration, block.weights
         self.nought = self._nought(arena.blocks)
+
+    @property
+    def has_followed(self) -> bool:
+        """Tell whether there is any leaf that is followed."""
+        unfollowed = self.words.index(UNFOLLOWED) if UNFOLLOWED in self.words else -2
+        return bool(((self.kind != SUM) & (self.what != unfollowed)).any())
 
     def has_unfollowed(self, nodes: Ints) -> bool:
         """Tell whether the form of any of `nodes` has a leaf that was not followed."""

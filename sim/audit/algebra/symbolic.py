@@ -18,6 +18,9 @@ from sim.audit.algebra.linear_forms import NOISE, VALUE, ZERO, Arena
 
 _HOW = "use ring.uniform for what is drawn and FixedPoint.encode or reals.mark with a Label for what is a number"
 
+LONG_ROW = 3  # numbers in a row, from which two rows are not proportional by chance
+ROUNDED = 1e-6  # relative rounding of floats on the wire
+
 
 class FormRows(NDArrayOperatorsMixin):
     """Numbers and the nodes of their forms, one node per row; indexed by rows, as in the roles.
@@ -70,15 +73,29 @@ def followed(rows: Any, arena: Arena, owner: str) -> FormRows:
     raise BadInput(f"This scheme makes ring values that the algebra cannot follow: {_HOW}.")
 
 
+def proportional(numbers: npt.NDArray[Any], sums: npt.NDArray[Any]) -> bool:
+    """Tell whether each row of `numbers` is that of `sums` times a factor: the same for all rows, if they are short."""
+    if numbers.dtype.kind != "f" or numbers.shape != sums.shape:
+        return False
+    one, other = numbers.astype(np.float64), sums.astype(np.float64)
+    if one.shape[1] < LONG_ROW:
+        one, other = one.reshape(1, -1), other.reshape(1, -1)
+    place = np.abs(other).argmax(axis=1)[:, None]
+    largest = np.take_along_axis(other, place, 1)
+    factors = np.take_along_axis(one, place, 1) / np.where(largest == 0, 1, largest)
+    off = np.abs(one - factors * other).max(axis=1)
+    return bool(factors.any() and (off <= ROUNDED * np.abs(one).max(axis=1)).all())
+
+
 class SymbolicRing(Ring):
-    """The ring of one party. `drawn`: keys it drew from; `opened`: the nodes that it last turned into floats."""
+    """The ring of one party. `drawn`: keys it drew from; `opened`: what it last turned into floats."""
 
     def __init__(self, bits: int, arena: Arena, owner: str) -> None:
         super().__init__(bits)
         self._arena = arena
         self._owner = owner
         self.drawn: set[bytes] = set()
-        self.opened: Ints | None = None
+        self.opened: FormRows | None = None
 
     def _followed(self, rows: Any) -> FormRows:
         return followed(rows, self._arena, self._owner)
@@ -125,8 +142,9 @@ class SymbolicRing(Ring):
 
     def to_signed(self, words: Any) -> npt.NDArray[np.int64]:
         rows = self._followed(words)
-        self.opened = rows.nodes
-        return super().to_signed(rows.values)
+        numbers = super().to_signed(rows.values)
+        self.opened = FormRows(numbers, rows.nodes)
+        return numbers
 
 
 class SymbolicReals(Reals):
@@ -139,7 +157,7 @@ class SymbolicReals(Reals):
         self._arena = arena
         self._owner = owner
         self._has_atom = has_atom
-        self.opened: Ints | None = None
+        self.opened: FormRows | None = None
 
     def _followed(self, rows: Any) -> FormRows:
         return followed(rows, self._arena, self._owner)
@@ -169,7 +187,7 @@ class SymbolicReals(Reals):
 
     def open(self, values: Any) -> npt.NDArray[np.float64]:
         rows = self._followed(values)
-        self.opened = rows.nodes
+        self.opened = rows
         return super().open(rows.values)
 
 
