@@ -10,7 +10,7 @@ import numpy.typing as npt
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from protocol.arithmetic.reals import Reals
-from protocol.arithmetic.ring import Label, Ring, everywhere
+from protocol.arithmetic.ring import Label, Ring
 from protocol.arithmetic.tape import Name
 from protocol.arrays import Ids, Integers, Ints
 from protocol.errors import BadInput
@@ -194,12 +194,12 @@ class SymbolicReals(Reals):
 def entered(
     arena: Arena, owner: str, numbers: npt.NDArray[Any], label: Label | None, has_atom: bool = False
 ) -> Ints:
-    """Create fresh symbols; noise that is zero throughout (switched off, as at ε = ∞) is recorded as such."""
+    """Create fresh symbols; noise that is zero (switched off, as at ε = ∞, or left out) is recorded as such."""
     if label is None:
         raise BadInput(f"This scheme encodes a number without saying what it is: {_HOW}.")
     if label.weights is None:
         return arena.symbols(owner, label, VALUE)
-    return arena.symbols(owner, label, NOISE, numbers.size if everywhere(numbers == 0) and not has_atom else 0)
+    return arena.symbols(owner, label, NOISE, None if has_atom else (numbers == 0).reshape(len(label.items), -1))
 
 
 def combined(arena: Arena, plus: list[FormRows], minus: Sequence[FormRows] = ()) -> Ints:

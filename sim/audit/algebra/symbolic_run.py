@@ -42,6 +42,7 @@ from protocol.wire.messages import (
 )
 from sim.audit.algebra.linear_forms import Arena, Forms
 from sim.audit.algebra.symbolic import FormRows, SymbolicReals, SymbolicRing, followed, proportional
+from sim.audit.families.registry import family_of
 from sim.audit.together import Rerun, Together, parties_of
 from sim.views.evidence import Case
 
@@ -116,7 +117,8 @@ class Actor(Rerun):
 class SymbolicRerun(Together[Actor]):
     def __init__(self, case: Case, until: int | None = None, places: Ints | None = None) -> None:
         """Open all views; `until` is the iteration before which to stop, `places` the rows that are followed: all."""
-        self._arena = Arena(places)
+        params, family = case.card.params, family_of(case.card.scheme)
+        self._arena = Arena(places, lambda label: family.zero_chance(params, label))
         with derivations(self._arena.derive):
             actors = {party: Actor(case, party, self._arena) for party in parties_of(case, "algebra")}
         super().__init__(case, actors, until)
