@@ -74,8 +74,11 @@ def _ask_algebra(live: Audit) -> list[dict[str, Any]] | None:
 
 
 def _unfollowed(library: Library) -> list[dict[str, Any]]:
-    """Name every field with numbers whose form the algebra does not know."""
-    return [
+    """Name every field with numbers whose form the algebra does not know, and keys of unknown origin."""
+    keys = len(library.keys.unexplained)
+    words = f"{counted(keys, 'key')} of masks follow from no tape in a way that can be followed: whoever else can make "
+    rows = [not_shown.row("algebra", f"{words}them is not known.")] if keys else []
+    return rows + [
         not_shown.row(
             "algebra",
             f"{one.kind}.{one.field} of the {one.sender.replace('_', ' ')} cannot be followed, in "

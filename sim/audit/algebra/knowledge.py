@@ -23,6 +23,7 @@ from scipy.sparse import csr_array, vstack
 
 from protocol.arrays import Flags, Ints
 from sim.audit.algebra.eliminate import reduce
+from sim.audit.algebra.held_keys import HeldKeys
 from sim.audit.algebra.linear_forms import NOISE, SUM, UNIFORM, VALUE, ZERO, Forms
 from sim.audit.algebra.omega import powers
 from sim.audit.algebra.symbolic_run import Hearing
@@ -52,7 +53,9 @@ class Library:
         self.forms = hearing.forms
         self.bits = bits
         self._edges = hearing.forms.children()
-        self._key_of, self._keys = self._leaf_keys()
+        drawn_from = (key for key, _ in hearing.arena.streams)
+        self.keys = HeldKeys(drawn_from, hearing.arena.derived, hearing.seeds, hearing.run_id)
+        self._key_of = self._leaf_keys()
         releases = hearing.releases
         self.release_items = _joined([entry.items for entry in releases])
         times, lengths = [entry.iteration for entry in releases], [len(entry.items) for entry in releases]
@@ -60,14 +63,13 @@ class Library:
         self.openers = {entry.party for entry in releases}
         self.released = _compact(self.forms.of(_joined([entry.nodes for entry in releases])))
         self.contributors = self._contributors()
-        self.follows = len(self.forms.kind) > 1  # some numbers of this run have forms
+        self.follows = self.forms.has_followed  # some numbers of this run have forms
 
-    def _leaf_keys(self) -> tuple[npt.NDArray[np.int32], dict[bytes, int]]:
-        numbers: dict[bytes, int] = {}
+    def _leaf_keys(self) -> npt.NDArray[np.int32]:
         of = np.full(len(self.forms.kind), -1, np.int32)
         for (key, _), nodes in self.hearing.arena.streams.items():
-            of[nodes[nodes != ZERO]] = numbers.setdefault(key, len(numbers))
-        return of, numbers
+            of[nodes[nodes != ZERO]] = self.keys.numbers[key]
+        return of
 
     def _contributors(self) -> npt.NDArray[np.int64]:
         """Count, for every release, the users whose numbers are in it."""
@@ -134,15 +136,14 @@ class Library:
     def known(self, members: Sequence[str], leaves: Ints) -> Flags:
         """Mark the leaves that the coalition knows.
 
-        A member made the number, or can draw it from a key that it holds, or the number is known to be zero.
+        A member made the number, or can draw it from a key that it holds or can compute, or the number is known to
+        be zero.
         """
         forms, heard = self.forms, self.hearing.heard
         of_member = np.isin(np.array([*forms.owners, ""]), members)  # the last entry is for nodes without an owner
         kind = forms.kind[leaves]
         own = of_member[forms.owner[leaves]] & ((kind == VALUE) | (kind == NOISE))
-        held = np.zeros(len(self._keys) + 1, np.bool_)
-        keys = {key for member in members for key in heard[member].keys}
-        held[[self._keys[key] for key in keys & self._keys.keys()]] = True
+        held = self.keys.held(key for member in members for key in heard[member].keys)
         drawn: Flags = held[self._key_of[leaves]] & (kind == UNIFORM)
         known: Flags = own | drawn | forms.nought[leaves]
         return known

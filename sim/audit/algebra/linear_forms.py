@@ -8,7 +8,8 @@ coordinates of a row have the same form, since ring operations work on whole row
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,13 +18,14 @@ from scipy.sparse import csr_array
 
 from protocol.arithmetic.ring import Label
 from protocol.arithmetic.tape import Name
-from protocol.arrays import Ints
+from protocol.arrays import Flags, Floats, Ints
 
 UNIFORM, VALUE, NOISE, SUM = range(4)  # kinds of nodes
 
 ZERO = 0
 UNFOLLOWED = "not followed"  # what a leaf of unknown form is
 CERTAIN = 40  # zeros that prove one party's noise absent: a real share is seldom rounded to 0
+SURPRISE = 25  # −log2 of the chance that the zeros of any row, or of any party in one turn, are called missing noise
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -39,17 +41,21 @@ class Block:
     items: npt.NDArray[np.int64]
     weights: npt.NDArray[np.float64]
     zeros: int = 0  # for noise: how many numbers it has if all of them are zero, else 0
+    bits: Floats | None = None  # and, for each row that is zero, −log2 of the chance of that; None: no row is
 
 
 class Arena:
     """The graph while it is written. Given `places`, only these rows of every array are followed, and others are 0."""
 
-    def __init__(self, places: Ints | None = None) -> None:
+    def __init__(self, places: Ints | None = None, zero_chance: Callable[[Label], Floats] | None = None) -> None:
+        """`zero_chance` bounds, for a share of noise, the chance that a number is 0, per row; None: unknown."""
         self.size = 1
         self.places = places
+        self.zero_chance = zero_chance or (lambda label: np.ones(len(label.items)))
         self.blocks: list[Block] = []
         self.doubtful = False  # some leaf was not followed
         self.streams: dict[tuple[bytes, tuple[Name, ...]], Ints] = {}  # by key and name: one leaf per row
+        self.derived: dict[bytes, tuple[bytes, tuple[Name, ...]]] = {}  # each key that was derived: from which, as what
         self._parents: list[Ints] = []
         self._children: list[Ints] = []
         self._coefficients: list[npt.NDArray[np.int64]] = []
@@ -68,13 +74,22 @@ class Arena:
             there[self.places[self.places < count]] = True
         return there
 
-    def symbols(self, owner: str, label: Label, kind: int, zeros: int = 0) -> Ints:
+    def symbols(self, owner: str, label: Label, kind: int, zeros: Flags | None = None) -> Ints:
+        """Create a symbol for each row; `zeros` marks the numbers of noise that are 0."""
         there, start = self.chosen(len(label.items)), self.size
         nodes, items = self._new(there), label.items[there].astype(np.int64)
         weights = np.zeros(len(items)) if label.weights is None else np.asarray(label.weights, np.float64)[there]
-        block = Block(start, len(items), kind, owner, label.what, label.iteration, items, weights, zeros)
+        zeros = zeros if zeros is not None and zeros.any() else None
+        every = 0 if zeros is None or not zeros.all() else zeros.size
+        bits = None if zeros is None else self._bits(label, zeros)[there]
+        block = Block(start, len(items), kind, owner, label.what, label.iteration, items, weights, every, bits)
         self.blocks.append(block)
         return nodes
+
+    def _bits(self, label: Label, zeros: Flags) -> Floats:
+        chances = np.clip(self.zero_chance(label), 2.0**-60, 1)
+        bits: Floats = np.where(zeros.all(axis=1), -np.log2(chances) * zeros.shape[1], 0.0)
+        return bits
 
     def stream(self, owner: str, key: bytes, rows: int, name: tuple[Name, ...]) -> Ints:
         """Return the same leaves for every draw from `key` under `name`; a longer draw extends them."""
@@ -83,6 +98,10 @@ class Arena:
             known = np.concatenate([known, self._uniform(owner, "uniform", self.chosen(rows)[len(known) :])])
             self.streams[(key, name)] = known
         return known[:rows]
+
+    def derive(self, key: bytes, name: tuple[Name, ...], child: bytes) -> None:
+        """Note that whoever has `key` can make `child`."""
+        self.derived[child] = key, name
 
     def unfollowed(self, owner: str, count: int) -> Ints:
         """Create leaves for numbers whose form is not known: nobody knows them, and messages with them are named."""
@@ -142,6 +161,12 @@ class Forms:
             self.item[part], self.iteration[part], self.weight[part] = block.items, block.iteration, block.weights
         self.nought = self._nought(arena.blocks)
 
+    @property
+    def has_followed(self) -> bool:
+        """Tell whether there is any leaf that is followed."""
+        unfollowed = self.words.index(UNFOLLOWED) if UNFOLLOWED in self.words else -2
+        return bool(((self.kind != SUM) & (self.what != unfollowed)).any())
+
     def has_unfollowed(self, nodes: Ints) -> bool:
         """Tell whether the form of any of `nodes` has a leaf that was not followed."""
         if UNFOLLOWED not in self.words:
@@ -149,7 +174,7 @@ class Forms:
         return bool((self.what[self.of(nodes).indices] == self.words.index(UNFOLLOWED)).any())
 
     def _nought(self, blocks: list[Block]) -> npt.NDArray[np.bool_]:
-        """Mark noise that is known to be absent: all of its kind is zero, or all of one party's is."""
+        """Mark noise that is known to be absent: all of its kind is zero, all of one party's, or a row for sure."""
         of_all: dict[str, float] = {}
         of_one: dict[tuple[str, str], float] = {}
         noise = [block for block in blocks if block.kind == NOISE and block.count]
@@ -157,10 +182,13 @@ class Forms:
             zeros = block.zeros or -np.inf
             of_all[block.what] = of_all.get(block.what, 0) + zeros
             of_one[block.what, block.owner] = of_one.get((block.what, block.owner), 0) + zeros
-        nought = np.zeros(len(self.kind), np.bool_)
+        nought, rows = np.zeros(len(self.kind), np.bool_), sum(block.count for block in noise)
         for block in noise:
             if of_all[block.what] > 0 or of_one[block.what, block.owner] >= CERTAIN:
                 nought[block.start : block.start + block.count] = True
+            elif block.bits is not None:
+                turn = block.zeros and block.bits.sum() >= SURPRISE + math.log2(len(noise))
+                nought[block.start : block.start + block.count] = turn | (block.bits >= SURPRISE + math.log2(rows))
         return nought
 
     def of(self, nodes: Ints) -> csr_array:

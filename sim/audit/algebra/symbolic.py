@@ -10,13 +10,16 @@ import numpy.typing as npt
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from protocol.arithmetic.reals import Reals
-from protocol.arithmetic.ring import Label, Ring, everywhere
+from protocol.arithmetic.ring import Label, Ring
 from protocol.arithmetic.tape import Name
 from protocol.arrays import Ids, Integers, Ints
 from protocol.errors import BadInput
 from sim.audit.algebra.linear_forms import NOISE, VALUE, ZERO, Arena
 
 _HOW = "use ring.uniform for what is drawn and FixedPoint.encode or reals.mark with a Label for what is a number"
+
+LONG_ROW = 3  # numbers in a row, from which two rows are not proportional by chance
+ROUNDED = 1e-6  # relative rounding of floats on the wire
 
 
 class FormRows(NDArrayOperatorsMixin):
@@ -70,15 +73,29 @@ def followed(rows: Any, arena: Arena, owner: str) -> FormRows:
     raise BadInput(f"This scheme makes ring values that the algebra cannot follow: {_HOW}.")
 
 
+def proportional(numbers: npt.NDArray[Any], sums: npt.NDArray[Any]) -> bool:
+    """Tell whether each row of `numbers` is that of `sums` times a factor: the same for all rows, if they are short."""
+    if numbers.dtype.kind != "f" or numbers.shape != sums.shape:
+        return False
+    one, other = numbers.astype(np.float64), sums.astype(np.float64)
+    if one.shape[1] < LONG_ROW:
+        one, other = one.reshape(1, -1), other.reshape(1, -1)
+    place = np.abs(other).argmax(axis=1)[:, None]
+    largest = np.take_along_axis(other, place, 1)
+    factors = np.take_along_axis(one, place, 1) / np.where(largest == 0, 1, largest)
+    off = np.abs(one - factors * other).max(axis=1)
+    return bool(factors.any() and (off <= ROUNDED * np.abs(one).max(axis=1)).all())
+
+
 class SymbolicRing(Ring):
-    """The ring of one party. `drawn`: keys it drew from; `opened`: the nodes that it last turned into floats."""
+    """The ring of one party. `drawn`: keys it drew from; `opened`: what it last turned into floats."""
 
     def __init__(self, bits: int, arena: Arena, owner: str) -> None:
         super().__init__(bits)
         self._arena = arena
         self._owner = owner
         self.drawn: set[bytes] = set()
-        self.opened: Ints | None = None
+        self.opened: FormRows | None = None
 
     def _followed(self, rows: Any) -> FormRows:
         return followed(rows, self._arena, self._owner)
@@ -125,8 +142,9 @@ class SymbolicRing(Ring):
 
     def to_signed(self, words: Any) -> npt.NDArray[np.int64]:
         rows = self._followed(words)
-        self.opened = rows.nodes
-        return super().to_signed(rows.values)
+        numbers = super().to_signed(rows.values)
+        self.opened = FormRows(numbers, rows.nodes)
+        return numbers
 
 
 class SymbolicReals(Reals):
@@ -139,7 +157,7 @@ class SymbolicReals(Reals):
         self._arena = arena
         self._owner = owner
         self._has_atom = has_atom
-        self.opened: Ints | None = None
+        self.opened: FormRows | None = None
 
     def _followed(self, rows: Any) -> FormRows:
         return followed(rows, self._arena, self._owner)
@@ -169,19 +187,19 @@ class SymbolicReals(Reals):
 
     def open(self, values: Any) -> npt.NDArray[np.float64]:
         rows = self._followed(values)
-        self.opened = rows.nodes
+        self.opened = rows
         return super().open(rows.values)
 
 
 def entered(
     arena: Arena, owner: str, numbers: npt.NDArray[Any], label: Label | None, has_atom: bool = False
 ) -> Ints:
-    """Create fresh symbols; noise that is zero throughout (switched off, as at ε = ∞) is recorded as such."""
+    """Create fresh symbols; noise that is zero (switched off, as at ε = ∞, or left out) is recorded as such."""
     if label is None:
         raise BadInput(f"This scheme encodes a number without saying what it is: {_HOW}.")
     if label.weights is None:
         return arena.symbols(owner, label, VALUE)
-    return arena.symbols(owner, label, NOISE, numbers.size if everywhere(numbers == 0) and not has_atom else 0)
+    return arena.symbols(owner, label, NOISE, None if has_atom else (numbers == 0).reshape(len(label.items), -1))
 
 
 def combined(arena: Arena, plus: list[FormRows], minus: Sequence[FormRows] = ()) -> Ints:

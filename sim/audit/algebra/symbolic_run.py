@@ -7,25 +7,47 @@ frame in its receiver's view. The result is what every party heard, as nodes of 
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from protocol.arithmetic.tape import derivations
 from protocol.arrays import Ints
 from protocol.errors import Aborted
 from protocol.party.party import iteration_of
 from protocol.party.role import Effects, Send, role_of
 from protocol.party.view import REJECTED, Broken, Record
 from protocol.schemes.base import Setting
-from protocol.wire.fields import DigestField, DigitsField, FactorsField, ItemsField, KeysField, RingField, field_kinds
-from protocol.wire.messages import Event, Message
+from protocol.wire.fields import (
+    DigestField,
+    DigitsField,
+    FactorsField,
+    FieldKind,
+    FloatsField,
+    ItemsField,
+    KeysField,
+    RingField,
+    field_kinds,
+)
+from protocol.wire.messages import (
+    CommitInFull,
+    Event,
+    ItemFactorsInFull,
+    ItemFactorsWithPieces,
+    Message,
+    WelcomeInFull,
+)
 from sim.audit.algebra.linear_forms import Arena, Forms
-from sim.audit.algebra.symbolic import FormRows, SymbolicReals, SymbolicRing, followed
+from sim.audit.algebra.symbolic import FormRows, SymbolicReals, SymbolicRing, followed, proportional
+from sim.audit.families.registry import family_of
 from sim.audit.together import Rerun, Together, parties_of
 from sim.views.evidence import Case
+
+OPENINGS = 8  # of a server, that floats are compared with
+ENVELOPES = (WelcomeInFull, CommitInFull, ItemFactorsInFull, ItemFactorsWithPieces)  # draws of a key, not sums
 
 
 @dataclass(slots=True, eq=False)
@@ -33,7 +55,7 @@ class Heard:
     """Everything that one party received and the algebra follows."""
 
     nodes: list[Ints] = field(default_factory=list)  # forms of ring values and of marked reals
-    keys: set[bytes] = field(default_factory=set)  # received, sent or drawn from
+    keys: set[bytes] = field(default_factory=set)  # received, sent or drawn from, and the seed of its tape
     clear: set[str] = field(default_factory=set)  # senders of reals without a form: taken as known exactly
     published: bool = False  # a server sent reals without a form: envelopes, or a model
     model: bool = False  # these are a model, made from all users' data by a scheme without factors
@@ -72,6 +94,8 @@ class Hearing:
     heard: dict[str, Heard]
     releases: list[Released]
     complete: bool  # every view was read to its end
+    run_id: bytes
+    seeds: frozenset[bytes] = frozenset()  # of all tapes
     unfollowed: list[Unfollowed] = field(default_factory=list)
 
 
@@ -82,6 +106,7 @@ class Actor(Rerun):
         self.ring = SymbolicRing(params.ring_bits, arena, party)
         self.reals = SymbolicReals(arena, party, _has_atom(case))
         self.heard = Heard()
+        self.openings = deque[FormRows](maxlen=OPENINGS)  # the latest sums that it turned into floats, last first
         self.items: Ints = np.zeros(0, np.int64)  # rated by a user; empty for a server
         if self.brought.inputs is not None:
             self.items = self.brought.inputs.items.astype(np.int64)
@@ -92,21 +117,26 @@ class Actor(Rerun):
 class SymbolicRerun(Together[Actor]):
     def __init__(self, case: Case, until: int | None = None, places: Ints | None = None) -> None:
         """Open all views; `until` is the iteration before which to stop, `places` the rows that are followed: all."""
-        self._arena = Arena(places)
-        actors = {party: Actor(case, party, self._arena) for party in parties_of(case, "algebra")}
+        params, family = case.card.params, family_of(case.card.scheme)
+        self._arena = Arena(places, lambda label: family.zero_chance(params, label))
+        with derivations(self._arena.derive):
+            actors = {party: Actor(case, party, self._arena) for party in parties_of(case, "algebra")}
         super().__init__(case, actors, until)
         self._releases: list[Released] = []
         self._doubtful: list[tuple[tuple[str, str, str, str], Ints]] = []  # sent when something was unfollowed
         self._fields = {cls: field_kinds(cls) for cls in case.card.scheme.messages}
 
     def run(self) -> Hearing:
-        self.play()
-        for actor in self.reruns.values():
-            actor.heard.keys |= actor.ring.drawn
+        with derivations(self._arena.derive):
+            self.play()
+        seeds = {party: self.case.tape_seed(party) for party in self.reruns}
+        for party, actor in self.reruns.items():
+            actor.heard.keys |= {*actor.ring.drawn, seeds[party]}
         complete = all(actor.next() is None for actor in self.reruns.values())
         heard = {party: self.reruns[party].heard if party in self.reruns else Heard() for party in self.case.parties}
         forms = Forms(self._arena)
-        return Hearing(forms, self._arena, heard, self._releases, complete, self._unfollowed(forms))
+        told = self._releases, complete, self.case.card.run_id, frozenset(seeds.values()), self._unfollowed(forms)
+        return Hearing(forms, self._arena, heard, *told)
 
     def _unfollowed(self, forms: Forms) -> list[Unfollowed]:
         """Count, by roles and field, the messages with numbers that could not be followed."""
@@ -142,11 +172,12 @@ class SymbolicRerun(Together[Actor]):
         opened = actor.ring.opened if actor.ring.opened is not None else actor.reals.opened
         moved = getattr(actor.role, "last_moved", None)
         if opened is not None:
+            actor.openings.appendleft(opened)
             there = self._arena.chosen(len(opened))
             items = np.full(len(opened), -1) if moved is None or len(moved) != len(opened) else moved.astype(np.int64)
-            items, opened = items[there], opened[there]
-            if not any(np.array_equal(opened, nodes) for nodes in arrived):
-                self._releases.append(Released(actor.party, before, items, opened))
+            items, nodes = items[there], opened.nodes[there]
+            if not any(np.array_equal(nodes, one) for one in arrived):
+                self._releases.append(Released(actor.party, before, items, nodes))
         return effects
 
     def sent(self, rerun: Actor, effect: Send) -> None:
@@ -165,22 +196,40 @@ class SymbolicRerun(Together[Actor]):
         self._keys(actor, message)
         for name, kind in self._fields[type(message)]:
             value = getattr(message, name)
+            if kind is FactorsField and (told := self._told(actor, sender, message, len(value))) is not None:
+                heard.sightings.append((iteration_of(message), told))
+                continue
             if kind is RingField and isinstance(value, np.ndarray):
                 value = followed(value, self._arena, sender)
+            elif self._must_have_form(sender, message, name, kind):
+                heard.published = True
+                value = self._form_of(sender, value)
             if isinstance(value, FormRows):
                 nodes = value.nodes[self._arena.chosen(len(value))]
                 heard.nodes.append(nodes)
                 if self._arena.doubtful:
                     place = (role_of(sender), role_of(actor.party), type(message).__name__, name)
                     self._doubtful.append((place, nodes))
-            elif kind is FactorsField and (told := self._told(actor, sender, message, len(value))) is not None:
-                heard.sightings.append((iteration_of(message), told))
             elif kind.is_number and len(value):
                 if sender in self.case.card.scheme.servers:
                     heard.published = True
                     heard.model |= not self.case.card.scheme.factorizes
                 else:
                     heard.clear.add(sender)
+
+    def _must_have_form(self, sender: str, message: Message, name: str, kind: type[FieldKind]) -> bool:
+        """Tell whether a field has numbers of a server that are neither envelopes nor a model."""
+        scheme = self.case.card.scheme
+        if sender not in scheme.servers or not scheme.factorizes or not issubclass(kind, FloatsField):
+            return False
+        return not (name == "envelopes" and isinstance(message, ENVELOPES))
+
+    def _form_of(self, sender: str, numbers: Any) -> FormRows:
+        """Find the sums that `numbers` are, up to a factor for each row; else they have no known form."""
+        for opened in self.reruns[sender].openings:
+            if len(numbers) and proportional(numbers, opened.values):
+                return FormRows(numbers, opened.nodes)
+        return followed(numbers, self._arena, sender)
 
     def _told(self, actor: Actor, sender: str, message: Message, rows: int) -> Ints | None:
         """Find the items whose factors a message has: those it names, all, the receiver's, or the sender's."""

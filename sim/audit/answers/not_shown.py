@@ -94,6 +94,22 @@ def _of_accounting(document: Any) -> Iterator[Row]:
         yield row("accounting", str(untested))
 
 
+def _of_pairs(document: Any) -> Iterator[Row]:
+    """Name keys whose seeds could not be tried, and users whose noise was not tried in all iterations."""
+    tapes = document.get("tapes") or {}
+    if unplayed := (tapes.get("seeds") or {}).get("unplayed"):
+        yield row("pairs", f"Whether keys come from short seeds cannot be tried: {unplayed}.")
+    tried = tapes.get("tried") or {}
+    if some := tried.get("in_some"):
+        part = f"in {tried['fewest']} of {tried['iterations']} iterations, which the run id draws"
+        yield row("pairs", f"The noise of {some} of {counted(tried['users'], 'user')} was tried {part}: {_ELSEWHERE}")
+    if tried and (untried := tried["users"] - tried["in_all"] - tried["in_some"]):
+        yield row("pairs", f"The noise of {untried} of {counted(tried['users'], 'user')} was not tried: {_ELSEWHERE}")
+
+
+_ELSEWHERE = "what it lacks there for one of them is not seen (keyhole audit --pairs N tries more)."
+
+
 def _of_empirical(document: Any) -> Iterator[Row]:
     """Name the parties for which no row of the canary could have exceeded its claim, whatever the scheme does."""
     rows = document["rows"]
@@ -120,6 +136,7 @@ def _of_statistics(document: Any) -> Iterator[Row]:
 _LOOK = {
     "algebra": _of_algebra,
     "accounting": _of_accounting,
+    "pairs": _of_pairs,
     "empirical": _of_empirical,
     "statistics": _of_statistics,
 }

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from protocol.arithmetic.ring import Label
 from protocol.arrays import Floats, Ids, Matrix, RingArray
 from protocol.params import Params
 from protocol.party.role import RECOMMENDER, THIRD_PARTY, UserInput
@@ -126,6 +127,10 @@ class Family:
     def is_randomized(self, params: Params) -> bool:
         """Tell whether values carry noise before they are received or opened."""
         return not math.isinf(params.epsilon)
+
+    def zero_chance(self, params: Params, label: Label) -> Floats:
+        """Bound the chance that a number of a share of noise is 0, for each row of `label`; 1: nothing is known."""
+        return np.ones(len(label.items))
 
     def numbers_at_first(self, case: Case) -> int:
         """Count those of them that all users send in the first round together, if that alone is long."""

@@ -8,7 +8,7 @@ noise was made for. ε: the shifts over the noise that a coalition does not know
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,20 +24,17 @@ from sim.audit.pairs.change import RatingChange, change_of
 from sim.audit.pairs.deviations import Deviation
 from sim.audit.pairs.exposure import Exposure, Loss
 from sim.audit.pairs.interference import audit_masks, audit_servers, interference_findings, undeclared
+from sim.audit.pairs.retaping import Retaping
 from sim.audit.pairs.search import Ratings, best_of_items, raters_of, small_and_large, some_of
 from sim.audit.pairs.second_run import deviations
 from sim.audit.pairs.short_seeds import audit_seeds, chosen_user
-from sim.audit.pairs.tapes import Retaped, another_tape, audit_tapes, pairs_needed
+from sim.audit.pairs.tapes import Retaped, audit_tapes
 from sim.audit.pairs.twice import Twice, run_twice
 from sim.console.console import figure
 from sim.views.evidence import Case
 
 MOST_TURNS = 1500  # of users in the second run of an audit: about a second
 RATERS = 4  # of an item whose pairs are set beside the accounting
-MOST_USERS = 200  # whose noise is drawn again in the first iterations
-FEW_ITERATIONS = 2
-WHOLE_TURNS = 80  # of users with the first other tape, at least
-MOST_PAIRS = 10  # of tapes, for a user whose noise is drawn again in all iterations
 ROUNDING = 1e-6
 
 
@@ -71,10 +68,11 @@ def ask_pairs(case: Case, budget: int) -> Audited:
     document: dict[str, Any] = {"tried": len(known), "shape": shape[0], "shift": shift and shift[0], "epsilon": rows}
     document["interference"] = {"servers": list(case.card.scheme.servers), "users": len(users), "leaks": hidden}
     if not math.isinf(params.epsilon) and not family.noise_follows:  # which may leave a rating as it is
-        tapes = list(_tapes(case, ratings, users))
-        document["tapes"], own = audit_tapes(case, tapes, family.shares_vanish)
+        retaping, covered = Retaping(case, list(ratings), users, budget), set[tuple[str, str | None]]()
+        document["tapes"], own = audit_tapes(case, _noting(retaping.tapes(), covered), family.shares_vanish)
+        document["tapes"]["tried"] = retaping.document()
         document["tapes"]["seeds"], few = audit_seeds(case, chosen_user(params, ratings), family.shares_vanish)
-        secrets += [*_bare_numbers(case, changed, tapes), *own, *few]
+        secrets += [*_bare_numbers(case, changed, covered), *own, *few]
     other = [] if family.noise_follows else _follows(known.values())
     return document, [*shape[1], *secrets, *(shift[1] if shift else []), *other, *losses]
 
@@ -133,23 +131,18 @@ def _hidden(case: Case, users: list[str], until: int) -> tuple[list[dict[str, An
     return leaks, [*interference_findings(leaks), *bare]
 
 
-def _tapes(case: Case, ratings: Ratings, users: list[str]) -> Iterator[Retaped]:
-    """Run a third of `users`, or more, with other tapes in all iterations, and the others with one in the first few."""
-    order = [*users[::3], *(name for name in ratings if name not in users[::3])]
-    whole = order[: max(len(users[::3]), WHOLE_TURNS // case.card.params.iterations)]
-    first = [another_tape(case, name, None) for name in whole]
-    yield from first
-    for number in range(1, pairs_needed(first, MOST_PAIRS)):
-        for name in whole:
-            yield another_tape(case, name, None, number)
-    for name in order[len(whole) :][:MOST_USERS]:
-        yield another_tape(case, name, FEW_ITERATIONS)
+def _noting(tapes: Iterable[Retaped], covered: set[tuple[str, str | None]]) -> Iterator[Retaped]:
+    """Pass `tapes` on, and note in `covered` the fields that follow them."""
+    for twice in tapes:
+        covered |= {(one.kind, one.field) for one in twice.deviations}
+        yield twice
 
 
-def _bare_numbers(case: Case, changed: Sequence[Twice], tapes: Sequence[Retaped]) -> list[Finding]:
+def _bare_numbers(
+    case: Case, changed: Sequence[Twice], covered: Collection[tuple[str, str | None]]
+) -> list[Finding]:
     """Find numbers in users' messages that follow ratings and no tape, at a receiver that may not read them exactly."""
     permits = case.card.scheme.permits
-    covered = {(one.kind, one.field) for twice in tapes for one in twice.deviations}
     bare = {
         (role_of(one.party), one.kind, one.field)
         for twice in changed
@@ -165,7 +158,7 @@ def _bare_numbers(case: Case, changed: Sequence[Twice], tapes: Sequence[Retaped]
             claimed=permits.get(receiver, LEVELS[0]),
             measured=f"{kind}.{name}",
             confidence="exact: the role runs again with other ratings, and with another tape",
-            evidence=f"{len(changed)} users with other ratings, {len(tapes)} with another tape",
+            evidence=f"{len(changed)} users with other ratings, and users with another tape",
         )
         for receiver, kind, name in sorted(bare, key=str)
         if permits.get(receiver) != LEVELS[-1]

@@ -109,10 +109,15 @@ def paired_turns(
 
 def before(given: Iterable[Seen | Event], until: int | None) -> list[Seen | Event]:
     """Take what reached a role up to the first message of iteration `until`; None means everything."""
-    return list(itertools.takewhile(lambda one: until is None or _time(one) < until, given))
+    return list(itertools.takewhile(lambda one: until is None or time_of(one) < until, given))
 
 
-def _time(given: Seen | Event) -> int:
+def only(given: Iterable[Seen | Event], iterations: frozenset[int] | None) -> list[Seen | Event]:
+    """Take what reached a role in the set-up and in `iterations`; None means everything."""
+    return [one for one in given if iterations is None or time_of(one) < 0 or time_of(one) in iterations]
+
+
+def time_of(given: Seen | Event) -> int:
     return given.iteration if isinstance(given, Seen) else iteration_of(given)
 
 

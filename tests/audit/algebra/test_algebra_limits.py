@@ -100,3 +100,42 @@ def test_two_parties_who_together_learn_more_than_is_declared_are_found(tmp_path
     assert ["third_party", "user:3"] in [row["members"] for row in document["coalitions"]]
     found = [row for row in document["findings"] if row["coalition"] == ["third_party", "user:3"]]
     assert "unmasking" in {row["id"] for row in found if row["beyond"]} and document["verdict"] == "beyond-claims"
+
+
+@pytest.mark.parametrize("name", ["DerivedKey", "KeyOfAKey", "PublicKeys", "ShortMaskKeys"])
+def test_who_holds_a_key_holds_all_that_is_derived_from_it(tmp_path, name):
+    """The third party is told what mask keys follow from, or can try all that it may be."""
+    document = readings(tmp_path, f"support.schemes.derived:{name}")
+    found = {row["id"] for row in document["findings"] if row["beyond"] and row["coalition"] == ["third_party"]}
+    assert found == {"unmasking"} and document["verdict"] == "beyond-claims"
+
+
+def test_half_of_what_a_key_follows_from_is_not_the_key(tmp_path):
+    document = readings(tmp_path, "support.schemes.derived:HalfOfAKey")
+    assert document["verdict"] == "within-claims" and document["not_shown"] == []
+
+
+def test_keys_of_unknown_origin_are_named(tmp_path):
+    (row,) = readings(tmp_path, "support.schemes.derived:StrangeKeys")["not_shown"]
+    assert row["question"] == "algebra" and row["reason"].startswith("4 keys of masks follow from no tape")
+
+
+def test_opened_sums_that_travel_on_as_floats_are_followed(tmp_path):
+    document = readings(tmp_path, "support.schemes.derived:SumsAsFloats")
+    (answer,) = [row for row in document["coalitions"] if row["members"] == ["third_party"]]
+    assert answer["determines"] == "aggregate" and document["not_shown"] == []
+    (found,) = [row for row in document["findings"] if row["beyond"]]
+    assert found["id"] == "unmasking" and found["coalition"] == ["third_party"]
+
+
+def test_floats_of_a_server_that_are_no_sums_are_named(tmp_path):
+    (row,) = readings(tmp_path, "support.schemes.derived:SquaresOfSums")["not_shown"]
+    assert row["coalition"] == ["third_party"]
+    assert "FloatSums.values of the recommender cannot be followed, in 3 messages" in row["reason"]
+
+
+@pytest.mark.parametrize("scheme", ["masked", "dynamic", "direct", "trusted", "plain"])
+def test_envelopes_and_factors_of_correct_schemes_are_no_floats_of_unknown_form(tmp_path, scheme):
+    flags = {"wire": "paper"} if scheme in ("masked", "dynamic") else {}
+    case = audited(tmp_path, RATINGS, scheme, publish="rated", **flags)
+    assert audit(case.folder, only=["algebra"])["not_shown"] == []

@@ -63,10 +63,12 @@ def test_a_frame_that_was_repeated_after_a_long_wait_is_nothing_to_show(tmp_path
 
 def test_every_answer_that_decides_nothing_is_listed():
     canary = {"coalition": ["recommender"], "claimed": 8.0, "certifiable": 5.7}
+    tried = {"users": 9, "in_all": 3, "in_some": 4, "fewest": 2, "iterations": 6}
     field = {"party": "third_party", "kind": "K", "field": "f", "smallest_p": None, "values": 4}
     answers = {
         "algebra": [{"members": ["user:1"], "undecided": 3}, {"members": ["user:2"], "undecided": 0}],
         "accounting": {"noise": {"tests": 2, "missing": False, "finds_below": 0.0}},
+        "pairs": {"tapes": {"seeds": {"unplayed": "it ended"}, "tried": tried}},
         "empirical": {"rows": [canary, canary | {"coalition": [], "claimed": 1.0}]},
         "statistics": {"uniformity": {"fields": [field]}},
     }
@@ -74,10 +76,15 @@ def test_every_answer_that_decides_nothing_is_listed():
     assert [(row["question"], row["coalition"]) for row in rows] == [
         ("attacks", None),
         ("algebra", ["user:1"]),
+        ("pairs", None),
+        ("pairs", None),
+        ("pairs", None),
         ("empirical", ["recommender"]),
         ("statistics", ["third_party"]),
     ]
     assert "3 rows" in rows[1]["reason"] and "It crashed." in rows[0]["reason"]
+    assert "it ended" in rows[2]["reason"] and "of 4 of 9 users was tried in 2 of 6 iterations" in rows[3]["reason"]
+    assert "noise of 2 of 9 users was not tried" in rows[4]["reason"]
     answers["empirical"]["rows"].append(canary | {"claimed": 1.0})  # the same party at an ε that can be measured
     assert "empirical" not in {row["question"] for row in not_shown(answers, {})}
     alone = {"accounting": answers["accounting"]}

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from support.audit import audited
 
+from sim.audit.answers.not_shown import not_shown
 from sim.audit.audit import audit
+from sim.audit.pairs import retaping
 from sim.audit.pairs.pairs import ask_pairs
+from sim.audit.pairs.retaping import Retaping
+from sim.audit.pairs.tapes import another_tape
 
 RATINGS = [{0: 5, 1: 3, 2: 1, 3: 2}, {0: 4, 1: 2, 4: 5}, {0: 2, 1: 5, 4: 2}, {0: 2, 2: 4, 3: 4}, {0: 1, 2: 5, 4: 3}]
 HERE = "support.schemes"
@@ -59,3 +64,55 @@ def test_a_scheme_that_fails_in_a_small_run_is_still_asked_the_rest(tmp_path):
     seeds = document["tapes"]["seeds"]
     assert seeds["unplayed"] == "the smallest run of the scheme ended with ValueError: two users are too few"
     assert seeds["streams"] > 0 and not [one for one in findings if one.severity == "break"]
+    (row,) = not_shown({"pairs": document}, {})
+    assert row["question"] == "pairs" and "two users are too few" in row["reason"]
+
+
+# --- faults that begin late, or are those of a few of many users ------------------------------------------------------
+
+
+def many(count=60, items=20):
+    draw = np.random.default_rng(5)
+    sizes = draw.integers(4, 9, count).tolist()
+    return [{int(i): float(draw.integers(1, 6)) for i in draw.choice(items, n, replace=False)} for n in sizes]
+
+
+LATE = {"TenthMissing": 2, "TenthLate": 2, "LateForOne": 2, "LateForAnItem": 4}  # and its dim
+
+
+@pytest.mark.parametrize("name", LATE)
+def test_noise_that_few_users_leave_out_late_is_found_by_the_algebra(tmp_path, name):
+    case = audited(tmp_path, many(), f"{HERE}.uneven_noise:{name}", epsilon=1.0, iterations=30, dim=LATE[name])
+    document = audit(case.folder, only=["algebra"])
+    beyond = {(one["id"], *one["coalition"]) for one in document["findings"] if one["beyond"]}
+    assert ("missing-noise", "recommender") in beyond
+
+
+def test_noise_that_a_tenth_of_the_users_halve_late_is_found_by_pairs(tmp_path):
+    case = audited(tmp_path, many(), f"{HERE}.uneven_noise:TenthHalvedLate", epsilon=1.0, iterations=30)
+    document, findings = ask_pairs(case, 6)
+    assert [one.id for one in findings if one.severity == "break"] == ["missing-noise"]
+    assert document["tapes"]["tried"]["in_all"] == 60 and not_shown({"pairs": document}, {}) == []
+
+
+@pytest.mark.parametrize("scheme", ["masked", "direct", "dynamic"])
+def test_a_budget_leaves_out_iterations_that_the_run_id_draws_and_says_so(tmp_path, monkeypatch, scheme):
+    monkeypatch.setattr(retaping, "TURNS", 40)
+    case = audited(tmp_path, many(20), scheme, epsilon=1.0, iterations=30)
+    document, findings = ask_pairs(case, 3)
+    assert not [one for one in findings if one.severity == "break"]
+    tried = document["tapes"]["tried"]
+    assert tried["users"] == 20 and tried["in_some"] > 10 and 2 < tried["fewest"] < 30
+    (row,) = [row for row in not_shown({"pairs": document}, {}) if "was tried in" in row["reason"]]
+    assert f"of {tried['in_some']} of 20 users" in row["reason"]
+    chosen = frozenset({0, 1, 12, 13, 14})
+    assert another_tape(case, "user:0", chosen).iterations == chosen  # the set-up and these, no more
+
+
+def test_the_iterations_of_each_user_differ_and_all_are_drawn(tmp_path):
+    case = audited(tmp_path, many(4), "masked", epsilon=1.0, iterations=30)
+    tried, draw = Retaping(case, ["user:0"], [], 1), np.random.default_rng(1)
+    drawn = [tried._chosen(draw, 8) for _ in range(40)]
+    assert all(len(some) == 8 and {0, 1} <= some for some in drawn)
+    assert len(set(drawn)) > 20 and frozenset().union(*drawn) == frozenset(range(30))
+    assert tried._chosen(draw, 30) is None

@@ -9,7 +9,7 @@ from protocol.arithmetic.tape import Tape, derive
 from protocol.schemes.factorization.direct import Direct, DirectUser
 from protocol.schemes.factorization.masked import MaskedRecommender
 from support.schemes.noise_faults import Faulty
-from support.schemes.telltale import Telltale, _own, noisy
+from support.schemes.telltale import Telltale, _own, _without, noisy
 
 
 def _halved(where):
@@ -101,3 +101,18 @@ class ManyAlone(Faulty):
         if setting.params.n_users == 2:
             raise ValueError("two users are too few")
         return super().make_role(party, setting, tape, inputs)
+
+
+# --- late, or for a few: what the first iterations do not show -------------------------------------------------------
+
+_TENTH = 7  # of ten users
+
+TenthMissing = noisy("TenthMissing", _without(lambda self, t, rows: (rows >= 0) & (self.number % 10 == _TENTH)))
+TenthLate = noisy(
+    "TenthLate", _without(lambda self, t, rows: (rows >= 0) & (self.number % 10 == _TENTH) & (t >= 3))
+)
+LateForOne = noisy("LateForOne", _without(lambda self, t, rows: (rows >= 0) & (self.number == 17) & (t == 5)))
+LateForAnItem = noisy("LateForAnItem", _without(lambda self, t, rows: (rows == 0) & (self.number == 17) & (t >= 5)))
+TenthHalvedLate = noisy(
+    "TenthHalvedLate", _halved(lambda self, t, rows: (rows >= 0) & (self.number % 10 == _TENTH) & (t >= 3))
+)

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from protocol.arrays import Matrix
+from protocol.arithmetic.ring import Label
+from protocol.arrays import Floats, Matrix
 from protocol.params import Params
 from protocol.party.role import RECOMMENDER, user_index
 from protocol.schemes.base import DELTA
@@ -74,6 +75,10 @@ class DirectFamily(FactorizationFamily):
         own = GradientParams.of(params)
         rho, law_of_eta = StatedLaw(np.full((1, 1), own.noise_scale), LAPLACE), told_shares(own, messages)
         return lambda shift: rho if shift.what == "rho" else law_of_eta(shift)
+
+    def zero_chance(self, params: Params, label: Label) -> Floats:
+        """Know that no draw of a normal law is 0 (`Tape.normal` takes midpoints of cells)."""
+        return np.full(len(label.items), 0.0 if GradientParams.of(params).noise_scale else 1.0)
 
     def attacks(self, scene: Scene, apart: frozenset[str]) -> Iterator[Attack]:
         yield from super().attacks(scene, apart)

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from protocol.arithmetic.fixedpoint import FixedPoint
+from protocol.arithmetic.ring import Label
 from protocol.arithmetic.tape import exponential
-from protocol.arrays import Ids, Matrix, RingArray
+from protocol.arrays import Floats, Ids, Matrix, RingArray
 from protocol.params import Params
 from protocol.party.role import RECOMMENDER, THIRD_PARTY
 from protocol.schemes.base import Scheme
@@ -59,6 +60,12 @@ class MaskedFamily(FactorizationFamily):
 
     def told_shares(self, params: Params, messages: Iterable[Any]) -> LawOf:
         return told_shares(MaskedParams.of(params), messages)
+
+    def zero_chance(self, params: Params, label: Label) -> Floats:
+        """Bound it by √k / 2 units over b, for a share of k: b √(2H/k) N has no higher density, as E H^(−1/2) = √π."""
+        own = MaskedParams.of(params)
+        shares = np.ones(len(label.items)) if label.shares is None else label.shares.astype(np.float64)
+        return np.sqrt(shares) * 2.0 ** -(1 + own.fraction_bits) / own.noise_scale if own.noise_scale else shares**0
 
     def composed(self, params: Params, releases: int) -> dict[str, Any]:
         return composed(MaskedParams.of(params), releases)
