@@ -42,6 +42,7 @@ class Reason(Enum):
     DISAGREEMENT = "recommender and third party do not agree on who contributed"
     TOO_FEW_ONLINE = "fewer users are online than the noise needs committers"
     TOO_FEW_SHARES = "fewer users contributed than the noise needs, so nothing is released"
+    TOO_LITTLE_NOISE = "the parameters state less noise than their ε needs, so this user adds nothing"
     DIVERGED = "the item factors left the range in which users can be sent them"
     STALLED = "nothing has moved for several deadlines"
     DISK_FULL = "a view could not be written"

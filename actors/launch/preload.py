@@ -42,12 +42,13 @@ def warm_up(card: Card) -> None:
 
 def _run_small(card: Card) -> None:
     assert card.codec and card.params_digest and card.setting  # made here, shared by every child
+    prepared = card.scheme.rehearsed(card.params)
     sizes = {"n_users": _USERS, "n_items": _ITEMS, "max_raters": _USERS, "online": _USERS, "committers": _USERS}
     sizes["min_contributors"] = min(_USERS, card.params.min_contributors)
     sizes["iterations"] = _ITERATIONS
-    known = {entry.name for entry in dataclasses.fields(card.params)}
+    known = {entry.name for entry in dataclasses.fields(prepared)}
     changed: dict[str, Any] = {name: size for name, size in sizes.items() if name in known}
-    params = dataclasses.replace(card.params, **changed)
+    params = dataclasses.replace(prepared, **changed)
     names = all_parties(card.scheme, _USERS)
     small = dataclasses.replace(card, params=params, run_id=make_run_id(params, names, bytes(32)))
     _exchange(small, names)

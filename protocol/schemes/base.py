@@ -168,6 +168,10 @@ class Scheme(ABC):
         """Bound the bytes of any message of a run with `params`."""
         return Frames(params).largest(self.messages, self.longer_fields(params))
 
+    def rehearsed(self, params: Params) -> Params:
+        """Prepare for the roles of a run with `params`, and return those of an exchange of few users before it."""
+        return params
+
     @abstractmethod
     def formula(self, params: Params, course: Course) -> Iterator[Flow]:
         """Yield every message of a run that takes this `course`, and its bytes, by closed formula."""

@@ -63,19 +63,24 @@ def tight_laplace(epsilon: float, dim: int, releases: int, delta: float = DELTA)
 HUGE_MU = 1e8  # from here on the bound is the answer up to one part in ten million
 
 
+def gaussian_delta(mu: float, epsilon: float) -> float:
+    """Compute δ = Φ(−ε/μ + μ/2) − e^ε Φ(−ε/μ − μ/2), which holds for a μ-Gaussian-private release."""
+    upper = float(log_ndtr(-epsilon / mu + mu / 2))
+    lower = epsilon + float(log_ndtr(-epsilon / mu - mu / 2))
+    if lower >= upper:  # equal up to rounding: nothing left
+        return 0.0
+    return math.exp(upper) * -math.expm1(lower - upper)
+
+
 def gaussian_epsilon(mu: float, delta: float = DELTA) -> float:
-    """Solve δ = Φ(−ε/μ + μ/2) − e^ε Φ(−ε/μ − μ/2), which holds for a μ-Gaussian-private release, for ε."""
+    """Solve δ = δ(μ, ε) of `gaussian_delta` for ε."""
     if mu <= 0:
         return 0.0
     if math.isinf(mu):
         return math.inf
 
     def excess(epsilon: float) -> float:
-        upper = float(log_ndtr(-epsilon / mu + mu / 2))
-        lower = epsilon + float(log_ndtr(-epsilon / mu - mu / 2))
-        if lower >= upper:  # equal up to rounding: nothing left
-            return -delta
-        return math.exp(upper) * -math.expm1(lower - upper) - delta
+        return gaussian_delta(mu, epsilon) - delta
 
     if excess(0.0) <= 0:
         return 0.0

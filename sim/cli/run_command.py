@@ -44,7 +44,7 @@ def resume(run: RunFolder, verbose: Verbose = False, quiet: Quiet = False, json_
 def _live(
     carry_out: Callable[..., dict[str, Any]], json_: bool, verbose: bool, quiet: bool, resumes: bool = False
 ) -> bool:
-    """Show a bar while `carry_out` runs, then the summary; return False if there was nothing to do."""
+    """Say what the run spends, show a bar while `carry_out` runs, then the summary; return False if it was complete."""
     for signum in _STOPS:
         if signal.getsignal(signum) is not signal.SIG_IGN:  # it is ignored under nohup
             signal.signal(signum, interrupt)
@@ -52,6 +52,8 @@ def _live(
 
     def on_plan(plan: Plan) -> None:
         plans.append(plan)
+        for note in () if quiet else plan.notes:  # no party has started yet
+            say(note)
         live.start(plan.card.params.n_users, plan.card.params.iterations)
 
     with RunProgress(quiet) as live:

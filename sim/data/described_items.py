@@ -18,7 +18,7 @@ from protocol.arrays import Floats
 from protocol.errors import BadInput
 from protocol.schemes.base import ItemFeatures
 from sim.data.ratings import Ratings, file_of, is_generated
-from sim.data.titles import BESIDE, MOST_BYTES, text_of
+from sim.data.titles import MOST_BYTES, TABLE, file_beside, table_rows, text_of
 from sim.foreign.untrusted import open_regular, read_at_most
 
 AUTO, NONE = "auto", "none"
@@ -38,9 +38,8 @@ def describe_items(ratings: Ratings, choice: str) -> ItemFeatures | None:
         return _own(Path(choice), ratings.item_names)
     if is_generated(ratings.name):
         return None
-    path = file_of(ratings.name)
-    beside = path.with_name(BESIDE.get(path.name, path.name))
-    return _movies(beside, ratings.item_names) if beside != path and beside.is_file() else None
+    beside = file_beside(file_of(ratings.name))
+    return None if beside is None else _movies(beside, ratings.item_names)
 
 
 def _read(path: Path) -> str:
@@ -75,6 +74,9 @@ def _rows(name: str, text: str) -> Iterator[Row]:
             if len(columns) > GENRE_FROM:
                 genres = (str(place) for place, flag in enumerate(columns[GENRE_FROM:]) if flag == "1")
                 yield columns[0].strip(), frozenset(genres), _number(columns[2][-4:])
+        return
+    if name == TABLE:
+        yield from ((item, frozenset(genres.split()), _number(year)) for item, _, year, genres in table_rows(text))
         return
     rows: Iterator[list[str]] = csv.reader(io.StringIO(text, newline=""))
     if name == "movies.dat":

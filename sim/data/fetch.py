@@ -1,7 +1,9 @@
 """`keyhole fetch`: put a named data set into the cache folder.
 
 GroupLens is the source. Where it cannot be reached, ml-100k also comes through pip, from the copy that the
-recbole wheel carries: the same bytes below one header line. A download is checked, written to a temporary
+recbole wheel carries: the same bytes below one header line, and beside them titles, years (of the title, where `u.item`
+has that of the release) and the same genres. No such copy of ml-1m and of ml-latest-small as of 2018 was found: these two
+need GroupLens. A download is checked, written to a temporary
 folder and renamed into place as the last step, so a data set is there as a whole or not at all.
 
 Checksums guard against damage and mix-ups. No name from an archive is ever used as a path: members are read
@@ -26,10 +28,12 @@ from pathlib import Path
 
 from protocol.errors import BadInput
 from sim.data.ratings import NAMED, cache_folder
+from sim.data.titles import TABLE
 
 GROUPLENS = "https://files.grouplens.org/datasets/movielens/"
 WHEEL = "recbole==1.2.1"
 WHEEL_MEMBER = "recbole/dataset_example/ml-100k/ml-100k.inter"
+WHEEL_ITEMS = f"recbole/dataset_example/ml-100k/{TABLE}"
 TIMEOUT_SECONDS = 10
 PIP_SECONDS = 180
 MAX_DOWNLOAD = 64 << 20
@@ -156,11 +160,12 @@ def _from_grouplens(name: str, archive: bytes) -> dict[str, bytes]:
 
 
 def _from_wheel(wheel: bytes) -> dict[str, bytes]:
-    """Take `u.data` from the recbole wheel, whose table is the same bytes below a header line."""
+    """Take `u.data` from the recbole wheel, whose table is the same bytes below a header line, and what it says of items."""
     table = _member(wheel, WHEEL_MEMBER)
     if table is None:
         raise Unreachable(f"the wheel lacks {WHEEL_MEMBER}")
-    return {"u.data": table.partition(b"\n")[2]}
+    items = _member(wheel, WHEEL_ITEMS)
+    return {"u.data": table.partition(b"\n")[2]} | ({} if items is None else {TABLE: items})
 
 
 def _member(archive: bytes, name: str) -> bytes | None:

@@ -15,6 +15,7 @@ import tempfile
 from pathlib import Path
 
 from guards_of_folders import OF_FOLDERS, Guard
+from guards_of_hardened import OF_HARDENED
 
 ROOT = Path(__file__).parents[2]
 
@@ -442,6 +443,7 @@ GUARDS = [
         "tests/survival/test_resume.py -k lost_all_its_views",
     ),
     *OF_FOLDERS,
+    *OF_HARDENED,
     Guard(
         "audit: rows that follow a rating and no noise are bare",
         "sim/audit/accounting/data_pair.py",

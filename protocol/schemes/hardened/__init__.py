@@ -59,6 +59,9 @@ lemma 1 a released sum is thus round((x + G) + U_1 + … + U_(f−1)): a post-pr
 a user in the coalition takes its own share away, which the floor has counted. Sums are opened mod P: a wrap would
 cost accuracy and no privacy, as reduction mod P is post-processing too.
 
+Scales stand in the parameters, and no user takes them on trust: each computes this itself before it adds anything
+(`keeps_claim` in `hardened_params.py`), and ends the run where they fall short.
+
 The table of the law (`share_law.py`) has thresholds of 128 bits and is cut at 13 s, which is part of the slack.
 
 ## What is not promised

@@ -21,13 +21,16 @@ def mu_of(epsilon: float, delta: float) -> float:
     """Find the largest μ whose ε at `delta` is at most `epsilon`, less a hair."""
     from scipy.optimize import brentq  # slow to import
 
-    from protocol.schemes.composition import gaussian_epsilon
+    from protocol.schemes.composition import gaussian_delta, gaussian_epsilon
 
     if math.isinf(epsilon):
         return math.inf
     most = math.sqrt(2 * epsilon) + 1.0  # μ²/2 is below ε for every δ below 1/2
     found = float(brentq(lambda mu: gaussian_epsilon(mu, delta) - epsilon, 1e-12, most, xtol=1e-14, rtol=1e-13))
-    return found * (1 - 1e-9)
+    hair = 1e-9
+    while gaussian_delta(found * (1 - hair), epsilon) > delta:  # the root is off by rounding, for a small ε
+        hair *= 2
+    return found * (1 - hair)
 
 
 def rating_bound(most_rated: int, span: int, clip: int, unit: int) -> int:

@@ -32,7 +32,7 @@ from protocol.params import Params, require
 from protocol.party.role import RECOMMENDER, THIRD_PARTY, Role, UserInput, role_of
 from protocol.schemes.base import Leak, Scheme, Setting, Shape
 from protocol.schemes.hardened.budget import USER
-from protocol.schemes.hardened.hardened_params import HardenedParams, described, provisioned
+from protocol.schemes.hardened.hardened_params import HardenedParams, described, keeps_claim, provisioned
 from protocol.schemes.hardened.item_table import FRAME
 from protocol.wire.fields import Amount
 from protocol.wire.framing import Flow, Frames
@@ -156,6 +156,12 @@ class Hardened(Scheme):
         frame = FRAME + params.flag_columns + params.number_columns
         taste = params.n_items * params.directions if params.tastes else 0
         return {"values": max(params.lengths), "frame": frame, "directions": taste}
+
+    def rehearsed(self, params: Params) -> Params:
+        """Compute once for all users whether they take part; the few that rehearse are promised nothing."""
+        params = HardenedParams.of(params)
+        keeps_claim(params)
+        return dataclasses.replace(params, epsilon=math.inf)
 
     def formula(self, params: Params, course: Course) -> Iterator[Flow]:
         params = HardenedParams.of(params)

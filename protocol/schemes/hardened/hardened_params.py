@@ -1,4 +1,8 @@
-"""The parameters of `hardened`. Every scale follows from them, so each user draws noise that no server can shrink."""
+"""The parameters of `hardened`, among them the scale of the noise.
+
+No server can shrink it: before a user adds anything, it computes itself whether these scales keep (ε, δ)
+(`keeps_claim`), and refuses otherwise.
+"""
 
 from __future__ import annotations
 
@@ -189,6 +193,19 @@ def described(features: ItemFeatures | None) -> dict[str, Any]:
         return {}
     columns = {"flag_columns": features.flags.shape[1], "number_columns": features.numbers.shape[1]}
     return {"features": pack_features(features), **columns}
+
+
+@functools.lru_cache(maxsize=4)
+def keeps_claim(params: HardenedParams) -> bool:
+    """Compute whether shares of these scales, of as many users as must contribute, keep (ε, δ) for the whole run."""
+    from protocol.schemes.composition import gaussian_delta  # slow to import
+
+    if math.isinf(params.epsilon):
+        return True  # nothing is promised
+    floor, delta = params.min_contributors, params.delta
+    if min(params.scales) < LEAST_SHARE or gaussian_delta(params.mu(floor), params.epsilon) > delta:
+        return False
+    return slack_of(params.epsilon, params.scales, params.lengths, params.n_users, floor) <= NOTICED * delta
 
 
 def provisioned(params: HardenedParams, rounds: int = 0, selected: int = 0) -> tuple[HardenedParams, list[str]]:

@@ -33,7 +33,7 @@ from protocol.party.role import (
 from protocol.schemes.base import Setting
 from protocol.schemes.hardened.budget import USER
 from protocol.schemes.hardened.dense_sum import NOTHING, DenseSum, digest_of
-from protocol.schemes.hardened.hardened_params import HardenedParams
+from protocol.schemes.hardened.hardened_params import HardenedParams, keeps_claim
 from protocol.schemes.hardened.item_posterior import Posterior, among_all, fit_items
 from protocol.schemes.hardened.item_sketch import chosen_items, sketch_vector
 from protocol.schemes.hardened.item_table import FRAME, MOST_QUALITY, ItemTable, predict_stars
@@ -72,7 +72,7 @@ def masks_of(setting: Setting, key: bytes, iteration: int) -> RingArray:
 
 
 class HardenedUser(PredictingUser):
-    """A user that adds to each round once, by the scale of its own parameters, and then never again."""
+    """A user that adds to each round once, by scales that keep the claim, and then never again."""
 
     def __init__(self, setting: Setting, tape: Tape, inputs: UserInput) -> None:
         self.setting = setting
@@ -108,8 +108,11 @@ class HardenedUser(PredictingUser):
     def _first(self, welcome: MaskWelcome) -> Effects:
         require(not self.mask_key, Reason.DUPLICATE)
         require(not len(welcome.counts), Reason.WRONG_LENGTH)
+        params = self.params
+        if not keeps_claim(params):
+            raise Aborted(Reason.TOO_LITTLE_NOISE, f"ε {params.epsilon:g} at δ {params.delta:g}")
         self.mask_key, self.iteration = welcome.mask_key, 0
-        return [self._upload(0, first_upload(self.params, self.setting.run_id, self.inputs))]
+        return [self._upload(0, first_upload(params, self.setting.run_id, self.inputs))]
 
     def _upload(self, iteration: int, vector: Ints) -> Send:
         """Send x + e + ψ; x and e enter the ring apart, for an audit to tell them apart."""

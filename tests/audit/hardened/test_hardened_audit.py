@@ -115,8 +115,11 @@ def test_of_long_vectors_the_algebra_asks_a_sample_and_says_so(case, tmp_path, m
 class HalfUser(HardenedUser):
     """Draws its share at half of the scale that the parameters state."""
 
+    def scale(self):
+        return self.params.first_scale // 2
+
     def _upload(self, iteration, vector):
-        whole, self.params = self.params, dataclasses.replace(self.params, first_scale=self.params.first_scale // 2)
+        whole, self.params = self.params, dataclasses.replace(self.params, first_scale=self.scale())
         try:
             return super()._upload(iteration, vector)
         finally:
@@ -128,15 +131,17 @@ class Half(Hardened):
         return HalfUser(setting, tape, inputs) if inputs else super().make_role(party, setting, tape, inputs)
 
 
+class SilentUser(HalfUser):
+    def scale(self):
+        return 3 << share_law.SCALE_BITS
+
+
 class OneSilent(Hardened):
     """One user of all has a share of hardly any size."""
 
     def make_role(self, party, setting, tape, inputs):
-        if party != "user:7":
-            return super().make_role(party, setting, tape, inputs)
-        role = HardenedUser(setting, tape, inputs)
-        role.params = dataclasses.replace(role.params, first_scale=3 << share_law.SCALE_BITS)
-        return role
+        silent = party == "user:7"
+        return SilentUser(setting, tape, inputs) if silent else super().make_role(party, setting, tape, inputs)
 
 
 class Twins(Hardened):

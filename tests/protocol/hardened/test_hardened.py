@@ -7,10 +7,11 @@ import math
 
 import numpy as np
 import pytest
-from support.basics import params_with, small_run
+from support.basics import params_with, received, small_run
 from support.runs import play
 from support.snapshot import snapshot
 
+from actors.own_scheme import load_scheme
 from protocol.arithmetic.tape import Tape
 from protocol.errors import Aborted, BadInput, Rejected
 from protocol.party.role import Send
@@ -18,6 +19,7 @@ from protocol.schemes.base import ItemFeatures
 from protocol.schemes.hardened.budget import mu_of
 from protocol.schemes.hardened.dense_sum import NOTHING, digest_of
 from protocol.schemes.hardened.hardened import Hardened, colluders
+from protocol.schemes.hardened.hardened_params import keeps_claim
 from protocol.schemes.hardened.hardened_roles import (
     HardenedRecommender,
     HardenedThirdParty,
@@ -33,6 +35,7 @@ from protocol.schemes.hardened.unit_vectors import first_vector
 from protocol.wire.messages import Agreed, Contributors, Deadline, Gone, Join, MaskedPart, MaskWelcome, PartTotal
 from sim.api import bandwidth, replay, verify
 from sim.drivers.inprocess import InProcess
+from sim.folder.folder import read_run
 from sim.plan.config import RunConfig
 from sim.run.run import run
 
@@ -142,6 +145,59 @@ def test_a_user_uploads_once():
     bare = ring.to_signed(ring.subtract(sent.message.values, masks_of(card.setting, bytes(32), 0)))[:, 0]
     shares = draw_shares(Tape(bytes(32)), card.params.first_scale, rows, "share", 0)
     assert np.array_equal(bare - shares, first_vector(card.params, inputs[0].items, inputs[0].ratings))
+
+
+@pytest.mark.parametrize(
+    "weaker",
+    [
+        {"first_scale": 3 << 16},
+        {"first_scale": 0},
+        {"first_scale": -1},  # less, by the least step of a scale
+        {"min_contributors": 9},
+        {"epsilon": 0.999},
+        {"delta": 9e-6},
+        {"rounds": 2, "iterations": 2},  # a second round that has no noise
+        {"rounds": 2, "iterations": 2, "second_scale": 1 << 25},
+        {"fraction_bits": 11},
+    ],
+    ids=str,
+)
+def test_no_user_adds_anything_under_less_noise_than_its_epsilon_needs(weaker):
+    card, _, inputs = cast(epsilon=1.0)
+    step = {"first_scale": card.params.first_scale - 1} if weaker.get("first_scale") == -1 else {}
+    setting = dataclasses.replace(card.setting, params=dataclasses.replace(card.params, **(weaker | step)))
+    role = HardenedUser(setting, Tape(bytes(32)), inputs[0])
+    with pytest.raises(Aborted, match=r"TOO_LITTLE_NOISE: .*adds nothing \(ε .* at δ "):
+        role.receive("recommender", MaskWelcome(bytes(32), NOTHING))
+    assert not role.mask_key and role.iteration < 0
+
+
+@pytest.mark.parametrize("unit", ["user", "rating"])
+@pytest.mark.parametrize("epsilon", [0.02, 0.5, 1.0, 8.0, 20.0, math.inf])
+def test_users_take_part_under_the_scales_that_are_chosen(unit, epsilon):
+    for users, items, options in ((40, 9, {}), (943, 1682, {"spare": 0.5}), (10**5, 30, {"delta": 1e-9})):
+        made, _ = params_with("hardened", n_users=users, n_items=items, epsilon=epsilon, unit=unit, **options)
+        assert keeps_claim(made)
+    both, _ = params_with("hardened", n_users=943, n_items=1682, epsilon=epsilon, rounds=2)
+    assert keeps_claim(both)
+
+
+class Weak(Hardened):
+    """Its servers state noise for a tenth of the users that may contribute."""
+
+    def make_params(self, shape, **settings):
+        params, notes = super().make_params(shape, **settings)
+        return dataclasses.replace(params, first_scale=params.first_scale // 3), notes
+
+
+@pytest.mark.parametrize("transport", ["ipc", "inprocess"])
+def test_a_run_whose_parameters_state_too_little_noise_ends_in_words_before_any_upload(tmp_path, transport):
+    load_scheme("test_hardened:Weak")
+    summary = run(RunConfig(scheme="test_hardened:Weak", data="demo-small", seed=1, transport=transport),
+                  out=tmp_path / "run")  # fmt: skip
+    assert summary["abort"]["reason"] == "TOO_LITTLE_NOISE" and "adds nothing" in summary["abort"]["sentence"]
+    heard = received(read_run(tmp_path / "run")[1], tmp_path / "run", "third_party")
+    assert not [one for _, one in heard if isinstance(one, MaskedPart)]
 
 
 def with_parts(card, users):

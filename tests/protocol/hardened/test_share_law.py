@@ -153,6 +153,13 @@ def test_the_accounting_agrees_with_another_library():
     assert abs(parts[0].compose(parts[1]).get_epsilon_for_delta(1e-5) - 2.0) < 2e-3
 
 
+def test_mu_never_spends_more_than_epsilon_and_hardly_less():
+    for epsilon in np.geomspace(1e-3, 20, 25).tolist():
+        for delta in (1e-12, 1e-5, 0.1):
+            spent = composition.gaussian_delta(mu_of(epsilon, delta), epsilon)
+            assert delta * (1 - 1e-5) < spent <= delta, (epsilon, delta)
+
+
 def test_what_scales_promise():
     square, floor = 2 * 1024**2, 849
     for epsilon in (0.5, 8.0):

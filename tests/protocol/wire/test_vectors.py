@@ -40,6 +40,7 @@ OF_THE_RUN = {
     Reason.FLOOD,
     Reason.TOO_FEW_ONLINE,
     Reason.TOO_FEW_SHARES,
+    Reason.TOO_LITTLE_NOISE,
     Reason.STALLED,
     Reason.DISK_FULL,
     Reason.PARTY_DIED,

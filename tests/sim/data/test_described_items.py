@@ -12,28 +12,34 @@ from sim.plan.config import RunConfig
 from sim.plan.plan import make_plan
 
 U_DATA = "1\t7\t5\t1\n1\t9\t1\t1\n2\t7\t3\t1\n2\t8\t4\t1\n"
-BESIDE = {  # the same three films in the three formats
-    "u.data": (
+BESIDE = {  # the same three films in each of the formats
+    "u.item": (
+        "u.data",
         U_DATA,
-        "u.item",
         "7|One (1995)|01-Jan-1995||url|0|1|1\n8|Two||||1|0|0\n9|Three (1900)|01-Jan-1900||u|0|0|0\n",
     ),
-    "ratings.dat": (
+    "ml-100k.item": (
+        "u.data",
+        U_DATA,
+        "item_id:token\tmovie_title:token_seq\trelease_year:token\tclass:token_seq\n"
+        "7\tOne\t1995\tB C\n8\tTwo\tV\tA\n9\tThree\t1900\t\nbroken\n",
+    ),
+    "movies.dat": (
+        "ratings.dat",
         U_DATA.replace("\t", "::"),
-        "movies.dat",
         "7::One (1995)::B|C\n8::Two::A\n9::Three (1900)::\n",
     ),
-    "ratings.csv": (
+    "movies.csv": (
+        "ratings.csv",
         "userId,movieId,rating,timestamp\n" + U_DATA.replace("\t", ","),
-        "movies.csv",
         'movieId,title,genres\n7,One (1995),B|C\n8,Two,A\n9,"Three (1900)",\n',
     ),
 }
 
 
-@pytest.mark.parametrize("name", BESIDE)
-def test_genres_and_years_are_read_from_the_file_beside_the_ratings(name, tmp_path):
-    ratings, beside, text = BESIDE[name]
+@pytest.mark.parametrize("beside", BESIDE)
+def test_genres_and_years_are_read_from_the_file_beside_the_ratings(beside, tmp_path):
+    name, ratings, text = BESIDE[beside]
     (tmp_path / name).write_text(ratings)
     read = load(str(tmp_path / name))
     assert describe_items(read, "auto") is None, "there is no such file yet"

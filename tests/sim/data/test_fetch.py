@@ -16,6 +16,7 @@ import pytest
 
 from protocol.errors import BadInput
 from sim.data import fetch as module
+from sim.data.described_items import AUTO, describe_items
 from sim.data.fetch import Unreachable, fetch
 from sim.data.ratings import NAMED, available, load, split
 
@@ -87,6 +88,17 @@ def test_the_wheel_gives_the_same_bytes_when_grouplens_does_not_answer(internet:
     internet.wheel = archive({module.WHEEL_MEMBER: WHEEL_HEADER + U_DATA})
     assert (fetch("ml-100k") / "u.data").read_bytes() == U_DATA
     assert internet.asked[1:] == ["recbole==1.2.1"]
+
+
+def test_the_wheel_gives_what_is_known_of_items_too(internet: Internet) -> None:
+    items = b"item_id:token\tmovie_title:token_seq\trelease_year:token\tclass:token_seq\n10\tKolya\t1996\tComedy War\n"
+    internet.wheel = archive({module.WHEEL_MEMBER: WHEEL_HEADER + U_DATA, module.WHEEL_ITEMS: items})
+    assert files(fetch("ml-100k")) == ["ml-100k.item", "u.data"]
+    ratings = load("ml-100k")
+    described, at = describe_items(ratings, AUTO), ratings.item_names.index("10")
+    assert ratings.item_titles is not None and ratings.item_titles[at] == "Kolya (1996)"
+    assert described is not None and described.flags[at].all() and described.flags.sum() == 2
+    assert described.numbers[at] * 21 + 1985 == 1996
 
 
 def test_a_page_instead_of_an_archive_counts_as_no_answer(internet: Internet) -> None:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from typer.testing import CliRunner
 
+from protocol.errors import BadInput
+from sim.cli.app import app
 from sim.console import progress as module
 from sim.console.progress import PERCENT, SECONDS, Progress
+from sim.run import run as run_module
 
 
 class Clock:
@@ -97,3 +101,22 @@ def test_on_a_terminal_the_line_is_live_and_carries_no_control_character(monkeyp
     with Progress("reading a\x1b[2Jb", 2) as progress:
         progress.advance()
     assert shown == [r"reading a⟨U+001B⟩[2Jb: 0 of 2", "start", "reading a⟨U+001B⟩[2Jb: 1 of 2", "stop"]
+
+
+def test_what_a_run_spends_is_said_before_any_party_starts(tmp_path, monkeypatch):
+    started = []
+
+    def drive(plan, *rest):
+        started.append(plan.card.scheme.name)
+        raise BadInput("Nothing was started.")
+
+    monkeypatch.setattr(run_module, "_drive", drive)
+    flags = ("run", "--scheme", "hardened", "--data", "demo-small", "--epsilon", "1", "--transport", "inprocess")
+    for quiet in ((), ("--quiet",)):
+        ended = CliRunner().invoke(app, [*flags, "--out", str(tmp_path / f"run{len(quiet)}"), *quiet])
+        first, *rest = ended.stderr.splitlines()
+        assert ended.stdout == "" and started.pop() == "hardened"
+        if quiet:
+            assert rest == [] and "Nothing was started" in first
+        else:
+            assert first.startswith("keyhole: This run spends ε 1 at δ 1e-05, for a user") and "started" in rest[-1]
