@@ -90,7 +90,7 @@ class RunConfig:
         must=(lambda value: 0 < value < 0.5, "above 0 and below 0.5"),
     )  # fmt: skip
     unit: str | None = flag(
-        None, "Whom ε protects (hardened): user, rating.", otherwise="user", taken_by=DECLARED, seen=True
+        None, "Whom ε protects (hardened): user, rating, value.", otherwise="user", taken_by=DECLARED, seen=True
     )
     item_features: str | None = flag(
         None, "Public item facts (hardened): auto, none or a CSV.", otherwise="auto", taken_by=DECLARED, seen=True

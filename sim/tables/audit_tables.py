@@ -49,7 +49,7 @@ def show_audit(document: dict[str, Any], everything: bool) -> None:
     if document["accounting"]:
         _show_accounting(document["accounting"])
     if document.get("pairs"):
-        show_losses(document["pairs"]["epsilon"], "ε of the worst pairs found: one rating, lowest against highest")
+        show_losses(document["pairs"]["epsilon"], "ε of the worst pairs found")
     if document["empirical"]:
         _show_empirical(document["empirical"], everything)
     reused = document.get("reused", [])

@@ -43,12 +43,14 @@ def show_losses(rows: list[dict[str, Any]], title: str) -> None:
     """Print the ε of pairs to coalitions, beside what is accounted."""
     if not rows:
         return
-    table = plain_table(title, "to whom", "ε of the pair", "at δ", "if constant noise is known", "accounted")
+    columns = ("to whom", "what differs", "ε of the pair", "at δ", "if constant noise is known", "accounted")
+    table = plain_table(title, *columns)
     for row in rows:
         known = row.get("epsilon_given_constant_noise")
         upper = [row[name] for name in ("accounted", "accounted_worst_direction") if name in row]
         table.add_row(
             escape(" + ".join(row["coalition"])),
+            escape(row.get("pair") or "one rating, lowest against highest"),
             figure(row["epsilon"]),
             f"{row['delta']:g}",
             "" if known is None else figure(known),

@@ -5,6 +5,7 @@
     unit_vectors.py      what a user adds to the sum
     dense_sum.py         the third party's side: it adds, closes a round once, and enforces the floor
     item_sketch.py       the round before the table, where items are many: which of them it is about
+    item_counts.py       public numbers of raters, likewise: with the unit value alone
     item_features.py     public descriptions of items, as part of the parameters
     item_posterior.py    noisy sums -> quality and popularity of every item
     item_table.py        what is published, and the prediction that each user makes at home
@@ -15,6 +16,7 @@ A round carries one vector of integers x_i from each of n users. `unit` says for
 
     user     x_i = (A·1_R/|1_R|, A·q/|q|), rounded so that each half has a norm of at most A; Δ = √2·A
     rating   x_i = (A at each rated item, the residual clipped to ±1.5 A); Δ ≈ 1.92 A
+    value    x_i = the residual clipped to ±A alone, as counts are public; Δ ≈ 2.12 A
 
     round 2  x_i = one unit matrix over items and directions, unit `user` alone; Δ = A
 

@@ -11,9 +11,10 @@ from collections.abc import Sequence
 
 from protocol.schemes.hardened.share_law import SCALE_BITS, TAIL
 
-USER, RATING = UNITS = ("user", "rating")
+USER, RATING, VALUE = UNITS = ("user", "rating", "value")
 PULL = 8  # a user's own mean is its sum over n_i + PULL
 CLIP = 1.5  # stars: bound of a residual, with the unit `rating`
+VALUE_CLIP = 1.0  # the same with the unit `value`
 LEAST_SHARE = 2 << SCALE_BITS  # s ≥ 2: below it the law of a sum of shares is not a rounded Gaussian
 
 
@@ -41,6 +42,16 @@ def rating_bound(most_rated: int, span: int, clip: int, unit: int) -> int:
     """
     others = max(n * (-(-span // (n + 1 + PULL))) ** 2 for n in range(most_rated + 1))
     return unit**2 + clip**2 + others
+
+
+def changed_bound(most_rated: int, span: int, clip: int) -> int:
+    """Bound, squared, how far another value of one of at most `most_rated` ratings moves a user's vector, in integers.
+
+    Its own residual moves by `span` at most, and stays within ±`clip`. The user's own mean, which is rounded, moves by
+    at most ⌈span/(N + PULL)⌉ with N ratings, and fewer than N other residuals by no more.
+    """
+    others = max(n * (-(-span // (n + PULL))) ** 2 for n in range(most_rated + 1))
+    return min(2 * clip, span) ** 2 + others
 
 
 def share_scale(square: int, mu: float, floor: int) -> int:

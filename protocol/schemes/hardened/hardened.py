@@ -31,8 +31,8 @@ from protocol.attendance import Course
 from protocol.params import Params, require
 from protocol.party.role import RECOMMENDER, THIRD_PARTY, Role, UserInput, role_of
 from protocol.schemes.base import Leak, Scheme, Setting, Shape
-from protocol.schemes.hardened.budget import USER
-from protocol.schemes.hardened.hardened_params import HardenedParams, described, keeps_claim, provisioned
+from protocol.schemes.hardened.budget import USER, VALUE
+from protocol.schemes.hardened.hardened_params import HardenedParams, counted, described, keeps_claim, provisioned
 from protocol.schemes.hardened.item_table import FRAME
 from protocol.wire.fields import Amount
 from protocol.wire.framing import Flow, Frames
@@ -58,11 +58,12 @@ class Hardened(Scheme):
     name = "hardened"
     title = "One masked sum of unit vectors, noise of all users on integers"
     source = "Keyhole"
-    unit = "user added or removed (unit=rating: a rating), the whole run"
+    unit = "user added or removed (unit=rating: a rating; unit=value: a rating's value), the whole run"
     claims = (
         "No party alone, and no server with up to the provisioned number of users, learns more of a user (unit=rating: "
-        "of a rating) than (ε, δ)-differential privacy allows, for everything that the whole run releases. What a user "
-        "rated is hidden, and how many items. That a user takes part is not, and the two servers must not collude."
+        "of a rating; unit=value: of its value) than (ε, δ)-differential privacy allows, for everything that the whole "
+        "run releases. What a user rated is hidden, and how many items; with unit=value how many users rated each item "
+        "is public. That a user takes part is not hidden, and the two servers must not collude."
     )
     known_weaknesses: ClassVar[tuple[str, ...]] = ("unmasking",)
     leakage: ClassVar[tuple[Leak, ...]] = (
@@ -136,7 +137,7 @@ class Hardened(Scheme):
         require(0 <= spare < 1, f"spare must be in [0, 1), not {spare:g}.")
         n = shape.n_users
         floor = max(n - math.ceil(spare * n), min(2, n))
-        given = {"unit_of": unit, "min_contributors": floor, **described(shape.features)}
+        given = {"unit_of": unit, "min_contributors": floor, **described(shape.features), **counted(unit, shape.raters)}
         base, _ = super().make_params(shape, **(settings | given | {"iterations": 1, "rounds": 1}))
         return provisioned(HardenedParams.of(base), rounds, selected)
 
@@ -206,7 +207,6 @@ def account(params: HardenedParams) -> dict[str, Any]:
     """Account for everything that is released, to a coalition without the two servers together."""
     from protocol.schemes.composition import gaussian_epsilon  # not needed by any role
 
-    neighbour = "one user with all ratings" if params.unit_of == USER else "one rating"
     if not params.first_scale:
         method = "no noise (ε = ∞), so nothing bounds what is released"
         return {"epsilon": math.inf, "delta": params.delta, "method": method}
@@ -214,10 +214,10 @@ def account(params: HardenedParams) -> dict[str, Any]:
     return {
         "epsilon": gaussian_epsilon(mu, params.delta),
         "delta": params.delta,
-        "method": f"the whole run, for {neighbour} added or removed: Gaussian noise on integers, μ = {mu:.4g}, exact, "
+        "method": f"the whole run, for {params.neighbour}: Gaussian noise on integers, μ = {mu:.4g}, exact, "
         f"to any party or server that {params.spare} of {params.n_users} users help at most",
         "claimed": params.epsilon,
-        "unit": f"{params.unit_of} added or removed",
+        "unit": "rating value, whole run" if params.unit_of == VALUE else f"{params.unit_of} added or removed",
         "mu": mu,
         "colluders": colluders(params),
     }

@@ -12,7 +12,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from protocol.arrays import Floats
+from protocol.arrays import Floats, Ints
 from protocol.errors import BadInput
 from protocol.params import (
     MOST_ITEMS,
@@ -33,12 +33,16 @@ from protocol.schemes.hardened.budget import (
     RATING,
     UNITS,
     USER,
+    VALUE,
+    VALUE_CLIP,
+    changed_bound,
     mu_left,
     mu_of,
     rating_bound,
     share_scale,
     slack_of,
 )
+from protocol.schemes.hardened.item_counts import pack_counts, unpack_counts
 from protocol.schemes.hardened.item_features import columns_of, pack_features, unpack_features
 from protocol.schemes.hardened.share_law import MOST_SHARE_SCALE, SCALE_BITS
 
@@ -50,6 +54,7 @@ TASTE_FROM, TASTE_SHARE = 2000, 0.25  # n·μ from which round 2 pays, and its p
 SELECT_ABOVE, SELECT_BYTES = 8192, 48_000  # items from which some are selected; bytes of all of a user's places
 SKETCH_ROWS, SKETCH_SHARE = 4, 0.2  # of the sketch that selects them, and its part of μ²
 NOTICED = 1e-3  # part of δ that the slack may be
+PUBLIC_COUNTS = "With --unit value it is public how many users rated each item: every party is told, exactly."
 STARS = 4  # stars between the ends of a range
 
 
@@ -60,7 +65,7 @@ class HardenedParams(Params):
     delta: float = declared(
         lambda value: 0 < value < 0.5, "--delta must be above 0 and below 0.5, not {value:g}.", DELTA
     )
-    # the presence that is hidden: of a user with all its ratings, or of one rating
+    # what is hidden: that a user with all its ratings is there, that one rating is, or the value of one
     unit_of: str = declared(*among(UNITS, "--unit"), otherwise=USER)
     min_contributors: int = declared(between(1, MOST_USERS), "min_contributors must be 1 or more, not {value}.")
     ring_bits: int = declared(*RING_WIDTH, otherwise=64)
@@ -79,6 +84,7 @@ class HardenedParams(Params):
     )
     second_scale: int = declared(between(0, MOST_SHARE_SCALE), "second_scale cannot be {value}.", 0)
     features: str = declared(otherwise="")  # public descriptions of items (`item_features.py`); empty: none
+    item_counts: str = declared(otherwise="")  # unit `value`: how many users rated each item (`item_counts.py`)
     flag_columns: int = declared(otherwise=0)
     number_columns: int = declared(otherwise=0)
 
@@ -117,19 +123,20 @@ class HardenedParams(Params):
 
     @property
     def clip_whole(self) -> int:
-        return int(CLIP * self.whole)
+        return int((VALUE_CLIP if self.unit_of == VALUE else CLIP) * self.whole)
 
     @property
     def peak(self) -> int:
         """Return the largest entry of one user's vector."""
-        return self.clip_whole if self.unit_of == RATING else self.whole
+        return self.whole if self.unit_of == USER else self.clip_whole
 
     @property
     def lengths(self) -> tuple[int, ...]:
         """Return the number of places of each round's sum."""
         if self.selected:
             return (SKETCH_ROWS * self.sketch_width, 2 * self.selected)
-        return (2 * self.n_items, self.covered * self.directions)[: self.rounds]
+        halves = 1 if self.unit_of == VALUE else 2  # counts are public then
+        return (halves * self.n_items, self.covered * self.directions)[: self.rounds]
 
     @property
     def table_round(self) -> int:
@@ -159,6 +166,8 @@ class HardenedParams(Params):
         """Return Δ² of each round, in integers."""
         if self.unit_of == RATING:
             return (rating_bound(self.n_items, self.span_whole, self.clip_whole, self.whole),)
+        if self.unit_of == VALUE:
+            return (changed_bound(self.n_items, self.span_whole, self.clip_whole),)
         if self.selected:
             return (self.whole**2, 2 * self.whole**2)
         return (2 * self.whole**2, self.whole**2)[: self.rounds]
@@ -167,6 +176,17 @@ class HardenedParams(Params):
     def spare(self) -> int:
         """Return c: the users that may drop out, collude or leave their noise out, together."""
         return self.n_users - self.min_contributors
+
+    @property
+    def neighbour(self) -> str:
+        """Say for which change of the data the promise is made."""
+        if self.unit_of == VALUE:
+            return "the value of one rating changed"
+        return f"one {'user with all ratings' if self.unit_of == USER else 'rating'} added or removed"
+
+    def raters(self) -> Ints:
+        """Return the public number of raters of every item; the unit `value` alone has it."""
+        return unpack_counts(self.item_counts, self.n_items)
 
     def noise_deviation(self, round_: int, contributors: int) -> float:
         """Compute the standard deviation of a released sum's noise, as a real."""
@@ -206,6 +226,11 @@ def keeps_claim(params: HardenedParams) -> bool:
     if min(params.scales) < LEAST_SHARE or gaussian_delta(params.mu(floor), params.epsilon) > delta:
         return False
     return slack_of(params.epsilon, params.scales, params.lengths, params.n_users, floor) <= NOTICED * delta
+
+
+def counted(unit: str | None, raters: Ints) -> dict[str, str]:
+    """Return the field of `HardenedParams` that has public counts, if the promise of `unit` takes them for known."""
+    return {"item_counts": pack_counts(raters)} if unit == VALUE else {}
 
 
 def provisioned(params: HardenedParams, rounds: int = 0, selected: int = 0) -> tuple[HardenedParams, list[str]]:
@@ -285,7 +310,7 @@ def _notes(params: HardenedParams) -> list[str]:
         return ["No noise (--epsilon inf): nothing bounds what the published table says of a user."]
     spent = gaussian_epsilon(params.mu(params.min_contributors), params.delta)
     return [
-        f"This run spends ε {spent:.4g} at δ {params.delta:g}, for a {params.unit_of} added or removed, in "
+        f"This run spends ε {spent:.4g} at δ {params.delta:g}, for {params.neighbour}, in "
         f"{params.rounds} round{'s' * (params.rounds > 1)}. It holds while at most {params.spare} of "
         f"{params.n_users} users drop out, collude or leave out their noise, and the two servers do not collude."
-    ]
+    ] + [PUBLIC_COUNTS] * (params.unit_of == VALUE)

@@ -31,7 +31,7 @@ from protocol.party.role import (
     users_without,
 )
 from protocol.schemes.base import Setting
-from protocol.schemes.hardened.budget import USER
+from protocol.schemes.hardened.budget import USER, VALUE
 from protocol.schemes.hardened.dense_sum import NOTHING, DenseSum, digest_of
 from protocol.schemes.hardened.hardened_params import HardenedParams, keeps_claim
 from protocol.schemes.hardened.item_posterior import Posterior, among_all, fit_items
@@ -373,6 +373,10 @@ def posterior_of(
     params: HardenedParams, noisy: Floats, contributors: int, selected: Ints | None = None
 ) -> Posterior:
     """Work out what the noisy sums of the table's round say about every item; they are about all, or the `selected`."""
+    if params.unit_of == VALUE:  # of those that dropped out nobody knows what they rated
+        known = params.raters().astype(np.float64) * (contributors / params.n_users)
+        deviation = params.noise_deviation(0, contributors)
+        return fit_items(known, noisy, deviation, params.described(), 1.0, exact=True)
     counts, sums = np.split(noisy, 2)
     per_count = contributors / max(float(counts.sum()), 1.0) if params.unit_of == USER else 1.0
     deviation, described = params.noise_deviation(params.table_round, contributors), params.described()

@@ -33,13 +33,18 @@ class Posterior(NamedTuple):
     theta: Floats  # θ as fitted
 
 
-def fit_items(counts: Floats, sums: Floats, deviation: float, described: Floats, per_count: float) -> Posterior:
-    """Fit the model to noisy `counts` and `sums`, both with noise of the same `deviation`; `per_count` is w."""
+def fit_items(
+    counts: Floats, sums: Floats, deviation: float, described: Floats, per_count: float, exact: bool = False
+) -> Posterior:
+    """Fit the model to `counts` and noisy `sums`; `per_count` is w.
+
+    Both have noise of the same `deviation`, unless the counts are `exact`.
+    """
     grid = np.geomspace(LEAST_NODE, ABOVE * max(float(counts.max()), 5.0), NODES)
     logs = np.log(grid + SHIFT)
     curve = np.stack([np.ones(NODES), logs, logs**2], axis=1)
     centred = described - described.mean(axis=0) if described.shape[1] else described
-    of_count = -0.5 * ((counts[:, None] - grid) / max(deviation, LEAST_DEVIATION)) ** 2
+    of_count = -0.5 * ((counts[:, None] - grid) / max(0.0 if exact else deviation, LEAST_DEVIATION)) ** 2
     spread = deviation**2 + RESIDUAL * per_count * grid + 1e-9  # variance of S given N and b
     prior, tau, theta = np.full(NODES, 1 / NODES), FIRST_SPREAD, np.zeros(3 + described.shape[1])
     for sweep in range(SWEEPS):

@@ -3,7 +3,7 @@
 The place of item j is j for its count and n_items + j for its rating; where some items were selected, j is the place
 among these. With the unit `user` each half is a unit vector
 times A: |x| ≤ √2·A whatever the user rated. With the unit `rating` every rated item has A in the first half and its
-clipped residual in the second.
+clipped residual in the second; with `value` there is the second half alone.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from protocol.arrays import Floats, Ints
-from protocol.schemes.hardened.budget import PULL, USER
+from protocol.schemes.hardened.budget import PULL, USER, VALUE
 from protocol.schemes.hardened.hardened_params import HardenedParams
 
 SHRINK = 1 - 2.0**-12
@@ -38,7 +38,7 @@ def first_vector(
     """Make the vector of the table's round: counts, then ratings; of the `selected` items, if some were."""
     vector, unit = np.zeros((2, params.n_items if selected is None else len(selected)), np.int64), params.whole
     if not len(items):
-        return vector.reshape(-1)
+        return sent_halves(params, vector)
     above = (ratings - params.centre) / params.star
     if params.unit_of == USER:
         above = above - above.sum() / (len(above) + PULL)
@@ -53,4 +53,9 @@ def first_vector(
         mean = int(np.rint(whole.sum() / (len(whole) + PULL)))
         vector[0, items] = unit
         vector[1, items] = np.clip(whole - mean, -params.clip_whole, params.clip_whole)
-    return vector.reshape(-1)
+    return sent_halves(params, vector)
+
+
+def sent_halves(params: HardenedParams, vector: npt.NDArray[np.int64]) -> Ints:
+    """Return the places that travel: without those of the counts where these are public."""
+    return vector[1] if params.unit_of == VALUE else vector.reshape(-1)

@@ -10,6 +10,7 @@ from typing import Any, Literal, Protocol
 from protocol.arrays import Flags, Floats
 from protocol.params import Params
 from protocol.schemes.base import DELTA, Scheme
+from protocol.schemes.composition import gaussian_epsilon
 from sim.audit.canary.epsilon_bound import (
     Bound,
     attainable,
@@ -18,7 +19,9 @@ from sim.audit.canary.epsilon_bound import (
     means_attainable,
     ratios_attainable,
     sharp_bound,
+    surest_for_mu,
 )
+from sim.audit.canary.gaussian_run import one_run_mu
 from sim.audit.findings import Finding, Severity
 from sim.console.progress import Tell
 
@@ -144,7 +147,10 @@ def make_row(found: Found, claimed: float, confidence: float) -> BoundRow:
         )
         for level in (confidence, ALONE)
     )
-    if mu is not None and ratio is not None:
+    if mu is not None and ratio is not None and statistic.reacting:
+        promised = surest_for_mu(ratio, observed.greatest, confidence, expected=True)
+        shown = gaussian_epsilon(one_run_mu(len(ratio), promised.number, promised.right, confidence), DELTA)
+    elif mu is not None and ratio is not None:
         shown = means_attainable(mu, len(observed), confidence, DELTA)
     elif mu is not None:
         shown = gaussian_attainable(mu, len(observed) // 2, confidence, DELTA)

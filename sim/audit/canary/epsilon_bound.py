@@ -33,14 +33,15 @@ from scipy.special import expit, ndtr, ndtri
 
 from protocol.arrays import Flags, Floats
 from protocol.schemes.composition import gaussian_epsilon
-from sim.audit.canary.gaussian_run import many_runs_mu
-from sim.audit.canary.guesses import expected_guesses, guess, sure_of
+from sim.audit.canary.gaussian_run import many_runs_mu, one_run_mu
+from sim.audit.canary.guesses import Guesses, expected_guesses, guess, sure_of
 from sim.audit.canary.known_law import measured_mu
 from sim.audit.canary.one_run import one_run_epsilon
 from sim.audit.scoring import lower_limit, upper_limit
 
 THRESHOLDS = 100  # candidate thresholds, at even steps of rank
 LINES = 0.1  # part of the error that is kept for a line where a law is supposed
+CANDIDATES = 24  # numbers of guesses that are tried for a Gaussian bound
 CAUTION = 10  # divides the error for choosing the threshold: a lucky tail of the first half does not recur
 
 
@@ -114,7 +115,7 @@ def sharp_bound(
     `reacting` canaries influence each other: only the one-run theorem holds then, because a line needs independence.
     """
     if reacting and ratio is not None:
-        return guessed_bound(ratio, greatest, confidence, delta)
+        return (guessed_mu_bound if gaussian else guessed_bound)(ratio, greatest, confidence, delta)
     by_line = gaussian_bound if gaussian else lower_bound
     if ratio is None:
         return by_line(values, greatest, confidence, delta)
@@ -138,6 +139,38 @@ def guessed_bound(ratio: Floats, greatest: Flags, confidence: float, delta: floa
         certifiable=guesses_certifiable(number, confidence),
         method="guesses",
     )
+
+
+def guessed_mu_bound(ratio: Floats, greatest: Flags, confidence: float, delta: float) -> Bound:
+    """Bound ε at δ by the guesses about one run, if Gaussian noise is claimed."""
+    number, made = len(ratio), surest_for_mu(ratio, greatest, confidence)
+    mu = one_run_mu(number, made.number, made.right, confidence)
+    epsilon, rate = gaussian_epsilon(mu, delta), made.right / max(1, made.number)
+    return Bound(
+        epsilon=epsilon,
+        at_delta=epsilon,
+        true_rate=rate,
+        false_rate=1 - rate,
+        event=f"{made.right} of {made.number} guesses about {number} canaries are right",
+        certifiable=gaussian_epsilon(one_run_mu(number, number, number, confidence), delta),
+        mu=mu,
+        method="guesses",
+    )
+
+
+def surest_for_mu(ratio: Floats, greatest: Flags, confidence: float, expected: bool = False) -> Guesses:
+    """Guess the canaries of which the adversary is surest, as many as promise the largest μ; the coins choose nothing.
+
+    `expected`: return the right guesses that the ratios foretell, instead of those that were right.
+    """
+    order = np.argsort(-np.abs(ratio), kind="stable")
+    promised = np.cumsum(expit(np.abs(ratio)[order]))
+    numbers = np.unique(np.geomspace(1, len(ratio), CANDIDATES).astype(np.int64))
+    rights = np.rint(promised[numbers - 1]).astype(np.int64)
+    mus = [one_run_mu(len(ratio), *pair, confidence) for pair in zip(numbers.tolist(), rights.tolist(), strict=True)]
+    number = int(numbers[::-1][int(np.argmax(mus[::-1]))])
+    right = ((ratio > 0) == greatest)[order[:number]].sum()
+    return Guesses(number, round(float(promised[number - 1])) if expected else int(right))
 
 
 def mean_bound(ratio: Floats, greatest: Flags, confidence: float, delta: float) -> Bound | None:

@@ -8,6 +8,7 @@ scheme's ε to that coalition. The first user factors are taken as known: they a
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,6 +72,10 @@ class Exposure:
     def scores_given(self, members: Coalition, user: int, own: UserInput, moves: Floats) -> Floats:
         """Estimate the same as if the noise that stays the same in all releases were known."""
         return self.scores(members, user, own, moves)
+
+    def own_kind(self, ratings: Mapping[str, UserInput], most: int) -> Iterable[tuple[Loss, str]]:
+        """Try `most` pairs that no changed value makes, if the claim is about such; return their losses, in words."""
+        return ()
 
     def accounted_order(self, members: Coalition) -> list[int]:
         """List the items from the one with the largest accounted ε to the one with the least, if it is by item."""

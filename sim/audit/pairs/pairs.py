@@ -57,6 +57,7 @@ def ask_pairs(case: Case, budget: int) -> Audited:
     losses: list[Finding] = []
     if exposure is not None:
         found = [_row_of(case, exposure, members, ratings, budget, twice) for members in exposure.coalitions()]
+        found += [_own_kind(case, exposure, ratings, budget)]
         rows, losses = [row for row, _ in filter(None, found)], [finding for _, finding in filter(None, found)]
     changed = [twice(change) for change in alone]
     until = max(1, MOST_TURNS // max(1, params.n_users))
@@ -271,12 +272,25 @@ def _row_of(
     order = exposure.accounted_order(members)
     for name, place in (("worst_item", 0), ("median_item", len(order) // 2)) if order else ():
         row[name] = _beside_accounted(case, exposure, members, ratings, order[place], twice)
-    finding = _epsilon_finding(case, exposure, members, loss, change)
+    finding = _epsilon_finding(case, exposure.limit(members), loss, change.words())
     moved, furthest = max(((one.shift or 0.0, change) for one, change in found), key=lambda pair: pair[0])
     if finding.severity == "info" and moved > exposure.farthest * (1 + ROUNDING):
         row["furthest"] = {"shift": moved, **furthest.row()}
         finding = _moved_finding(case, exposure, members, moved, furthest)
     return row, finding
+
+
+def _own_kind(
+    case: Case, exposure: Exposure, ratings: Ratings, budget: int
+) -> tuple[dict[str, Any], Finding] | None:
+    """Search the pairs that differ as the claim says, where that is by more than a changed value."""
+    found = list(exposure.own_kind(ratings, budget))
+    if not found:
+        return None
+    loss, words = max(found, key=lambda pair: pair[0].epsilon)
+    claimed = case.card.params.epsilon
+    row = loss.row() | {"pair": words, "pairs": len(found), "accounted": claimed}
+    return row, _epsilon_finding(case, (claimed, "sensitivity"), loss, words)
 
 
 def _beside_accounted(
@@ -295,14 +309,15 @@ def _severity(case: Case, id_: str) -> Severity:
     return "weak" if id_ in case.card.scheme.known_weaknesses else "break"
 
 
-def _epsilon_finding(case: Case, exposure: Exposure, members: Coalition, loss: Loss, change: RatingChange) -> Finding:
-    most, id_ = exposure.limit(members) or (math.inf, "pair-epsilon")
+def _epsilon_finding(case: Case, limit: tuple[float, str] | None, loss: Loss, words: str) -> Finding:
+    most, id_ = limit or (math.inf, "pair-epsilon")
+    members = loss.members
     over = loss.epsilon > most * (1 + ROUNDING)
     at = "δ = 0" if loss.mu is None else "δ = 1e-05"
     more = "" if math.isinf(most) else f", where at most {figure(most)} is claimed"
     return Finding(
         id_ if over else "pair-epsilon",
-        f"To {', '.join(members)} one pair alone has ε {figure(loss.epsilon)} at {at}{more}: {change.words()}.",
+        f"To {', '.join(members)} one pair alone has ε {figure(loss.epsilon)} at {at}{more}: {words}.",
         members,
         _severity(case, id_) if over else "info",
         claimed=case.card.params.epsilon if math.isinf(most) else most,

@@ -82,7 +82,8 @@ def _worst_pairs(pairs: Document | None) -> Behind | None:
     rows = [
         [
             " + ".join(row["coalition"]),
-            f"{user_name(row['user'])} says {row['other']:g} of item {row['item']} instead of {row['rating']:g}",
+            row.get("pair")
+            or f"{user_name(row['user'])} says {row['other']:g} of item {row['item']} instead of {row['rating']:g}",
             f"{row['delta']:g}",
             text(row["epsilon"]),
             text(row.get("epsilon_given_constant_noise")),

@@ -11,6 +11,7 @@ from support.audit import made
 from protocol.arithmetic.tape import Tape
 from protocol.party.role import Send
 from protocol.schemes import find_scheme
+from protocol.schemes.base import Shape
 from protocol.schemes.hardened import hardened_params, share_law
 from protocol.schemes.hardened.hardened import Hardened
 from protocol.schemes.hardened.hardened_roles import HardenedRecommender, HardenedUser, masks_of
@@ -20,8 +21,10 @@ from sim.audit.algebra.solve import library_of, solve_one
 from sim.audit.audit import Audit, audit, brief
 from sim.audit.canary.empirical import measure
 from sim.audit.families.hardened import hardened_family
+from sim.audit.families.hardened.own_presence import measure_own
 from sim.console.console import out
 from sim.tables.audit_tables import show_parties
+from sim.tables.pair_tables import show_losses
 
 QUICK = ["inventory", "algebra", "attacks", "accounting", "statistics"]
 
@@ -45,16 +48,71 @@ def test_the_claim_holds_and_nothing_beyond_what_is_declared_leaks(case):
     assert rows["third_party"]["determines"] == "nothing"
     assert rows["recommender+third_party"]["determines"] == "noisy-individual"
     assert not any(row["support"] for row in rows.values())
-    bounds = {tuple(row["coalition"]): row for row in document["empirical"]["rows"]}
+    rows = [row for row in document["empirical"]["rows"] if row["arm"] == "release" and "last" not in row["statistic"]]
+    bounds = {tuple(row["coalition"]): row for row in rows}
     tight = bounds["recommender", "user"]
     assert 0.6 * tight["claimed_mu"] < tight["lower_bound_mu"] < tight["claimed_mu"], "the canary comes near the claim"
     assert bounds["recommender",]["lower_bound_mu"] < tight["lower_bound_mu"], "outsiders face one share more"
     assert all(0.98 < part <= 1.0 for part in document["accounting"]["sensitivity"]["largest"].values())
     assert 0.8 * 8.0 < document["accounting"]["sensitivity"]["worst_pair_epsilon"] <= 8.0
-    (pair,) = document["pairs"]["epsilon"]
+    pair, own_kind = document["pairs"]["epsilon"]
     assert document["pairs"]["shape"]["leaks"] == [] and pair["coalition"] == ["recommender"]
     assert pair["epsilon"] < 15.0 and pair["shift"] <= 1.0, "a changed value is two presences"
+    assert "is there with its ratings or not" in own_kind["pair"] and 0.8 * 8.0 < own_kind["epsilon"] <= 8.0
+    own = document["empirical"]["own_ratings"]
+    assert (own["canaries"], own["users"], own["releases"]) == (36, 36, 2), "all users but those that collude"
+    rows = [row for row in document["empirical"]["rows"] if row["arm"] == "own ratings"]
+    assert len(rows) == 2 and not any(row["exceeds"] for row in rows)
     assert 0.5 < document["pairs"]["shift"]["largest_release"] <= 1.0, "a changed value moves a vector by 2A at most"
+
+
+@pytest.mark.parametrize("unit", ["user", "rating", "value"])
+def test_the_worst_pair_comes_near_the_claim_of_each_unit_and_stands_in_the_table(unit, tmp_path):
+    made(tmp_path / "run", "hardened", unit=unit, epsilon=4.0)
+    document = audit(tmp_path / "run", only=["pairs", "accounting"])
+    assert document["verdict"] == "within-claims"
+    assert 0.8 * 4.0 < document["accounting"]["sensitivity"]["worst_pair_epsilon"] <= 4.0
+    rows = document["pairs"]["epsilon"]
+    assert len(rows) == (1 if unit == "value" else 2), "with the unit value, a changed value is the pair of the claim"
+    assert 0.8 * 4.0 < rows[-1]["epsilon"] <= 4.0 and rows[-1]["shift"] <= 1.0
+    with out.capture() as shown:
+        show_losses(rows, "ε of the worst pairs found")
+    words = " ".join(shown.get().split())
+    assert f"{rows[-1]['epsilon']:.3g}" in words and ("or not" in words) == (unit == "user")
+
+
+def test_no_rating_is_told_from_the_totals_beyond_what_the_noise_permits(case, tmp_path):
+    """The recommender, alone and with users, has at a small ε what a coin has; without noise it has everything."""
+    for unit in ("user", "rating", "value"):
+        folder = made(tmp_path / unit, "hardened", unit=unit, epsilon=0.5).folder
+        document = audit(folder, only=["algebra", "attacks"])
+        told = [one for one in document["findings"] if one["id"] == "membership"]
+        assert [one["coalition"] for one in told] == [["recommender"], ["recommender", "user:0", "user:1", "user:2"]]
+        for one in told:
+            assert one["severity"] == "info" and one["measured"]["at_chance"]
+            assert one["measured"]["permitted"] < 0.56
+        silent = made(tmp_path / f"silent-{unit}", "test_hardened_audit:Silent", unit=unit, epsilon=0.5)
+        document = audit(silent.folder, only=["algebra", "attacks"])
+        told = [one for one in document["findings"] if one["id"] == "membership"]
+        assert len(told) == 2 and document["verdict"] == "beyond-claims"
+        for one in told:
+            assert one["severity"] == "break" and one["measured"]["accuracy"] == 1.0
+
+
+@pytest.mark.parametrize("options", [{}, {"unit": "rating"}, {"unit": "value"}, {"options": {"rounds": 2}}], ids=str)
+def test_own_canaries_stay_below_the_claim_and_find_too_little_noise(options, tmp_path):
+    case = made(tmp_path / "run", "hardened", epsilon=1.0, **options)
+    shown = []
+    for number in range(20):
+        rows, own = measure_own(case, 2000, bytes([number]) * 32)
+        shown += [row.alone.mu for row in rows]
+        assert own["canaries"] == len(rows[0].observed) and own["largest_loss"]["most"] <= 1.0
+        assert not any(row.exceeds for row in rows), "an alarm of this has a probability of .001"
+    claimed = rows[0].statistic.claimed_mu
+    assert sum(mu > claimed for mu in shown) <= 4, "of 40 at 95 %"
+    fault = made(tmp_path / "fault", "test_hardened_audit:Silent", epsilon=1.0, **options)
+    rows, _ = measure_own(fault, 2000, bytes(32))
+    assert any(row.exceeds for row in rows)
 
 
 def test_known_shares_of_the_provisioned_users_leave_the_noise_that_the_claim_needs(case):
@@ -124,6 +182,39 @@ class HalfUser(HardenedUser):
             return super()._upload(iteration, vector)
         finally:
             self.params = whole
+
+
+class SilentUser(HardenedUser):
+    def _upload(self, iteration, vector):
+        whole, self.params = self.params, dataclasses.replace(self.params, first_scale=0, second_scale=0)
+        try:
+            return super()._upload(iteration, vector)
+        finally:
+            self.params = whole
+
+
+class Silent(Hardened):
+    """Nobody adds noise."""
+
+    def make_role(self, party, setting, tape, inputs):
+        return SilentUser(setting, tape, inputs) if inputs else super().make_role(party, setting, tape, inputs)
+
+
+class QuietEndUser(HardenedUser):
+    """Draws the share of the second round at a fifth of its scale."""
+
+    def _upload(self, iteration, vector):
+        whole = self.params
+        self.params = dataclasses.replace(whole, second_scale=whole.second_scale // 10)
+        try:
+            return super()._upload(iteration, vector)
+        finally:
+            self.params = whole
+
+
+class QuietEnd(Hardened):
+    def make_role(self, party, setting, tape, inputs):
+        return QuietEndUser(setting, tape, inputs) if inputs else super().make_role(party, setting, tape, inputs)
 
 
 class Half(Hardened):
@@ -208,3 +299,17 @@ def test_the_canary_finds_half_of_the_noise_and_unmasked_uploads():
         assert any(row["exceeds"] for row in document["rows"])
     document, found = measure(None, find_scheme("hardened"), epsilon=2.0, repetitions=1200, workers=1)
     assert not [one for one in found if one.severity != "info"] and len(document["rows"]) == 3
+
+
+@pytest.mark.parametrize("options", [{"unit": "value"}, {"rounds": 2}, {"selected": 10}], ids=str)
+def test_the_canary_plays_the_rounds_and_the_unit_of_the_run(options):
+    shape = Shape(40, 60, (1.0, 5.0), (20,) * 40, np.full(60, 13))
+    params, _ = Hardened().make_params(shape, epsilon=8.0, delta=1e-5, **options)
+    document, found = measure(None, find_scheme("hardened"), params, repetitions=1200, workers=1)
+    assert not [one for one in found if one.severity != "info"]
+    (tight,) = [row for row in document["rows"] if row["statistic"] == "the sums less that share"]
+    assert tight["releases"] == params.rounds == (1 if "unit" in options else 2)
+    assert 0.6 * tight["claimed_mu"] < tight["lower_bound_mu"] < tight["claimed_mu"]
+    if params.rounds == 2:  # too little noise in the second round alone
+        document, found = measure(None, QuietEnd(), params, repetitions=1200, workers=1)
+        assert "missing-noise" in {one.id for one in found if one.severity == "break"}

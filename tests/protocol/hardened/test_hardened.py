@@ -27,6 +27,7 @@ from protocol.schemes.hardened.hardened_roles import (
     masks_of,
     posterior_of,
 )
+from protocol.schemes.hardened.item_counts import pack_counts, unpack_counts
 from protocol.schemes.hardened.item_features import pack_features, unpack_features
 from protocol.schemes.hardened.item_table import ItemTable
 from protocol.schemes.hardened.share_law import draw_shares
@@ -47,7 +48,7 @@ def cast(unit="user", **options):
     return card, seats, [seat.inputs for seat in seats if seat.inputs is not None]
 
 
-@pytest.mark.parametrize("unit", ["user", "rating"])
+@pytest.mark.parametrize("unit", ["user", "rating", "value"])
 def test_what_is_published_follows_from_the_vectors_and_the_shares_alone(unit):
     """The same sums, added up without messages, rings and masks."""
     card, seats, inputs = cast(unit)
@@ -277,10 +278,11 @@ def test_a_run_without_enough_users_ends_before_anybody_uploads():
 
 def test_parameters_are_refused_in_words():
     for options, words in (
-        ({"unit": "item"}, "--unit must be one of user, rating"),
+        ({"unit": "item"}, "--unit must be one of user, rating, value"),
         ({"delta": 0.6}, "--delta"),
         ({"spare": 1.0}, "spare"),
         ({"epsilon": 1e-4}, "too small for 12 users"),
+        ({"unit": "value", "rounds": 2}, "Only the unit user has a second round"),
     ):
         with pytest.raises(BadInput, match=words):
             cast(**options)
@@ -307,6 +309,29 @@ def test_descriptions_of_items_travel_unchanged():
             unpack_features(bad, 30, 19, 2)
     with pytest.raises(BadInput, match="item-features none"):
         pack_features(ItemFeatures(draw.random((10**4, 250)) < 0.5, np.zeros((10**4, 0))))
+
+
+def test_public_counts_travel_unchanged_and_with_the_unit_value_alone():
+    counts = np.random.default_rng(1).geometric(0.02, 5000) - 1
+    text = pack_counts(counts)
+    assert np.array_equal(unpack_counts(text, 5000), counts)
+    for bad in ("!", "AAAA", text[:400], ""):
+        with pytest.raises(ValueError, match="counts of items"):
+            unpack_counts(bad, 5000)
+    with pytest.raises(BadInput, match="--unit rating"):
+        pack_counts(np.random.default_rng(1).integers(0, 10**6, 20_000))
+    card, _, inputs = cast("value")
+    raters = np.bincount(np.concatenate([own.items for own in inputs]), minlength=ITEMS)
+    assert np.array_equal(card.params.raters(), raters)
+    assert not cast("rating")[0].params.item_counts and not cast()[0].params.item_counts
+    _, notes = params_with("hardened", n_users=USERS, n_items=ITEMS, unit="value", epsilon=8.0)
+    assert "public how many users rated each item" in notes[-1]
+
+
+def test_where_users_drop_out_public_counts_are_taken_in_proportion():
+    params = cast("value")[0].params
+    noisy = np.linspace(-3, 3, ITEMS)
+    assert np.allclose(posterior_of(params, noisy, 6).counts, params.raters() / 2, rtol=0.1, atol=0.2)
 
 
 def test_a_larger_unit_is_taken_where_shares_would_be_too_small():

@@ -69,3 +69,21 @@ def test_a_rating_moves_the_sum_by_at_most_the_bound(rating_range):
     assert 0.9 * bound < found <= bound
     if rating_range == (1.0, 5.0):
         assert math.sqrt(bound) / params.whole == pytest.approx(1.923, abs=2e-3)
+
+
+@pytest.mark.parametrize("rating_range", [(1.0, 5.0), (0.5, 5.0), (-10.0, 10.0)])
+def test_another_value_moves_the_sum_by_at_most_the_bound(rating_range):
+    low, high = rating_range
+    params, draw = params_of("value", rating_min=low, rating_max=high), np.random.default_rng(4)
+    (bound,) = params.squares
+    found = 0
+    for turn in range(TRIES):
+        n = int(draw.integers(1, 60))
+        others = draw.uniform(low, high, n - 1) if turn % 2 else np.full(n - 1, draw.uniform(low, high))
+        values = (low, high) if turn % 3 else draw.uniform(low, high, 2)  # adversarial: from one end to the other
+        one, other = (first_vector(params, np.arange(n), np.append(others, value)) for value in values)
+        assert len(one) == ITEMS and np.abs(one).max() <= params.whole == params.peak, "no counts are sent"
+        found = max(found, squared(one - other))
+    assert 0.95 * bound < found <= bound
+    if rating_range == (1.0, 5.0):
+        assert math.sqrt(bound) / params.whole == pytest.approx(2.123, abs=2e-3)

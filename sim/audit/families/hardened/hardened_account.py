@@ -19,14 +19,14 @@ from protocol.party.role import RECOMMENDER, THIRD_PARTY, Send, UserInput, user_
 from protocol.schemes.composition import gaussian_epsilon
 from protocol.schemes.hardened.hardened import account, colluders
 from protocol.schemes.hardened.hardened_params import HardenedParams
-from protocol.schemes.hardened.hardened_roles import first_upload, masks_of, posterior_of
+from protocol.schemes.hardened.hardened_roles import masks_of, posterior_of
 from protocol.schemes.hardened.item_sketch import chosen_items
 from protocol.schemes.hardened.item_table import ItemTable
 from protocol.schemes.hardened.share_law import SCALE_BITS
-from protocol.schemes.hardened.taste import Taste, directions, learn, second_vector
-from protocol.schemes.hardened.unit_vectors import first_vector
+from protocol.schemes.hardened.taste import directions, learn
 from sim.audit import truth
 from sim.audit.accounting.noise_test import FALSE_ALARM
+from sim.audit.families.hardened.heard_sums import vector_told
 from sim.audit.findings import Finding
 from sim.audit.role_rerun import rerun
 from sim.views.evidence import Case
@@ -67,8 +67,8 @@ def _composition(params: HardenedParams, composed: dict[str, Any]) -> Finding:
     over = composed["tight"] > params.epsilon * (1 + 1e-9)
     return Finding(
         "composition",
-        f"The whole run has ε {composed['tight']:.4g} at δ = {params.delta:g}, for one {params.unit_of} added or "
-        f"removed, where {params.epsilon:g} is claimed.",
+        f"The whole run has ε {composed['tight']:.4g} at δ = {params.delta:g}, for {params.neighbour}, "
+        f"where {params.epsilon:g} is claimed.",
         (RECOMMENDER,),
         "break" if over else "info",
         claimed=params.epsilon,
@@ -159,15 +159,10 @@ def vector_of(case: Case, user: str, own: UserInput, iteration: int) -> Ints:
     """Make what `user` adds in a round if it brings `own`, from what it was told before."""
     params = case.card.params
     assert isinstance(params, HardenedParams)
-    if iteration == 0:
-        return first_upload(params, case.card.run_id, own)
-    told = next(Exhibits(case, (user,)).received(user, "OpenTable" if params.selected else "OpenTaste")).message
-    if params.selected:
-        return first_vector(params, own.items, own.ratings, told.covered.astype(np.int64))
-    columns = (told.qualities, told.popularities, told.frame)
-    table = ItemTable(*(rows[:, 0].astype(np.float64) for rows in columns))
-    taste = Taste(told.covered.astype(np.int64), told.directions.astype(np.float64).reshape(params.n_items, -1))
-    return second_vector(params, table, taste, own.items, own.ratings)
+    told = None
+    if iteration:
+        told = next(Exhibits(case, (user,)).received(user, "OpenTable" if params.selected else "OpenTaste")).message
+    return vector_told(params, case.card.run_id, own, told)
 
 
 def _tested(params: HardenedParams, numerator: int, uploads: dict[int, Ints]) -> dict[str, Any]:

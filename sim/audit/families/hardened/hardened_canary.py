@@ -1,15 +1,16 @@
 """Canaries of `hardened`, played through its roles: one user, or one rating, is there or not.
 
-Users receive what follows from the noisy sum alone, so the sum is taken where it passes through the recommender's reals
-and the rest is not played. The adversary knows everything else, and so the sum with and without the record; with
-Gaussian noise its best statistic is
+Users receive what follows from the noisy sums alone, so these are taken where they pass through the recommender's reals
+(`heard_sums.py`), and what follows the last is not played. The adversary knows everything else, and so the sum of each
+round with and without the record, given what was published before; with Gaussian noise its best statistic is
 
-    Σ ((x − m)² − (x − m')²)/2σ²,   ln P(x | with)/P(x | without).
+    Σ ((x − m')² − (x − m)²)/2σ²,   ln P(x | with)/P(x | without),   added up over the rounds of the run.
 
 | statistic | coalition | what is left of the noise |
 |---|---|---|
-| the released sum | recommender | all shares: more than the claim counts on |
+| the released sums | recommender | all shares: more than the claim counts on |
 | the same, less one share | recommender and one user | the provisioned number: exactly the claim |
+| the last sum alone, less one share | the same | the same, of one round |
 | the masked upload, as signed numbers | third party | nothing should be seen at all |
 """
 
@@ -22,27 +23,27 @@ from typing import Any
 
 import numpy as np
 
-from protocol.arithmetic.reals import Reals
-from protocol.arithmetic.ring import Label, Ring
 from protocol.arithmetic.tape import Tape, derive
-from protocol.arrays import Flags, Floats, Ints, RealArray
+from protocol.arrays import Flags, Floats, Ints
 from protocol.card import all_parties
 from protocol.errors import Aborted, BadInput, Rejected
-from protocol.party.role import RECOMMENDER, THIRD_PARTY, Send, UserInput, user_name
-from protocol.play import play
-from protocol.schemes.base import DELTA, Scheme, Setting, Shape
+from protocol.party.role import RECOMMENDER, THIRD_PARTY, UserInput, user_name
+from protocol.schemes.base import DELTA, Scheme, Shape
 from protocol.schemes.composition import gaussian_epsilon
-from protocol.schemes.hardened.budget import USER
+from protocol.schemes.hardened.budget import RATING, USER, VALUE
 from protocol.schemes.hardened.hardened_params import HardenedParams
-from protocol.schemes.hardened.hardened_roles import masks_of
-from protocol.schemes.hardened.unit_vectors import first_vector
-from protocol.wire.messages import MaskedPart
 from sim.audit.canary.bound_rows import Asked, Found, Statistic
 from sim.audit.canary.canary import CannotBeMeasured
 from sim.audit.canary.chunks import cut, spread
+from sim.audit.families.hardened.heard_sums import hear
 
 USERS, ITEMS, SPARE = 3, 6, 1 / 3  # of three users, one may collude
 LAST, OTHER = USERS - 1, USERS - 2
+THERE = {
+    USER: "has rated everything, or nothing at all",
+    RATING: "has rated the last item or not",
+    VALUE: "has given the last item the highest rating or the lowest",
+}
 NOBODY = UserInput(np.zeros(0, np.uint32), np.zeros(0))
 
 
@@ -62,6 +63,7 @@ class UnitRatios:
     released: Floats
     colluding: Floats
     masked: Floats
+    last: Floats  # `colluding`, of the last round alone
     seconds: float
 
     def __len__(self) -> int:
@@ -75,30 +77,27 @@ def pair_of(asked: Asked) -> UnitPair:
     low, high = (1.0, 5.0) if given is None else given.rating_range
     unit, delta = (USER, DELTA) if given is None else (given.unit_of, given.delta)
     shape = Shape(USERS, ITEMS, (low, high), (ITEMS,) * USERS, np.full(ITEMS, USERS, np.int64))
-    settings = {"epsilon": asked.claim, "unit": unit, "delta": delta, "spare": SPARE}
+    settings = {"epsilon": asked.claim, "unit": unit, "delta": delta, "spare": SPARE, **_rounds(given)}
     try:
         params, _ = asked.scheme.make_params(shape, **settings)
     except BadInput as error:
         raise CannotBeMeasured(f"{asked.scheme.name} cannot be measured with {USERS} users: {error}") from error
     assert isinstance(params, HardenedParams)
     items = np.arange(ITEMS, dtype=np.uint32)
-    others = UserInput(items, np.full(ITEMS, (low + high) / 2))
-    last = UserInput(items, np.append(np.full(ITEMS - 1, low), high))
-    without = NOBODY if unit == USER else UserInput(items[:-1], last.ratings[:-1])
+    middle = (low + high) / 2
+    others = UserInput(items, np.full(ITEMS, middle))
+    last = UserInput(items, np.append(np.full(ITEMS - 1, middle if unit == VALUE else low), high))
+    without = UserInput(items[:-1], last.ratings[:-1])
+    if unit != RATING:
+        without = NOBODY if unit == USER else UserInput(items, np.append(last.ratings[:-1], low))
     return UnitPair(asked.scheme, params, (others,) * LAST + (last,), without)
 
 
-class _Heard(Exception):
-    """Raised once the sum is known: the rest of the run reveals nothing more."""
-
-
-class _HeardSums(Reals):
-    __slots__ = ("total",)
-    total: Floats | None
-
-    def computed(self, values: RealArray, label: Label) -> RealArray:
-        self.total = values.reshape(-1).copy()
-        raise _Heard
+def _rounds(given: HardenedParams | None) -> dict[str, int]:
+    """Return the options with which the small problem has the rounds of the run."""
+    if given is not None and given.selected:
+        return {"selected": ITEMS // 2}
+    return {"rounds": 1 if given is None else given.rounds}
 
 
 def play_pair(problem: UnitPair, seed: bytes, first: int, count: int) -> UnitRatios:
@@ -111,41 +110,30 @@ def play_pair(problem: UnitPair, seed: bytes, first: int, count: int) -> UnitRat
             words = f"{problem.scheme.name} cannot be measured: its canary ended with {error}."
             raise CannotBeMeasured(words) from error
     truth, columns = np.arange(first, first + count) % 2 == 1, np.array(rows).T
-    return UnitRatios(truth, columns[0], columns[1], columns[2], time.process_time() - began)
+    return UnitRatios(truth, *columns, time.process_time() - began)
 
 
 def _ratios(problem: UnitPair, seed: bytes, there: bool) -> list[float]:
-    params, reals = problem.params, _HeardSums()
-    reals.total = None
-    setting = Setting(params, derive(seed, "run"), Ring(params.ring_bits), reals)
-    inputs = dict(enumerate(problem.inputs)) | ({} if there else {LAST: problem.without})
-    parties = all_parties(problem.scheme, USERS)
-    tapes = {party: Tape(derive(seed, party)) for party in parties}
-    owned = {party: inputs.get(int(party.partition(":")[2] or -1)) for party in parties}
-    roles = {party: problem.scheme.make_role(party, setting, tapes[party], owned[party]) for party in parties}
-    parts: dict[str, Any] = {}
-    try:
-        for party, _, _, effects in play(roles):
-            sent = [effect.message for effect in effects if isinstance(effect, Send)]
-            parts |= dict.fromkeys([party], sent[0]) if sent and isinstance(sent[0], MaskedPart) else {}
-    except _Heard:
-        pass
-    keys = {party: getattr(roles[party], "mask_key", b"") for party in parts}
-    last, other = user_name(LAST), user_name(OTHER)
-    if reals.total is None or not parts.keys() >= {last, other} or not all(keys.values()):
-        raise CannotBeMeasured(f"{problem.scheme.name} cannot be measured: its recommender names no total.")
-    vectors = [first_vector(params, own.items, own.ratings) for own in problem.inputs]
-    without = first_vector(params, problem.without.items, problem.without.ratings)
-    ring, total = setting.ring, np.rint(reals.total * params.whole)
-    rest = total - sum(vectors[:LAST])  # x of the last user, or its neighbour, and all shares
-    own = ring.to_signed(ring.subtract(parts[other].values, masks_of(setting, keys[other], 0)))[:, 0] - vectors[OTHER]
-    masked = ring.to_signed(parts[last].values)[:, 0]
-    return [_ratio(params, x, vectors[LAST], without) for x in (rest, rest - own, masked)]
+    params = problem.params
+    inputs = dict(zip(map(user_name, range(USERS)), problem.inputs, strict=True))
+    inputs |= {} if there else {user_name(LAST): problem.without}
+    tapes = {party: Tape(derive(seed, party)) for party in all_parties(problem.scheme, USERS)}
+    heard = hear(problem.scheme, params, derive(seed, "run"), tapes, inputs)
+    found = np.zeros(4)
+    for t, (total, scale) in enumerate(zip(heard.totals, params.scales, strict=True)):
+        vectors = [heard.vector(own, t) for own in problem.inputs]
+        without = heard.vector(problem.without, t)
+        rest = total - sum(vectors[:LAST])  # x of the last user, or its neighbour, and all shares
+        own = heard.bare(user_name(OTHER), t) - vectors[OTHER]
+        masked = heard.setting.ring.to_signed(heard.parts[user_name(LAST)][t])[:, 0]
+        ratios = [_ratio(x, vectors[LAST], without, scale) for x in (rest, rest - own, masked)]
+        found += [*ratios, ratios[1] * (t == params.rounds - 1)]
+    return found.tolist()
 
 
-def _ratio(params: HardenedParams, x: Floats, whole: Ints, without: Ints) -> float:
-    """Compute the logarithm of the likelihood ratio, up to the variance: bounds need its sign alone."""
-    return float(np.sum((x - without) ** 2.0 - (x - whole) ** 2.0) / 2 / params.squares[0])
+def _ratio(x: Ints, whole: Ints, without: Ints, scale: int) -> float:
+    """Compute the log likelihood ratio of a round, up to a factor that all rounds have: bounds need its sign alone."""
+    return float(np.sum((x - without) ** 2.0 - (x - whole) ** 2.0) / 2 / scale**2)
 
 
 def of_unit_sums(asked: Asked) -> Iterator[Found]:
@@ -153,16 +141,22 @@ def of_unit_sums(asked: Asked) -> Iterator[Found]:
     params, seed = problem.params, derive(asked.seed, "canary", "unit sums", repr(asked.claim))
     (chunks,) = spread(play_pair, [cut(problem, seed, asked.repetitions)], asked.workers, asked.tell)
     columns = {name: np.concatenate([getattr(part, name) for part in chunks])
-               for name in ("greatest", "released", "colluding", "masked")}  # fmt: skip
+               for name in ("greatest", "released", "colluding", "masked", "last")}  # fmt: skip
     seen = UnitRatios(seconds=sum(part.seconds for part in chunks), **columns)
     mu, arm, knows = params.mu(params.min_contributors), "release", "every other rating"
     claimed = gaussian_epsilon(mu, DELTA)
-    name = "the released sum"
-    yield arm, problem, seen, Statistic((RECOMMENDER,), knows, name, "noise", seen.released, 1, claimed, mu)
+    name = "the released sums"
+    times = params.rounds
+    yield arm, problem, seen, Statistic((RECOMMENDER,), knows, name, "noise", seen.released, times, claimed, mu)
     yield arm, problem, seen, Statistic(
-        (RECOMMENDER, "user"), f"{knows}, and the share of a colluding user", "the sum less that share", "noise",
-        seen.colluding, 1, claimed, mu,
+        (RECOMMENDER, "user"), f"{knows}, and the share of a colluding user", "the sums less that share", "noise",
+        seen.colluding, times, claimed, mu,
     )  # fmt: skip
+    if times > 1:
+        yield arm, problem, seen, Statistic(
+            (RECOMMENDER, "user"), f"{knows}, and the share of a colluding user", "the last sum alone, less that share",
+            "noise", seen.last, 1, claimed, mu,
+        )  # fmt: skip
     yield (
         arm,
         problem,
@@ -180,8 +174,7 @@ def of_unit_sums(asked: Asked) -> Iterator[Found]:
 
 
 def unit_sum_problem(asked: Asked) -> dict[str, Any]:
-    whole = getattr(asked.params, "unit_of", USER) == USER
-    there = "has rated everything, or nothing at all" if whole else "has rated the last item or not"
+    there = THERE[getattr(asked.params, "unit_of", USER)]
     return {
         "users": USERS,
         "items": ITEMS,

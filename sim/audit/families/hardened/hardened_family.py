@@ -17,6 +17,8 @@ from sim.audit.canary.bound_rows import Asked, BoundRow, joint_rows
 from sim.audit.families.family import AccountedBound, Attack, Family, ReleaseBound, SomePlaces
 from sim.audit.families.hardened.hardened_account import account_hardened
 from sim.audit.families.hardened.hardened_canary import of_unit_sums, unit_sum_problem
+from sim.audit.families.hardened.own_presence import measure_own
+from sim.audit.families.hardened.told_apart import attack_totals
 from sim.audit.families.hardened.unit_exposure import UnitExposure, value_bound
 from sim.audit.families.hardened.unit_sensitivity import vectors_moved
 from sim.audit.families.hardened.unmasked_vectors import attack_vectors
@@ -77,10 +79,15 @@ class HardenedFamily(Family):
         yield from super().attacks(scene, apart)
         if scene.has_recommender and scene.has_third_party:
             yield attack_vectors
+        elif scene.has_recommender and len(scene.users) <= HardenedParams.of(scene.params).spare:
+            yield attack_totals
 
     def measure(self, asked: Asked) -> tuple[list[BoundRow], dict[str, Any]]:
         return joint_rows(list(of_unit_sums(asked)), asked.confidence), unit_sum_problem(asked)
 
+    def measure_own(self, case: Case, canaries: int, seed: bytes) -> tuple[list[BoundRow], dict[str, Any]]:
+        return measure_own(case, canaries, seed)
+
     def promised(self, params: Params) -> str:
         assert isinstance(params, HardenedParams)
-        return f"ε = {params.epsilon:g} of the whole run, for a {params.unit_of} added or removed"
+        return f"ε = {params.epsilon:g} of the whole run, for {params.neighbour}"

@@ -10,7 +10,7 @@ import numpy as np
 from protocol.arrays import Ints
 from protocol.party.role import UserInput
 from protocol.schemes.composition import gaussian_epsilon
-from protocol.schemes.hardened.budget import USER, mu_left
+from protocol.schemes.hardened.budget import USER, VALUE, mu_left
 from protocol.schemes.hardened.hardened_params import HardenedParams
 from protocol.schemes.hardened.unit_vectors import first_vector
 from sim.audit import truth
@@ -24,7 +24,7 @@ SECOND = 10  # neighbours in round 1 for each in round 2, where a vector takes l
 
 
 def vectors_moved(case: Case, sample: int | None, draw: np.random.Generator) -> Audited:
-    """Try `sample` neighbours of the run's data: ratings removed, added at the ends of the range, users removed."""
+    """Try `sample` neighbours of the run's data: ratings removed, added or set at the ends, users removed."""
     params, known = case.card.params, truth.all_ratings(case)
     assert isinstance(params, HardenedParams)
     if not known:
@@ -49,11 +49,10 @@ def vectors_moved(case: Case, sample: int | None, draw: np.random.Generator) -> 
         "largest": largest,
         "worst_pair_epsilon": gaussian_epsilon(mu, params.delta),
     }
-    what = "one user" if params.unit_of == USER else "one rating"
     over = any(max(each, default=0) > square for each, square in zip(moved, params.squares, strict=True))
     finding = Finding(
         "sensitivity",
-        f"Adding or removing {what} moves a sum by at most {max(largest.values()):.4f} of what its noise is made for.",
+        f"A sum, with {params.neighbour}, moves by at most {max(largest.values()):.4f} of what its noise is made for.",
         ("user",),
         "break" if over else "info",
         claimed=1.0,
@@ -74,6 +73,10 @@ def _changes(
         whole = vector_of(case, name, own, 0)
         if params.unit_of == USER:
             yield whole
+        elif params.unit_of == VALUE:
+            changed = ratings.copy()
+            changed[int(draw.integers(len(items)))] = draw.choice([params.rating_min, params.rating_max])
+            yield first_vector(params, items, changed) - whole
         elif turn % 2 == 0 and len(items):
             place = int(draw.integers(len(items)))
             yield whole - first_vector(params, np.delete(items, place), np.delete(ratings, place))
