@@ -87,11 +87,25 @@ def _show_beside_floor(result: dict[str, Any]) -> None:
     if "peak" in result:
         peaks = ", ".join(f"{server} {console.size(most)}" for server, most in sorted(result["peak"].items()))
         console.out.print(f"most memory: {peaks}; everyone had joined after {result['startup']:.0f} s")
+    if "proof" in result:
+        _show_proof(result["proof"])
     if config["load_average"] > (os.cpu_count() or 1):
         console.out.print(
             f"The machine was busy before (load average {config['load_average']:.0f}): the ratio may be too high."
         )
     console.out.print(_ratio(result))
+
+
+def _show_proof(proof: dict[str, Any]) -> None:
+    sizes = {name: console.size(count) for name, count in proof["bytes"].items()}
+    console.out.print(
+        f"a user sends {sizes['up']}, without a proof {sizes['up_without_proof']}; the servers exchange "
+        f"{sizes['between_servers']} about it (a proof without noise: {sizes['up_if_servers_make_the_noise']})"
+    )
+    console.out.print(", ".join(f"{name} {duration(seconds)}" for name, seconds in proof["seconds"].items()))
+    console.out.print(f"a vector beyond its bound is accepted with a probability below 2^-{int(proof['error_bits'])}")
+    for kind, (refused, tried) in proof["refused"].items():
+        console.out.print(f"refused: {refused} of {tried} {kind}")
 
 
 def _show_commands(result: dict[str, Any]) -> None:

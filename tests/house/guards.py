@@ -22,6 +22,20 @@ ROOT = Path(__file__).parents[2]
 
 GUARDS = [
     Guard(
+        "the squares of a vector do not wrap mod p",
+        "protocol/schemes/hardened/norm_proof/norm_verifier.py",
+        "    off = add(off, _misread_tests(statement, shares, challenges, constants))\n",
+        "",
+        "tests/protocol/hardened/test_norm_proof.py",
+    ),
+    Guard(
+        "the sum of squares is that of the rows",
+        "protocol/schemes/hardened/norm_proof/norm_verifier.py",
+        "whole[0] == at_point[0] and off[0] == 0",
+        "off[0] == 0",
+        "tests/protocol/hardened/test_norm_proof.py",
+    ),
+    Guard(
         "a noisy count is published without its low bits",
         "protocol/schemes/covariance/averages.py",
         "float(np.float32(count / params.n_users))",

@@ -10,6 +10,7 @@
     item_posterior.py    noisy sums -> quality and popularity of every item
     item_table.py        what is published, and the prediction that each user makes at home
     taste.py             the second round: directions of taste, where n·μ says that it pays
+    norm_proof/          a proof to two servers that a vector keeps its bound; measured, and not part of a run
     hardened_params.py   the parameters        hardened_roles.py   the roles        hardened.py   the scheme
 
 A round carries one vector of integers x_i from each of n users. `unit` says for whom the promise is made:
@@ -70,5 +71,5 @@ The table of the law (`share_law.py`) has thresholds of 128 bits and is cut at 1
 
 Both servers together read x_i + e_i of every user, and one share is small: they must not collude. That a user takes
 part, and when, is open. A user that sends x_i beyond its bound is not noticed; the README of the experiments measures
-what it does.
+what it does, and `norm_proof` has a proof that would notice it, which no role sends yet.
 """

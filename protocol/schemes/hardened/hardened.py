@@ -31,7 +31,7 @@ from protocol.attendance import Course
 from protocol.params import Params, require
 from protocol.party.role import RECOMMENDER, THIRD_PARTY, Role, UserInput, role_of
 from protocol.schemes.base import Leak, Scheme, Setting, Shape
-from protocol.schemes.hardened.budget import USER, VALUE
+from protocol.schemes.hardened.budget import VALUE
 from protocol.schemes.hardened.hardened_params import HardenedParams, counted, described, keeps_claim, provisioned
 from protocol.schemes.hardened.item_table import FRAME
 from protocol.wire.fields import Amount
@@ -51,6 +51,11 @@ from protocol.wire.messages import (
     PublishedTaste,
 )
 
+NO_PROOF, NORM_PROOF = "none", "norm"
+NOT_YET = (
+    "No role sends the proof of the norm yet: leave proof=norm out (`keyhole bench norm-proof` measures the proof and "
+    "what it refuses; protocol/README.md says what a run lacks)."
+)
 SPARE = 0.1  # c/n: the part of the users that the noise is provisioned for
 
 
@@ -121,7 +126,7 @@ class Hardened(Scheme):
     flags = frozenset({"epsilon", "delta", "unit", "item_features"})
     params_class = HardenedParams
     goes_on_without = True
-    options: ClassVar[dict[str, Any]] = {"spare": SPARE, "rounds": 0, "selected": 0}
+    options: ClassVar[dict[str, Any]] = {"spare": SPARE, "rounds": 0, "selected": 0, "proof": NO_PROOF}
 
     def make_params(
         self,
@@ -131,9 +136,12 @@ class Hardened(Scheme):
         spare: float = SPARE,
         rounds: int = 0,
         selected: int = 0,
+        proof: str = NO_PROOF,
         item_features: str | None = None,  # the drivers have read it: `shape.features`
         **settings: Any,
     ) -> tuple[HardenedParams, list[str]]:
+        require(proof in (NO_PROOF, NORM_PROOF), f"proof must be {NO_PROOF} or {NORM_PROOF}, not {proof}.")
+        require(proof == NO_PROOF, NOT_YET)
         require(0 <= spare < 1, f"spare must be in [0, 1), not {spare:g}.")
         n = shape.n_users
         floor = max(n - math.ceil(spare * n), min(2, n))

@@ -17,6 +17,7 @@ from sim.experiments.bench.command_start import bench_cli
 from sim.experiments.bench.crowd_bench import bench_crowd
 from sim.experiments.bench.growth import bench_growth
 from sim.experiments.bench.inprocess_bench import bench_inprocess
+from sim.experiments.bench.norm_bench import bench_norm
 from sim.experiments.bench.processes import bench_iteration, bench_packed, bench_startup, bench_views
 from sim.experiments.bench.secagg import bench_secagg
 from sim.experiments.bench.siblings_bench import bench_sibling
@@ -33,6 +34,7 @@ BENCHES: dict[str, Callable[..., dict[str, Any]]] = {
     "inprocess": bench_inprocess,
     "covariance": functools.partial(bench_sibling, "covariance"),
     "randomized-response": functools.partial(bench_sibling, "randomized-response"),
+    "norm-proof": bench_norm,
     "algebra": bench_algebra,
     "growth": bench_growth,
     "crowd": bench_crowd,

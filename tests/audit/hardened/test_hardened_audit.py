@@ -222,7 +222,7 @@ class Half(Hardened):
         return HalfUser(setting, tape, inputs) if inputs else super().make_role(party, setting, tape, inputs)
 
 
-class SilentUser(HalfUser):
+class NearlySilentUser(HalfUser):
     def scale(self):
         return 3 << share_law.SCALE_BITS
 
@@ -232,7 +232,7 @@ class OneSilent(Hardened):
 
     def make_role(self, party, setting, tape, inputs):
         silent = party == "user:7"
-        return SilentUser(setting, tape, inputs) if silent else super().make_role(party, setting, tape, inputs)
+        return NearlySilentUser(setting, tape, inputs) if silent else super().make_role(party, setting, tape, inputs)
 
 
 class Twins(Hardened):

@@ -14,7 +14,7 @@ from actors.bare_frames import KINDS
 from protocol.attendance import Course, Turn
 from protocol.errors import BadInput, Bug
 from sim.cli.app import app
-from sim.experiments.bench import array_loops, benchmark, measuring, processes, secagg
+from sim.experiments.bench import array_loops, benchmark, measuring, norm_bench, processes, secagg
 from sim.experiments.bench import bare_frames_bench as floors
 from sim.experiments.bench.bare_frames_bench import HELLO_FRAME, compare, frames_of, moved_by, run_floor
 from sim.experiments.bench.benchmark import run_bench
@@ -226,6 +226,28 @@ def test_masks(monkeypatch):
     result = benchmark.run_bench("masks", {**TINY, "rounds": 2})
     check(result, 3, 2)
     assert len(made) == 3 * (2 + array_loops.WARM) and {rows.shape for rows in made} == {(4, 2)}
+
+
+def test_the_proof_of_the_norm(monkeypatch):
+    result = benchmark.run_bench("norm-proof", {"users": 30, "items": 12, "rounds": 2})
+    proof = result["proof"]
+    assert len(result["samples"]) == len(result["floor_samples"]) == 2 and result["ratio"] > 1
+    assert result["median"] == pytest.approx(sum(proof["seconds"].values()), rel=0.5)
+    assert proof["refused"].pop("honest") == [0, norm_bench.HONEST] and len(proof["refused"]) == 14
+    assert all(refused == tried == norm_bench.TRIES for refused, tried in proof["refused"].values())
+    assert proof["bytes"]["up"] > proof["bytes"]["up_if_servers_make_the_noise"] > proof["bytes"]["up_without_proof"]
+    monkeypatch.setitem(benchmark.BENCHES, "norm-proof", lambda: result)
+    shown = CliRunner().invoke(app, ["bench", "norm-proof"]).stdout
+    assert "refused: 5 of 5 beyond the bound by 1" in shown and "below 2^-5" in shown
+
+
+def test_a_proof_that_lets_hostile_users_pass_is_not_measured(monkeypatch):
+    monkeypatch.setattr(norm_bench, "accepts", lambda *_: True)
+    with pytest.raises(Bug, match="hostile vector was accepted"):
+        benchmark.run_bench("norm-proof", {"users": 30, "items": 12, "rounds": 1})
+    monkeypatch.setattr(norm_bench, "accepts", lambda *_: False)
+    with pytest.raises(Bug, match="honest user's proof was refused"):
+        benchmark.run_bench("norm-proof", {"users": 30, "items": 12, "rounds": 1})
 
 
 # ---- the command
