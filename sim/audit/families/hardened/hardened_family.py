@@ -17,7 +17,7 @@ from sim.audit.canary.bound_rows import Asked, BoundRow, joint_rows
 from sim.audit.families.family import AccountedBound, Attack, Family, ReleaseBound, SomePlaces
 from sim.audit.families.hardened.hardened_account import account_hardened
 from sim.audit.families.hardened.hardened_canary import of_unit_sums, unit_sum_problem
-from sim.audit.families.hardened.unit_exposure import UnitExposure, value_bound
+from sim.audit.families.hardened.unit_exposure import UnitExposure, exchange_bound, value_bound
 from sim.audit.families.hardened.unit_sensitivity import vectors_moved
 from sim.audit.families.hardened.unmasked_vectors import attack_vectors
 from sim.audit.findings import Audited, Finding
@@ -52,6 +52,9 @@ class HardenedFamily(Family):
     def release_bound(self, params: Params) -> ReleaseBound | None:
         assert isinstance(params, HardenedParams)
         return value_bound(params)
+
+    def exchange_bound(self, params: Params) -> ReleaseBound | None:
+        return exchange_bound(HardenedParams.of(params))
 
     def numbers_at_first(self, case: Case) -> int:
         params = HardenedParams.of(case.card.params)
