@@ -47,6 +47,7 @@ class Leak:
     words: str
     uniform: bool = False  # to its receiver alone, every value is uniform on Z_P and independent of all others
     follows: bool = False  # it is chosen by released, noisy numbers, so that its content and length may follow them
+    support: bool = False  # it has an entry for each item that its user rated, so that content and length follow them
 
 
 class Weakness(str):
@@ -193,6 +194,10 @@ class Scheme(ABC):
                 yield Flow(SETUP, client, server, HANDSHAKE, number, DIALLING_BYTES)
                 yield Flow(SETUP, server, client, HANDSHAKE, number, ANSWERING_BYTES)
         yield from self.formula(params, course)
+
+    def names_support(self, params: Params, leak: Leak) -> bool:
+        """Tell whether a field is declared to follow which items its user rated, in a run with `params`."""
+        return leak.support
 
     def unprotected(self, params: Params) -> tuple[Scheme, Params]:
         """Return the same pipeline without protection, as the baseline of a scheme that does not factorize.

@@ -96,10 +96,10 @@ class Covariance(Scheme):
         Weakness("composition", "user"),
     )
     leakage: ClassVar[tuple[Leak, ...]] = (
-        Leak("recommender", "GradedRatings", "items", "which items each user rated"),
-        Leak("recommender", "GradedRatings", "grades", "every rating, as it is"),
-        Leak("recommender", "RatingsHandover", "items", "which items each user rated"),
-        Leak("recommender", "RatingsHandover", "values", "every rating, as it is"),
+        Leak("recommender", "GradedRatings", "items", "which items each user rated", support=True),
+        Leak("recommender", "GradedRatings", "grades", "every rating, as it is", support=True),
+        Leak("recommender", "RatingsHandover", "items", "which items each user rated", support=True),
+        Leak("recommender", "RatingsHandover", "values", "every rating, as it is", support=True),
         Leak("user", "FactorModel", "averages", "the published, noisy average of every item"),
         Leak("user", "FactorModel", "covered", "which items have the largest noisy counts", follows=True),
         Leak("user", "FactorModel", "factors", "the published factors of the noisy covariance"),

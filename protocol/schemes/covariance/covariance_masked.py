@@ -68,6 +68,9 @@ MOST_SLACK = 0.05  # fraction of a sensitivity that rounding may add before a wi
 FEW_ITEMS = 200  # items covered by default if all pairs travel: those of all items could be megabytes per user
 
 
+_SUPPORT = "sparse form: which items each user rated; dense form: nothing"
+
+
 class CovarianceMasked(Scheme):
     name = "covariance-masked"
     title = "Noisy averages and covariances through a masked sum"
@@ -86,16 +89,16 @@ class CovarianceMasked(Scheme):
         Weakness("unmasking", "recommender+third_party"),
     )
     leakage: ClassVar[tuple[Leak, ...]] = (
-        Leak("recommender", "Join", "items", "sparse form: which items each user rated; dense form: nothing"),
+        Leak("recommender", "Join", "items", _SUPPORT, support=True),
         Leak("recommender", "PartTotal", "iteration", "the number of the iteration"),
         Leak("recommender", "PartTotal", "values", "the noisy sums over all users, once unmasked"),
         Leak("third_party", "MaskedPart", "iteration", "the number of the iteration"),
-        Leak("third_party", "MaskedPart", "items", "sparse form: which items each user rated; dense form: nothing"),
-        Leak("third_party", "MaskedPart", "values", "uniform ring elements", uniform=True),
+        Leak("third_party", "MaskedPart", "items", _SUPPORT, support=True),
+        Leak("third_party", "MaskedPart", "values", "uniform ring elements", uniform=True, support=True),
         Leak("third_party", "OpenPairs", "iteration", "the number of the iteration"),
         Leak("third_party", "OpenPairs", "covered", "which items have the largest noisy counts", follows=True),
         Leak("user", "MaskWelcome", "mask_key", "its own masks"),
-        Leak("user", "MaskWelcome", "counts", "sparse form: how many users rated each of its items"),
+        Leak("user", "MaskWelcome", "counts", "sparse form: how many users rated each of its items", support=True),
         Leak("user", "PublishedAverages", "iteration", "the number of the iteration"),
         Leak("user", "PublishedAverages", "averages", "the published, noisy item averages"),
         Leak("user", "PublishedAverages", "covered", "which items have the largest noisy counts", follows=True),
@@ -167,6 +170,9 @@ class CovarianceMasked(Scheme):
         """Tell whether the noise decides how many pairs a user sends, because it decides which items are covered."""
         params = MaskedCovarianceParams.of(params)
         return params.form == SPARSE and params.items < params.n_items
+
+    def names_support(self, params: Params, leak: Leak) -> bool:
+        return leak.support and MaskedCovarianceParams.of(params).form == SPARSE
 
     def formula(self, params: Params, course: Course) -> Iterator[Flow]:
         params = MaskedCovarianceParams.of(params)

@@ -45,8 +45,8 @@ class Hybrid(Covariance):
         Weakness("uniform-noise", "recommender"),
     )
     leakage: ClassVar[tuple[Leak, ...]] = (
-        Leak("recommender", "PerturbedRatings", "items", "which items each user rated"),
-        Leak("recommender", "PerturbedRatings", "values", "every rating within ±γ"),
+        Leak("recommender", "PerturbedRatings", "items", "which items each user rated", support=True),
+        Leak("recommender", "PerturbedRatings", "values", "every rating within ±γ", support=True),
         *TOLD,
     )
     permits: ClassVar[dict[str, str]] = {"recommender": "noisy-individual", "user": "aggregate"}

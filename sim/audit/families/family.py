@@ -53,6 +53,10 @@ class ReleaseBound(NamedTuple):
     words: str
     unit: float = 0.0  # of the numbers, if they are rounded
     reacts: str = ""  # the id of the finding if a later release moves further; "": the bound is for the first alone
+    each: tuple[float, ...] = ()  # `most` of every release, where the bound is for all of them
+
+    def at(self, release: int) -> float:
+        return self.each[release] if release < len(self.each) else self.most
 
 
 class SomePlaces(NamedTuple):
@@ -116,6 +120,14 @@ class Family:
 
     def release_bound(self, params: Params) -> ReleaseBound | None:
         """Return the sensitivity that the noise of users is made for; None if users add none."""
+        return None
+
+    def hides_items(self, params: Params) -> bool:
+        """Tell whether the claim is of presence, so that which items a user rated is hidden unless it is declared."""
+        return hasattr(params, "unit_of")
+
+    def exchange_bound(self, params: Params) -> ReleaseBound | None:
+        """Return how far the exchange of a user's whole input may move it, if the noise is made for a user."""
         return None
 
     def told_shares(self, params: Params, messages: Iterable[Any]) -> LawOf:

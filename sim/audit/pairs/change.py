@@ -1,4 +1,4 @@
-"""Neighbouring data: the ratings of one user, one of them or all moved to the other end of the scale."""
+"""Neighbouring data: the ratings of one user, one or all moved to the other end of the scale, or on other items."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from protocol.party.role import UserInput, user_name
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RatingChange:
-    """What one user brought, and what it brings instead: the same items."""
+    """What one user brought, and what it brings instead."""
 
     user: int
     item: int | None  # None: all ratings of the user are changed
     before: UserInput
     after: UserInput
+    exchanged: bool = False  # for ratings of other items
 
     @property
     def party(self) -> str:
@@ -28,6 +29,8 @@ class RatingChange:
 
     def words(self) -> str:
         """Write the pair as a person would name it."""
+        if self.exchanged:
+            return f"the {len(self.before.items)} ratings of {self.party} exchanged for {len(self.after.items)} others"
         if self.item is None:
             return f"all ratings of {self.party} at the other end of the scale"
         before, after = self.ratings()
@@ -58,3 +61,13 @@ def change_of(params: Params, user: int, own: UserInput, item: int | None) -> Ra
             raise BadInput(f"{user_name(user)} did not rate item {item} in this run: take one of its items, as {some}.")
         ratings = np.where(own.items == item, ratings, own.ratings)
     return RatingChange(user, item, own, UserInput(own.items, ratings))
+
+
+def exchange_of(params: Params, user: int, own: UserInput, draw: np.random.Generator) -> RatingChange:
+    """Exchange the whole input of `user`: another number of items, none of its own if there are others, at the ends."""
+    free = np.setdiff1d(np.arange(params.n_items, dtype=own.items.dtype), own.items)
+    many = min(len(free), 2 * len(own.items))
+    many -= many == len(own.items) > 1
+    items = np.sort(draw.choice(free, many, replace=False)) if many else own.items[:1]
+    ratings = draw.choice([params.rating_min, params.rating_max], len(items))
+    return RatingChange(user, None, own, UserInput(items, ratings.astype(own.ratings.dtype)), exchanged=True)

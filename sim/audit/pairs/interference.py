@@ -16,7 +16,7 @@ import numpy as np
 from protocol.arithmetic.tape import Name, Tape
 from protocol.params import Params
 from protocol.party.role import Send, role_of
-from protocol.schemes.base import Scheme
+from protocol.schemes.base import Leak, Scheme
 from protocol.wire.fields import DigestField, FloatsField, RingField, field_kinds
 from protocol.wire.messages import Message
 from sim.audit.families.registry import family_of
@@ -50,9 +50,16 @@ def audit_servers(case: Case, until: int | None) -> list[Deviation]:
     return found
 
 
-def undeclared(scheme: Scheme, deviations: Iterable[Deviation]) -> list[Deviation]:
-    """Select what is a leak by itself, and is not declared to follow released numbers."""
-    follow = {(leak.receiver, leak.kind, leak.field) for leak in scheme.leakage if leak.follows}
+def undeclared(scheme: Scheme, deviations: Iterable[Deviation], params: Params | None = None) -> list[Deviation]:
+    """Select what is a leak by itself, and is not declared to follow released numbers; given `params`, nor the support.
+
+    `params` are given where the items of a user are other ones.
+    """
+
+    def may_follow(leak: Leak) -> bool:
+        return leak.follows or (params is not None and scheme.names_support(params, leak))
+
+    follow = {(leak.receiver, leak.kind, leak.field) for leak in scheme.leakage if may_follow(leak)}
     return [one for one in deviations if one.is_leak and (role_of(one.party), one.kind, one.field) not in follow]
 
 

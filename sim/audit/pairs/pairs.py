@@ -20,7 +20,7 @@ from sim.audit.coalitions import Coalition
 from sim.audit.families.family import ReleaseBound
 from sim.audit.families.registry import family_of
 from sim.audit.findings import Audited, Finding, Severity
-from sim.audit.pairs.change import RatingChange, change_of
+from sim.audit.pairs.change import RatingChange, change_of, exchange_of
 from sim.audit.pairs.deviations import Deviation
 from sim.audit.pairs.exposure import Exposure, Loss
 from sim.audit.pairs.interference import audit_masks, audit_servers, interference_findings, undeclared
@@ -30,6 +30,7 @@ from sim.audit.pairs.second_run import deviations
 from sim.audit.pairs.short_seeds import audit_seeds, chosen_user
 from sim.audit.pairs.tapes import Retaped, audit_tapes
 from sim.audit.pairs.twice import Twice, run_twice
+from sim.audit.scoring import generator
 from sim.console.console import figure
 from sim.views.evidence import Case
 
@@ -42,10 +43,10 @@ def ask_pairs(case: Case, budget: int) -> Audited:
     """Try `budget` pairs for each coalition; return (the document, findings)."""
     ratings = truth.all_ratings(case)
     params, family = case.card.params, family_of(case.card.scheme)
-    known: dict[tuple[int, int | None], Twice] = {}
+    known: dict[tuple[int, int | None, bool], Twice] = {}
 
     def twice(change: RatingChange) -> Twice:
-        key = (change.user, change.item)
+        key = (change.user, change.item, change.exchanged)
         if key not in known:
             known[key] = run_twice(case, change)
         return known[key]
@@ -62,11 +63,14 @@ def ask_pairs(case: Case, budget: int) -> Audited:
     changed = [twice(change) for change in alone]
     until = max(1, MOST_TURNS // max(1, params.n_users))
     shape = _shape(case, changed, until if until < params.iterations else None)
+    others = [exchange_of(params, user_index(name), ratings[name], generator(case, name)) for name in users]
+    whole = _exchange(case, others, until, twice) if family.hides_items(params) else ({}, [])
     hidden, secrets = _hidden(case, users, until)
     bound = None if math.isinf(params.epsilon) else family.release_bound(params)
     single = [one for one in known.values() if one.change.item is not None]
     shift = _shift(bound, single) if bound else None
     document: dict[str, Any] = {"tried": len(known), "shape": shape[0], "shift": shift and shift[0], "epsilon": rows}
+    document["exchange"] = whole[0] or None
     document["interference"] = {"servers": list(case.card.scheme.servers), "users": len(users), "leaks": hidden}
     if not math.isinf(params.epsilon) and not family.noise_follows:  # which may leave a rating as it is
         retaping, covered = Retaping(case, list(ratings), users, budget), set[tuple[str, str | None]]()
@@ -75,7 +79,7 @@ def ask_pairs(case: Case, budget: int) -> Audited:
         document["tapes"]["seeds"], few = audit_seeds(case, chosen_user(params, ratings), family.shares_vanish)
         secrets += [*_bare_numbers(case, changed, covered), *own, *few]
     other = [] if family.noise_follows else _follows(known.values())
-    return document, [*shape[1], *secrets, *(shift[1] if shift else []), *other, *losses]
+    return document, [*shape[1], *whole[1], *secrets, *(shift[1] if shift else []), *other, *losses]
 
 
 # --- shape -----------------------------------------------------------------------------------------------------------
@@ -93,7 +97,26 @@ def _shape(case: Case, changed: Sequence[Twice], until: int | None) -> Audited:
         "changed_numbers": sum(not one.is_leak for one in second),
         "leaks": grouped(leaks),
     }
-    return document, [_shape_finding(row) for row in document["leaks"]]
+    return document, [_shape_finding(row, "ratings are at the other ends of the scale") for row in document["leaks"]]
+
+
+def _exchange(case: Case, changes: Sequence[RatingChange], until: int, twice: Any) -> Audited:
+    """Compare the same where a user has rated other items, and how far that moves what it adds.
+
+    Where messages to a user follow its items, as is declared, it cannot be asked alone: they would not fit others.
+    """
+    scheme, params = case.card.scheme, case.card.params
+    told = any(scheme.names_support(params, leak) for leak in scheme.leakage)
+    exchanged: list[Twice] = [] if told else [twice(change) for change in changes]
+    found = [one for twice in exchanged for one in twice.deviations]
+    pair = max(exchanged, key=lambda one: len(one.deviations)).change if exchanged else changes[0]
+    second = deviations(case, pair, until if until < params.iterations else None)
+    found += [one for one in second if one.party != pair.party]  # it knows its own items
+    leaks = grouped(undeclared(scheme, found, params))
+    bound = None if math.isinf(params.epsilon) else family_of(scheme).exchange_bound(params)
+    shift, more = _shift(bound, exchanged) if bound else ({}, [])
+    document = {"users": len(exchanged), "second_run": pair.row(), "leaks": leaks, "shift": shift or None}
+    return document, [*(_shape_finding(row, "input is exchanged for other items") for row in leaks), *more]
 
 
 def grouped(leaks: Iterable[Deviation]) -> list[dict[str, Any]]:
@@ -106,7 +129,7 @@ def grouped(leaks: Iterable[Deviation]) -> list[dict[str, Any]]:
     return list(rows.values())
 
 
-def _shape_finding(row: dict[str, Any]) -> Finding:
+def _shape_finding(row: dict[str, Any], when: str) -> Finding:
     party = role_of(row["party"])
     return Finding(
         "shape",
@@ -117,8 +140,7 @@ def _shape_finding(row: dict[str, Any]) -> Finding:
         measured=row["times"],
         chance=0,
         confidence="exact: the roles run again with the same tapes",
-        evidence=f"first in iteration {row['iteration']}; {row['times']} messages differ when one user's ratings "
-        "are at the other ends of the scale",
+        evidence=f"first in iteration {row['iteration']}; {row['times']} messages differ when one user's {when}",
     )
 
 
@@ -175,7 +197,8 @@ def ratios(bound: ReleaseBound, twice: Twice) -> dict[int, float]:
     for shift in twice.shifts:
         if shift.what == bound.what:
             rows.setdefault(shift.iteration, []).append(shift.rows.ravel())
-    return {t: float(np.linalg.norm(np.concatenate(part), bound.order)) / bound.most for t, part in rows.items()}
+    norms = {t: float(np.linalg.norm(np.concatenate(part), bound.order)) for t, part in rows.items()}
+    return {t: norm / bound.at(t) for t, norm in norms.items()}
 
 
 def _shift(bound: ReleaseBound, tried: Sequence[Twice]) -> Audited:
@@ -195,6 +218,8 @@ def _shift(bound: ReleaseBound, tried: Sequence[Twice]) -> Audited:
     }
     entries = max(one.rows.size for twice in tried for one in twice.shifts)
     rounding = ROUNDING + entries * bound.unit / bound.most
+    if bound.each and largest > 1 + rounding:
+        return document, [_sensitivity(bound, largest, change)]
     if first > 1 + rounding:
         return document, [_sensitivity(bound, first, first_change)]
     if largest > 1 + rounding and bound.reacts:
@@ -205,23 +230,25 @@ def _shift(bound: ReleaseBound, tried: Sequence[Twice]) -> Audited:
 def _sensitivity(bound: ReleaseBound, ratio: float, change: RatingChange) -> Finding:
     return Finding(
         "sensitivity",
-        f"One changed rating moves what a user releases first by {ratio:.3g} times the {bound.words} that the noise is "
-        f"made for: {change.words()}.",
+        f"{'A changed input' if change.exchanged else 'One changed rating'} moves what a user releases "
+        f"{'at once' if bound.each else 'first'} by {ratio:.3g} times the {bound.words} that the noise is made for: "
+        f"{change.words()}.",
         ("user",),
         "break",
         claimed=1.0,
         measured=ratio,
         confidence="exact for this pair; found by search",
-        evidence="the user's role, run twice on the same messages with the same tape; nothing has reacted to "
-        "the rating yet in the first release",
+        evidence="the user's role, run twice on the same messages with the same tape"
+        + ("" if bound.each else "; nothing has reacted to the rating yet in the first release"),
     )
 
 
 def _reaction(bound: ReleaseBound, largest: float, mean: float, change: RatingChange) -> Finding:
+    over = f", and all together by up to {mean:.3g} times what composition assumes" if mean > 1 + ROUNDING else ""
     return Finding(
         bound.reacts,
-        f"One changed rating moves a later release by up to {largest:.3g} times the {bound.words}, because what the "
-        f"user keeps follows its ratings: {change.words()}.",
+        f"One changed rating moves a later release by up to {largest:.3g} times the {bound.words}{over}, because what "
+        f"the user keeps follows its ratings: {change.words()}.",
         ("recommender",),
         "weak",
         claimed=1.0,

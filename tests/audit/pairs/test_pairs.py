@@ -116,6 +116,8 @@ def test_user_factors_that_react_to_their_ratings_are_found_by_search(tmp_path):
     document = audit(made(tmp_path / "run", "masked", epsilon=1.0).folder, only=["pairs"])
     found = next(one for one in document["findings"] if one["id"] == "reacting-user-factors")
     assert found["severity"] == "weak" and found["measured"]["largest_release"] >= 1.3
+    over = found["measured"]["mean_over_run"]
+    assert over > 1 and f"all together by up to {over:.3g} times what composition assumes" in found["title"]
     assert document["pairs"]["shift"]["first_release"] <= 1 and document["verdict"] == "within-claims"
 
 

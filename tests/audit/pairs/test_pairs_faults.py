@@ -116,3 +116,50 @@ def test_the_iterations_of_each_user_differ_and_all_are_drawn(tmp_path):
     assert all(len(some) == 8 and {0, 1} <= some for some in drawn)
     assert len(set(drawn)) > 20 and frozenset().union(*drawn) == frozenset(range(30))
     assert tried._chosen(draw, 30) is None
+
+
+# --- other items, and later rounds ------------------------------------------------------------------------------------
+
+ONCE = {"epsilon": 1.0, "dim": None, "iterations": None}
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "id_", "where"),
+    [
+        ("JoinsWithItems", {}, "shape", "Join.items"),
+        ("JoinsWithACount", {}, "shape", "Join.items"),
+        ("LoudCounts", {}, "sensitivity", "exchanged for"),
+        ("LoudSecondRound", {"rounds": 2}, "sensitivity", "at once"),
+    ],
+)
+def test_what_follows_the_items_of_a_user_is_found_where_presence_is_hidden(tmp_path, name, options, id_, where):
+    case = audited(tmp_path, RATINGS, f"{HERE}.presence:{name}", **ONCE, options=options)
+    _, findings = ask_pairs(case, 6)
+    assert any(one.id == id_ and where in one.title and one.severity == "break" for one in findings)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "flags"),
+    [
+        ("hardened", {"options": {"rounds": 2}}),
+        ("hardened", {"options": {"selected": 4}}),
+        ("hardened", {"unit": "rating"}),
+        ("covariance", {"options": {"predictor": "knn", "unit_of": "user"}}),
+        ("covariance-masked", {"options": {"form": "sparse"}}),
+        ("covariance-masked", {"options": {"unit_of": "user"}}),
+        ("hybrid", {}),
+    ],
+)
+def test_other_items_of_a_user_show_only_where_that_is_declared(tmp_path, scheme, flags):
+    case = audited(tmp_path, [*RATINGS, {6: 3, 7: 2}, {8: 1, 9: 4}], scheme, **ONCE, **flags)
+    document, findings = ask_pairs(case, 6)
+    assert document["exchange"]["leaks"] == [] and not [one for one in findings if one.severity == "break"]
+    names = [one for one in case.card.scheme.leakage if case.card.scheme.names_support(case.card.params, one)]
+    assert (document["exchange"]["users"] == 6) == (not names)
+    if not names and flags.get("unit") != "rating" and scheme == "hardened":
+        assert 0.5 < document["exchange"]["shift"]["largest_release"] <= 1
+
+
+def test_the_items_of_a_scheme_that_promises_nothing_of_presence_are_not_exchanged(tmp_path):
+    case = audited(tmp_path, RATINGS, "masked", epsilon=1.0)
+    assert ask_pairs(case, 4)[0]["exchange"] is None

@@ -19,7 +19,7 @@ from sim.audit.families.hardened.hardened_account import account_hardened
 from sim.audit.families.hardened.hardened_canary import of_unit_sums, unit_sum_problem
 from sim.audit.families.hardened.own_presence import measure_own
 from sim.audit.families.hardened.told_apart import attack_totals
-from sim.audit.families.hardened.unit_exposure import UnitExposure, value_bound
+from sim.audit.families.hardened.unit_exposure import UnitExposure, exchange_bound, value_bound
 from sim.audit.families.hardened.unit_sensitivity import vectors_moved
 from sim.audit.families.hardened.unmasked_vectors import attack_vectors
 from sim.audit.findings import Audited, Finding
@@ -54,6 +54,9 @@ class HardenedFamily(Family):
     def release_bound(self, params: Params) -> ReleaseBound | None:
         assert isinstance(params, HardenedParams)
         return value_bound(params)
+
+    def exchange_bound(self, params: Params) -> ReleaseBound | None:
+        return exchange_bound(HardenedParams.of(params))
 
     def numbers_at_first(self, case: Case) -> int:
         params = HardenedParams.of(case.card.params)

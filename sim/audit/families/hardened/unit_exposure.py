@@ -112,5 +112,15 @@ def farther(params: HardenedParams) -> float:
 
 
 def value_bound(params: HardenedParams) -> ReleaseBound:
-    most = farther(params) * math.sqrt(params.squares[params.table_round]) / params.whole  # in round 2 no less: 2A
-    return ReleaseBound("part", most, 2, "distance that changed values may move a vector")
+    farthest = farther(params)
+    parts = (1.0, farthest) if params.selected else (farthest, 2.0)  # in round 2 no less: 2A
+    each = tuple(part * math.sqrt(square) / params.whole for part, square in zip(parts, params.squares, strict=False))
+    words = "distance that changed values may move a vector"
+    return ReleaseBound("part", each[params.table_round], 2, words, each=each)
+
+
+def exchange_bound(params: HardenedParams) -> ReleaseBound | None:
+    """Return twice the length of a user's vector: one user is removed and another added; None with unit `rating`."""
+    each = tuple(2 * math.sqrt(square) / params.whole for square in params.squares)
+    words = "distance of two users' vectors"
+    return ReleaseBound("part", max(each), 2, words, each=each) if params.unit_of == USER else None
