@@ -8,6 +8,7 @@ from typing import Any
 from markupsafe import Markup
 
 from protocol.party.role import user_name
+from sim.audit.canary.looks import looks_in_words
 from sim.audit.canary.own_run import own_in_words
 from sim.audit.pairs.accounted_pairs import accounted_of
 from sim.console.console import counted
@@ -69,6 +70,7 @@ def _canary(empirical: Document | None) -> Behind | None:
         *filter(None, [own_in_words(empirical.get("own_ratings"))]),
         f"A small problem (users: {problem['users']}, items: {problem['items']}, dim {problem['dim']}), in which "
         f"{problem['neighbours']}, was played {empirical['repetitions_in_all']:,} times through the scheme's roles.",
+        *filter(None, [looks_in_words(empirical.get("looks"))]),
         f"{empirical['method']}.",
         "A bound above its claim shows that the claim does not hold for that party; a bound below it shows no more "
         "than itself.",

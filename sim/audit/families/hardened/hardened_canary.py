@@ -151,7 +151,7 @@ def _ratio(params: HardenedParams, x: Floats, whole: Ints, without: Ints) -> flo
 def of_unit_sums(asked: Asked) -> Iterator[Found]:
     problem = pair_of(asked)
     params, seed = problem.params, derive(asked.seed, "canary", "unit sums", repr(asked.claim))
-    (chunks,) = spread(play_pair, [cut(problem, seed, asked.repetitions)], asked.workers, asked.tell)
+    (chunks,) = spread(play_pair, [cut(problem, seed, asked.repetitions)], asked.workers, asked.tell, asked.played)
     columns = {name: np.concatenate([getattr(part, name) for part in chunks])
                for name in ("greatest", "released", "colluding", "masked")}  # fmt: skip
     seen = UnitRatios(seconds=sum(part.seconds for part in chunks), **columns)

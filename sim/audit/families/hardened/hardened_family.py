@@ -79,7 +79,7 @@ class HardenedFamily(Family):
             yield attack_vectors
 
     def measure(self, asked: Asked) -> tuple[list[BoundRow], dict[str, Any]]:
-        return joint_rows(list(of_unit_sums(asked)), asked.confidence), unit_sum_problem(asked)
+        return joint_rows(list(of_unit_sums(asked)), asked.confidence, alone=asked.alone), unit_sum_problem(asked)
 
     def promised(self, params: Params) -> str:
         assert isinstance(params, HardenedParams)
