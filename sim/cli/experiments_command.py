@@ -21,6 +21,7 @@ from sim.experiments.bench.benchmark import BENCHES, run_bench
 from sim.experiments.compare import Comparison, parse_settings
 from sim.experiments.compare import compare as run_comparison
 from sim.experiments.grid import (
+    audit_bounds,
     collection_table,
     covariance_table,
     envelope_power,
@@ -32,7 +33,8 @@ from sim.experiments.grid.evaluate import evaluate as run_grid
 from sim.experiments.grid.evaluate import grid, means
 from sim.experiments.grid.grid_cells import AS_PUBLISHED, ITERATE, Cell
 
-TABLES = ("hardened", "hardened-hostile", "noise-cost", "collection", "envelopes", *covariance_table.CELLS)
+_MEASURED = {"envelopes": envelope_power, "audit-bounds": audit_bounds}  # tables that need no data
+TABLES = ("hardened", "hardened-hostile", "noise-cost", "collection", *_MEASURED, *covariance_table.CELLS)
 READINGS_NOTE = (
     "u_i, solved: as each user fits it at home to the published V, with the λ that suits its own ratings; λ = .001: "
     "with that of the paper; iterate: as the last iteration left it. Over plain: plain is read in the same way."
@@ -172,8 +174,8 @@ def evaluate(
     if table == "hardened-hostile":
         _hostile(seeds, data, out or Path("hardened-hostile.md"), jobs, json_)
         return
-    if table == "envelopes":
-        _envelopes(out or Path("envelopes.md"), json_)
+    if table in _MEASURED:
+        _measured(_MEASURED[table], out or Path(f"{table}.md"), json_)
         return
     if table == "collection":
         _collection(seeds, data, out or Path("collection.md"), json_)
@@ -198,9 +200,9 @@ def _collection(seeds: int, data: str, page: Path, as_json: bool) -> None:
     emit({"table": str(page), "rows": [row.document() for row in found]}, as_json, _show_tolerances)
 
 
-def _envelopes(page: Path, as_json: bool) -> None:
-    found = envelope_power.rows()
-    save(envelope_power.markdown(found), page)
+def _measured(table: Any, page: Path, as_json: bool) -> None:
+    found = table.rows()
+    save(table.markdown(found), page)
     emit({"table": str(page), "rows": found}, as_json, lambda document: console.out.print(f"Table: {page}"))
 
 

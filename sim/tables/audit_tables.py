@@ -10,6 +10,7 @@ from rich.markup import escape
 from rich.padding import Padding
 from rich.table import Table
 
+from sim.audit.canary.looks import looks_in_words
 from sim.audit.canary.own_run import OWN, own_in_words
 from sim.audit.claim import HOLDS, NOT_TESTED, REFUTED
 from sim.audit.findings import word_of
@@ -274,7 +275,7 @@ def _show_empirical(empirical: dict[str, Any], everything: bool) -> None:
     together, runs = f"{100 * empirical['confidence']:g} %", empirical["repetitions_in_all"]
     title = (
         f"ε measured on a canary: lower bounds at 95 % (each row alone) and at {together} (all rows together) "
-        f"({runs} repetitions, {empirical['repetitions_per_second']:.0f} per second)"
+        f"({runs} repetitions, {empirical['repetitions_per_processor_second']:,.0f} per second of processor time)"
     )
     if empirical.get("cached"):
         title += ", played before for this scheme and ε and taken from this account's cache"
@@ -288,5 +289,5 @@ def _show_empirical(empirical: dict[str, Any], everything: bool) -> None:
         words = f"{row['statistic']} ({row['arm']})"
         table.add_row(escape(who), escape(words), f"{row['lower_bound_95']:.2f}", bound, figure(row["claimed"]), most)
     out.print(table)
-    if words := own_in_words(empirical.get("own_ratings")):
+    for words in filter(None, (looks_in_words(empirical.get("looks")), own_in_words(empirical.get("own_ratings")))):
         out.print(words, markup=False)

@@ -6,6 +6,7 @@ from typing import Any
 
 from rich.markup import escape
 
+from sim.audit.pairs.accounted_pairs import accounted_of
 from sim.console.console import count_the_rest, figure, out, plain_table
 
 MOST_RECORDS = 30
@@ -43,17 +44,16 @@ def show_losses(rows: list[dict[str, Any]], title: str) -> None:
     """Print the ε of pairs to coalitions, beside what is accounted."""
     if not rows:
         return
-    columns = ("to whom", "what differs", "ε of the pair", "at δ", "if constant noise is known", "accounted")
-    table = plain_table(title, *columns)
+    last = "if constant noise is known", "accounted so", "accounted, constant noise counted on"
+    table = plain_table(title, "to whom", "what differs", "ε of the pair", "at δ", *last)
     for row in rows:
         known = row.get("epsilon_given_constant_noise")
-        upper = [row[name] for name in ("accounted", "accounted_worst_direction") if name in row]
         table.add_row(
             escape(" + ".join(row["coalition"])),
             escape(row.get("pair") or "one rating, lowest against highest"),
             figure(row["epsilon"]),
             f"{row['delta']:g}",
             "" if known is None else figure(known),
-            " to ".join(map(figure, upper)),
+            *(" to ".join(map(figure, pair)) for pair in accounted_of(row)),
         )
     out.print(table)

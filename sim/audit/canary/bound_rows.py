@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from protocol.arrays import Flags, Floats
@@ -73,6 +73,8 @@ class Asked:
     workers: int | None
     confidence: float
     tell: Tell = lambda done, total: None
+    alone: float = ALONE  # confidence of a row alone
+    played: dict[Any, Any] = field(default_factory=dict)  # repetitions of an earlier look
 
 
 class ProblemPlayed(Protocol):
@@ -101,7 +103,7 @@ class BoundRow:
     claimed: float  # infinite: nothing is claimed
     bound: Bound
     attainable: float  # the bound expected for exactly the claimed ε
-    alone: Bound  # at 95 % for this row alone
+    alone: Bound  # at 95 % for this row alone, over all looks
 
     @property
     def exceeds(self) -> bool:
@@ -137,15 +139,15 @@ class BoundRow:
 Found = tuple[str, ProblemPlayed, Repetitions, Statistic]
 
 
-def make_row(found: Found, claimed: float, confidence: float) -> BoundRow:
+def make_row(found: Found, claimed: float, confidence: float, alone: float = ALONE) -> BoundRow:
     """Compute the bound in the same form as the claim: pure, or for Gaussian noise at δ."""
     arm, problem, observed, statistic = found
     values, ratio, mu = statistic.values, statistic.ratio, statistic.claimed_mu
-    bound, alone = (
+    bound, by_itself = (
         sharp_bound(
             values, ratio, observed.greatest, level, DELTA, gaussian=mu is not None, reacting=statistic.reacting
         )
-        for level in (confidence, ALONE)
+        for level in (confidence, alone)
     )
     if mu is not None and ratio is not None and statistic.reacting:
         promised = surest_for_mu(ratio, observed.greatest, confidence, expected=True)
@@ -162,7 +164,7 @@ def make_row(found: Found, claimed: float, confidence: float) -> BoundRow:
         shown = guesses_attainable(claimed, len(observed), confidence)
     else:
         shown = attainable(claimed, len(observed) // 4, confidence)  # half choose the line; half of the rest have each
-    return BoundRow(arm, problem, observed, statistic, claimed, bound, shown, alone)
+    return BoundRow(arm, problem, observed, statistic, claimed, bound, shown, by_itself)
 
 
 def own_claim(found: Found) -> float:
@@ -172,11 +174,11 @@ def own_claim(found: Found) -> float:
 
 
 def joint_rows(
-    found: Sequence[Found], confidence: float, claim_of: Callable[[Found], float] = own_claim
+    found: Sequence[Found], confidence: float, claim_of: Callable[[Found], float] = own_claim, alone: float = ALONE
 ) -> list[BoundRow]:
     """Compute the bounds of all statistics, which hold jointly with `confidence`, each beside its claim."""
     each = 1 - (1 - confidence) / len(found)
-    return [make_row(one, claim_of(one), each) for one in found]
+    return [make_row(one, claim_of(one), each, alone) for one in found]
 
 
 def findings_of(rows: Sequence[BoundRow], confidence: float = CONFIDENCE) -> list[Finding]:
@@ -187,6 +189,12 @@ def findings_of(rows: Sequence[BoundRow], confidence: float = CONFIDENCE) -> lis
         if key not in worst or _excess(row) > _excess(worst[key]):
             worst[key] = row
     return [_finding(row, kind, confidence) for (kind, _), row in worst.items()]
+
+
+def is_beyond(row: BoundRow, scheme: Scheme) -> bool:
+    """Tell whether a row exceeds its claim in a way that `scheme` does not declare."""
+    kind = row.statistic.kind
+    return row.exceeds and (kind in _BREAKS or _FINDINGS[kind][0] not in scheme.known_weaknesses)
 
 
 def _excess(row: BoundRow) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -29,14 +29,27 @@ def spread(
     work: Sequence[Sequence[tuple[Posed, bytes, int, int]]],
     workers: int | None,
     tell: Tell = unheard,
+    played: dict[Any, Any] | None = None,
 ) -> list[list[Part]]:
-    """Call `play` for every chunk of every problem, in several processes if that saves time."""
-    chunks = [chunk for those in work for chunk in those]
-    if sum(count for _, _, _, count in chunks) < WORTH_A_PROCESS:
+    """Call `play` for every chunk of every problem, in several processes if that saves time.
+
+    Chunks that are in `played` are not played again, and new ones are put there: it belongs to one sequence of looks,
+    in which the problems of `work` have the same order.
+    """
+    held: dict[Any, Part] = {} if played is None else played
+    named = [[(place, *chunk[1:]) for chunk in those] for place, those in enumerate(work)]
+    new = [
+        (name, chunk)
+        for names, those in zip(named, work, strict=True)
+        for name, chunk in zip(names, those, strict=True)
+        if name not in held
+    ]
+    if sum(count for _, (_, _, _, count) in new) < WORTH_A_PROCESS:
         workers = 1
     done = itertools.count(1)
-    made = iter(map_cells(play, chunks, workers, lambda _: tell(next(done), len(chunks))))
-    return [list(itertools.islice(made, len(those))) for those in work]
+    made = map_cells(play, [chunk for _, chunk in new], workers, lambda _: tell(next(done), len(new)))
+    held.update(zip((name for name, _ in new), made, strict=True))
+    return [[held[name] for name in names] for names in named]
 
 
 def cut(problem: Posed, seed: bytes, repetitions: int, size: int | None = None) -> list[tuple[Posed, bytes, int, int]]:

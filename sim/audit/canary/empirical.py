@@ -2,7 +2,8 @@
 
 A bound above the claim shows that the claim does not hold for that party. A bound below it shows nothing more than
 itself: each row says what its repetitions would show of a mechanism that keeps exactly its claim (`attainable`), and of
-a mechanism that hides nothing (`certifiable`).
+a mechanism that hides nothing (`certifiable`). It is looked at several times, and ends early where the verdict is known
+(`looks.py`).
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ from typing import Any
 from protocol.errors import BadInput
 from protocol.params import Params
 from protocol.schemes.base import DELTA, Scheme
-from sim.audit.canary.bound_rows import CONFIDENCE, Asked, BoundRow, findings_of
+from sim.audit.canary.bound_rows import ALONE, CONFIDENCE, Asked, BoundRow, findings_of, is_beyond
 from sim.audit.canary.canary import CannotBeMeasured
+from sim.audit.canary.looks import Look, look_until, looks_document, looks_of
 from sim.audit.families.registry import family_of
 from sim.audit.findings import Finding
 from sim.console.progress import Tell
@@ -48,19 +50,28 @@ def measure(
     claim = epsilon if epsilon is not None else (math.inf if params is None else params.epsilon)
     if "epsilon" not in scheme.flags or math.isinf(claim):
         return _nothing("Nothing is claimed (no ε), so nothing is measured.")
+    looks, played, problem = looks_of(repetitions), dict[Any, Any](), dict[str, Any]()
     seed = seed or hashlib.sha256(case.card.run_id if case is not None else scheme.name.encode()).digest()
     began = time.perf_counter()
+
+    def rows_at(look: Look) -> list[BoundRow]:
+        levels = look.confidence(confidence), look.confidence(ALONE)
+        asked = Asked(scheme, params, claim, look.repetitions, seed, workers, levels[0], tell, levels[1], played)
+        rows, about = family_of(scheme).measure(asked)
+        problem.update(about)
+        return rows
+
     try:
-        asked = Asked(scheme, params, claim, repetitions, seed, workers, confidence, tell)
-        rows, problem = family_of(scheme).measure(asked)
+        rows, made, refuted = look_until(looks, rows_at, lambda rows: any(is_beyond(row, scheme) for row in rows))
     except CannotBeMeasured as refusal:
         return _nothing(str(refusal))
     document = _document(rows, problem, claim, repetitions, confidence, time.perf_counter() - began)
+    document["looks"] = looks_document(made, looks, confidence, refuted)
     return document, findings_of(rows, confidence)
 
 
 def _nothing(note: str) -> tuple[dict[str, Any], list[Finding]]:
-    return {"problem": None, "claimed": None, "repetitions": 0, "rows": [], "note": note}, []
+    return {"problem": None, "claimed": None, "repetitions": 0, "rows": [], "looks": None, "note": note}, []
 
 
 def _document(
@@ -78,10 +89,10 @@ def _document(
         "repetitions_per_processor_second": total / processor,
         "seconds": seconds,
         "confidence": confidence,
-        "method": "jointly over all rows (Bonferroni). Where the claimed law is known: the one-run theorem for guesses "
-        "of what the likelihood ratio is surest of, or, where Gaussian noise is claimed, the noncentral t of the "
-        "means; a tenth of the error goes to a line. Else the line alone: Clopper–Pearson limits of both rates, the "
-        "line chosen on the other half of the repetitions, or 0 where Gaussian noise is claimed",
+        "method": "jointly over all rows and looks (Bonferroni). Where the claimed law is known: the one-run theorem "
+        "for guesses of what the likelihood ratio is surest of, or, where Gaussian noise is claimed, the noncentral t "
+        "of the means; a tenth of the error goes to a line. Else the line alone: Clopper–Pearson limits of both rates, "
+        "the line chosen on the other half of the repetitions, or 0 where Gaussian noise is claimed",
         "delta": DELTA,
         "certifiable": max(row.bound.certifiable for row in rows),
         "rows": [row.document() for row in rows],

@@ -52,6 +52,13 @@ def other_end(ratings: Floats, params: Params) -> Floats:
     return np.where(ratings > middle, params.rating_min, params.rating_max)
 
 
+def ends_of(params: Params, user: int, own: UserInput, item: int) -> RatingChange:
+    """Give `item` the lowest rating in one data set and the highest in the other, whatever it was."""
+    there = own.items == item
+    least, most = (UserInput(own.items, np.where(there, end, own.ratings)) for end in params.rating_range)
+    return RatingChange(user, item, least, most)
+
+
 def change_of(params: Params, user: int, own: UserInput, item: int | None) -> RatingChange:
     """RatingChange the rating of `item`, or all ratings, of `user`; `BadInput` if the user did not rate that item."""
     ratings = other_end(own.ratings, params)

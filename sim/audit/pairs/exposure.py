@@ -52,6 +52,21 @@ class Loss:
         return row
 
 
+@dataclass(frozen=True, slots=True)
+class Worst:
+    """The worst of many pairs: one rating at the lowest end in one data set, and at the highest in the other."""
+
+    change: RatingChange
+    mu: float
+    pairs: int  # in question
+    tried: int  # the others cannot be worse, by a bound
+    complete: bool
+
+    def row(self) -> dict[str, Any]:
+        of_all = {"in_question": self.pairs, "tried": self.tried, "complete": self.complete}
+        return {"epsilon": gaussian_epsilon(self.mu, DELTA), **of_all}
+
+
 class Exposure:
     """What the coalitions of one run see of a user's numbers; made once, and asked about many changes."""
 
@@ -69,10 +84,6 @@ class Exposure:
         """Estimate the loss for a change of each rating of `user` by `moves`, to choose the pairs that are tried."""
         return moves**2 / len(moves)
 
-    def scores_given(self, members: Coalition, user: int, own: UserInput, moves: Floats) -> Floats:
-        """Estimate the same as if the noise that stays the same in all releases were known."""
-        return self.scores(members, user, own, moves)
-
     def own_kind(self, ratings: Mapping[str, UserInput], most: int) -> Iterable[tuple[Loss, str]]:
         """Try `most` pairs that no changed value makes, if the claim is about such; return their losses, in words."""
         return ()
@@ -85,6 +96,10 @@ class Exposure:
         """Return what the accounting says of the changed item, as an upper bound."""
         return {}
 
+    def worst(self, members: Coalition, ratings: Mapping[str, UserInput], item: int | None = None) -> Worst | None:
+        """Find the worst of all pairs of `item`, or of the run; None where only some pairs can be tried."""
+        return None
+
     def limit(self, members: Coalition) -> tuple[float, str] | None:
         """Return (the ε that no pair may exceed, the id of the finding if one does); None: nothing is claimed."""
         return None
@@ -96,16 +111,38 @@ def gaussian_mu_squared(shift: Floats, own: Floats, common: Floats, overlap: Flo
     `shift` and `own` have T rows and a column per coordinate: the change, and the variance of the noise that is drawn
     for one release alone. `common` is the variance of the noise that is in all of them, per coordinate, and `overlap`
     the part of it that two releases share: a T × T matrix, or one number if it is the same for all of them.
+
+    The T sums of a coordinate are jointly Gaussian with Σ = diag(own) + common · overlap, and coordinates are
+    independent, so μ² = Σ_l s_lᵀ Σ_l⁻¹ s_l. With one number, Σ = D + v 1 1ᵀ for v = common · overlap, and by Sherman
+    and Morrison, with w = 1/own,
+
+        sᵀ Σ⁻¹ s = Σ_t w_t s_t² − v (Σ_t w_t s_t)² / (1 + v Σ_t w_t).
     """
     given = float((shift**2 / own).sum())
     if not common.any():
         return given, given
-    if isinstance(overlap, float):  # a matrix of rank one: by Sherman and Morrison
+    if isinstance(overlap, float):
         part = common * overlap
         less = part * (shift / own).sum(axis=0) ** 2 / (1 + part * (1 / own).sum(axis=0))
         return max(0.0, given - float(less.sum())), given
-    times = np.arange(len(shift))
-    covariance = common[:, None, None] * overlap
-    covariance[:, times, times] += own.T
-    solved = np.linalg.solve(covariance, shift.T[..., None])[..., 0]
+    solved = np.linalg.solve(_covariance(own, common, overlap), shift.T[..., None])[..., 0]
     return float((shift.T * solved).sum()), given
+
+
+def information(own: Floats, common: Floats, overlap: Floats | float) -> Floats:
+    """Compute 1ᵀ Σ⁻¹ 1 of each coordinate: μ² of a shift of 1 that stays the same in all releases.
+
+    For a common noise of variance v in all releases it is A/(1 + v A) with A = Σ_t 1/own_t: at most 1/v, however many
+    releases there are and however little noise of its own one of them has.
+    """
+    total = (1 / own).sum(axis=0)
+    if isinstance(overlap, float):
+        return np.asarray(total / (1 + common * overlap * total), np.float64)
+    ones = np.ones((*own.T.shape, 1))
+    return np.asarray(np.linalg.solve(_covariance(own, common, overlap), ones).sum(axis=(1, 2)), np.float64)
+
+
+def _covariance(own: Floats, common: Floats, overlap: Floats) -> Floats:
+    times, made = np.arange(len(own)), common[:, None, None] * overlap
+    made[:, times, times] += own.T
+    return np.asarray(made, np.float64)

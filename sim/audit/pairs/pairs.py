@@ -22,7 +22,7 @@ from sim.audit.families.registry import family_of
 from sim.audit.findings import Audited, Finding, Severity
 from sim.audit.pairs.change import RatingChange, change_of, exchange_of
 from sim.audit.pairs.deviations import Deviation
-from sim.audit.pairs.exposure import Exposure, Loss
+from sim.audit.pairs.exposure import Exposure, Loss, Worst
 from sim.audit.pairs.interference import audit_masks, audit_servers, interference_findings, undeclared
 from sim.audit.pairs.retaping import Retaping
 from sim.audit.pairs.search import Ratings, best_of_items, raters_of, small_and_large, some_of
@@ -35,7 +35,7 @@ from sim.console.console import figure
 from sim.views.evidence import Case
 
 MOST_TURNS = 1500  # of users in the second run of an audit: about a second
-RATERS = 4  # of an item whose pairs are set beside the accounting
+RATERS = 64  # of an item whose pairs are set beside the accounting, where not all can be searched
 ROUNDING = 1e-6
 
 
@@ -43,10 +43,10 @@ def ask_pairs(case: Case, budget: int) -> Audited:
     """Try `budget` pairs for each coalition; return (the document, findings)."""
     ratings = truth.all_ratings(case)
     params, family = case.card.params, family_of(case.card.scheme)
-    known: dict[tuple[int, int | None, bool], Twice] = {}
+    known: dict[tuple[Any, ...], Twice] = {}
 
     def twice(change: RatingChange) -> Twice:
-        key = (change.user, change.item, change.exchanged)
+        key = (change.user, change.item, change.exchanged, change.item is not None and change.ratings())
         if key not in known:
             known[key] = run_twice(case, change)
         return known[key]
@@ -294,12 +294,16 @@ def _row_of(
             found.append((loss, change))
     if not found:
         return None
+    worst = exposure.worst(members, ratings)
+    if worst and (loss := exposure.loss(members, twice(worst.change))) is not None:
+        found.append((loss, worst.change))
     loss, change = max(found, key=lambda pair: pair[0].epsilon)
     row = loss.row() | change.row() | exposure.accounted(members, change) | {"pairs": len(found), "items": len(ranked)}
+    row["every_pair"] = worst and worst.row()
     order = exposure.accounted_order(members)
     for name, place in (("worst_item", 0), ("median_item", len(order) // 2)) if order else ():
         row[name] = _beside_accounted(case, exposure, members, ratings, order[place], twice)
-    finding = _epsilon_finding(case, exposure.limit(members), loss, change.words())
+    finding = _epsilon_finding(case, exposure.limit(members), loss, change.words(), worst)
     moved, furthest = max(((one.shift or 0.0, change) for one, change in found), key=lambda pair: pair[0])
     if finding.severity == "info" and moved > exposure.farthest * (1 + ROUNDING):
         row["furthest"] = {"shift": moved, **furthest.row()}
@@ -323,20 +327,24 @@ def _own_kind(
 def _beside_accounted(
     case: Case, exposure: Exposure, members: Coalition, ratings: Ratings, item: int, twice: Any
 ) -> dict[str, Any] | None:
-    """Compare the pairs of `item` with what is accounted for it, which gives the constant noise away."""
-    changes = raters_of(case.card.params, exposure, members, ratings, item, RATERS)
+    """Compare the pairs of `item`, of all its raters if they can be searched, with what is accounted for it."""
+    worst = exposure.worst(members, ratings, item)
+    some = raters_of(case.card.params, exposure, members, ratings, item, RATERS)
+    changes = [worst.change] if worst and worst.complete else some
     found = [(loss, change) for change in changes if (loss := exposure.loss(members, twice(change))) is not None]
     if not found:
         return None
-    loss, change = max(found, key=lambda pair: pair[0].given or 0.0)
-    return loss.row() | change.row() | exposure.accounted(members, change)
+    loss, change = max(found, key=lambda pair: pair[0].epsilon)
+    return loss.row() | change.row() | exposure.accounted(members, change) | {"every_pair": worst and worst.row()}
 
 
 def _severity(case: Case, id_: str) -> Severity:
     return "weak" if id_ in case.card.scheme.known_weaknesses else "break"
 
 
-def _epsilon_finding(case: Case, limit: tuple[float, str] | None, loss: Loss, words: str) -> Finding:
+def _epsilon_finding(
+    case: Case, limit: tuple[float, str] | None, loss: Loss, words: str, worst: Worst | None = None
+) -> Finding:
     most, id_ = limit or (math.inf, "pair-epsilon")
     members = loss.members
     over = loss.epsilon > most * (1 + ROUNDING)
@@ -350,7 +358,8 @@ def _epsilon_finding(case: Case, limit: tuple[float, str] | None, loss: Loss, wo
         claimed=case.card.params.epsilon if math.isinf(most) else most,
         measured=loss.epsilon,
         confidence="exact for this pair and the course of this run; a lower bound on the ε of the scheme",
-        evidence=f"{loss.releases} releases; the user's role ran twice on the same messages with the same tape",
+        evidence=f"{loss.releases} releases; the user's role ran twice on the same messages with the same tape"
+        + (f"; of all {worst.pairs} pairs of the run none is worse" if worst and worst.complete else ""),
     )
 
 

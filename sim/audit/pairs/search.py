@@ -18,13 +18,13 @@ Ratings = Mapping[str, UserInput]  # by user, as `truth.all_ratings`
 def raters_of(
     params: Params, exposure: Exposure, members: Coalition, ratings: Ratings, item: int, most: int
 ) -> list[RatingChange]:
-    """List the changes of `item` by the `most` raters to whom it is likely worth most, were constant noise known."""
+    """List the changes of `item` by the `most` raters to whom it is likely worth most."""
     found = []
     for name, own in ratings.items():
         at = int(np.searchsorted(own.items, item))
         if name not in members and at < len(own.items) and own.items[at] == item:
             moves = other_end(own.ratings, params) - own.ratings
-            score = exposure.scores_given(members, user_index(name), own, moves)[at]
+            score = exposure.scores(members, user_index(name), own, moves)[at]
             found.append((-float(score), user_index(name), own))
     return [change_of(params, user, own, item) for _, user, own in sorted(found, key=lambda one: one[:2])[:most]]
 

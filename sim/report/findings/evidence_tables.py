@@ -8,7 +8,9 @@ from typing import Any
 from markupsafe import Markup
 
 from protocol.party.role import user_name
+from sim.audit.canary.looks import looks_in_words
 from sim.audit.canary.own_run import own_in_words
+from sim.audit.pairs.accounted_pairs import accounted_of
 from sim.console.console import counted
 from sim.report.findings.evidence_values import text, value_html
 from sim.report.section import table
@@ -68,6 +70,7 @@ def _canary(empirical: Document | None) -> Behind | None:
         *filter(None, [own_in_words(empirical.get("own_ratings"))]),
         f"A small problem (users: {problem['users']}, items: {problem['items']}, dim {problem['dim']}), in which "
         f"{problem['neighbours']}, was played {empirical['repetitions_in_all']:,} times through the scheme's roles.",
+        *filter(None, [looks_in_words(empirical.get("looks"))]),
         f"{empirical['method']}.",
         "A bound above its claim shows that the claim does not hold for that party; a bound below it shows no more "
         "than itself.",
@@ -78,7 +81,8 @@ def _canary(empirical: Document | None) -> Behind | None:
 def _worst_pairs(pairs: Document | None) -> Behind | None:
     if not pairs or not pairs["epsilon"]:
         return None
-    columns = ["who", "the pair", "at δ", "ε of the pair", "if constant noise is known", "accounted for its item"]
+    columns = ["who", "the pair", "at δ", "ε of the pair", "if constant noise is known", "accounted so"]
+    columns.append("accounted, constant noise counted on")
     rows = [
         [
             " + ".join(row["coalition"]),
@@ -87,7 +91,7 @@ def _worst_pairs(pairs: Document | None) -> Behind | None:
             f"{row['delta']:g}",
             text(row["epsilon"]),
             text(row.get("epsilon_given_constant_noise")),
-            " to ".join(text(row[name]) for name in ("accounted", "accounted_worst_direction") if name in row) or "–",
+            *(" to ".join(map(text, both)) or "–" for both in accounted_of(row)),
         ]
         for row in pairs["epsilon"]
     ]
@@ -95,9 +99,9 @@ def _worst_pairs(pairs: Document | None) -> Behind | None:
         f"Users' roles ran again with the same randomness and {counted(pairs['tried'], 'change')} of ratings. Shown "
         "is what tells each party most.",
         "The ε of a pair is exact for that change in this run: the ε of the scheme cannot be smaller. The accounted ε "
-        "is calculated: it counts on no constant noise, and takes user factors as they stay. In a pair they react.",
+        "is calculated for user factors that stay, in an even direction and in the worst. In a pair they react.",
     ]
-    return Behind("The worst pairs: what one changed rating is worth", words, table(columns, rows, numeric=4))
+    return Behind("The worst pairs: what one changed rating is worth", words, table(columns, rows, numeric=5))
 
 
 _ACCOUNTED = ("composed", "one_release", "all_releases", "ratings", "colluders", "to_a_user", "sums", "dilution")

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from protocol.schemes.composition import gaussian_epsilon
 from sim.api import pair
 from sim.audit.audit import audit
-from sim.audit.pairs.change import change_of
+from sim.audit.pairs.change import ends_of
 from sim.audit.pairs.exposure import gaussian_mu_squared
 from sim.audit.pairs.pairs import ask_pairs
 from sim.audit.pairs.second_run import deviations
@@ -97,13 +97,15 @@ def test_the_loss_to_the_recommender_is_that_of_the_noise_that_the_users_drew(tm
     case = audited(tmp_path, [{0: 5}, {0: 3}], "masked", epsilon=1.0, iterations=1)
     tape = Exhibits(case, ("recommender",)).brought("recommender").tape
     rho, eta = (exponential([tape.key("item", 0)], 2, name, 0)[0].astype(float) for name in ("rho", "eta"))
-    twice = run_twice(case, change_of(case.card.params, 0, all_ratings(case)["user:0"], 0))
-    (shift,) = [one for one in twice.shifts if one.what == "gradient"]
-    b = case.card.params.noise_scale
-    mu = math.sqrt((shift.rows[0] ** 2 / (2 * b**2 * (rho + eta))).sum())
+    b, mus = case.card.params.noise_scale, []
+    for user, own in enumerate(all_ratings(case).values()):
+        twice = run_twice(case, ends_of(case.card.params, user, own, 0))
+        (shift,) = [one for one in twice.shifts if one.what == "gradient"]
+        mus.append(math.sqrt((shift.rows[0] ** 2 / (2 * b**2 * (rho + eta))).sum()))
     document, _ = ask_pairs(case, 2)
     (row,) = [row for row in document["epsilon"] if row["coalition"] == ["recommender"]]
-    assert row["user"] == 0 and row["epsilon"] == pytest.approx(gaussian_epsilon(mu))
+    mu = max(mus)
+    assert row["user"] == mus.index(mu) and row["epsilon"] == pytest.approx(gaussian_epsilon(mu))
     assert stats.norm.cdf(mu / 2 - row["epsilon"] / mu) - math.exp(row["epsilon"]) * stats.norm.cdf(
         -mu / 2 - row["epsilon"] / mu
     ) == pytest.approx(1e-5, rel=1e-3)

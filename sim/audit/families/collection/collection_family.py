@@ -68,7 +68,7 @@ class CollectionFamily(Family):
         return ResponseEntries(scale, randomized_response.law(params), params.grid)
 
     def measure(self, asked: Asked) -> tuple[list[BoundRow], dict[str, Any]]:
-        return joint_rows(list(of_entries(asked)), asked.confidence), entry_problem(asked)
+        return joint_rows(list(of_entries(asked)), asked.confidence, alone=asked.alone), entry_problem(asked)
 
     def measure_own(self, case: Case, canaries: int, seed: bytes) -> tuple[list[BoundRow], dict[str, Any]]:
         return own_entries.measure_own(case, canaries, seed)

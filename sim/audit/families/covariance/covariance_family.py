@@ -81,7 +81,7 @@ class CovarianceFamily(Family):
         return UniformNoise(scale, perturbed) if perturbed else None
 
     def measure(self, asked: Asked) -> tuple[list[BoundRow], dict[str, Any]]:
-        return joint_rows(list(of_totals(asked)), asked.confidence), total_problem(asked)
+        return joint_rows(list(of_totals(asked)), asked.confidence, alone=asked.alone), total_problem(asked)
 
     def promised(self, params: Params) -> str:
         assert isinstance(params, CovarianceParams)

@@ -49,7 +49,7 @@ def of_totals(asked: Asked) -> Iterator[Found]:
     for arm, problem, part in played:
         seed = derive(asked.seed, "canary", arm, repr(problem.params.epsilon))
         work.append(cut(problem, seed, round(part * asked.repetitions)))
-    whole, each = (joined(chunks) for chunks in spread(play_chunk, work, asked.workers, asked.tell))
+    whole, each = (joined(chunks) for chunks in spread(play_chunk, work, asked.workers, asked.tell, asked.played))
     all_sums = whole.overall + whole.items + whole.covariance
     yield "release", release, whole, _together(release.params, all_sums)
     for statistic in of_parts(parts, each):

@@ -61,11 +61,13 @@ def measure_arms(asked: Asked, arms: Sequence[tuple[Arm, float]]) -> list[BoundR
     ]
     found = [
         (arm.name, problem, observed, statistic)
-        for (arm, problem), observed in zip(played, repeat(work, asked.workers, asked.tell), strict=True)
+        for (arm, problem), observed in zip(played, repeat(work, asked.workers, asked.tell, asked.played), strict=True)
         for statistic in arm.statistics(problem, observed)
     ]
     steps = 1 if "rating value" in scheme.unit else 2  # a changed value is one rating removed and another added
-    return joint_rows(found, asked.confidence, lambda one: one[1].params.epsilon * one[3].releases * steps)
+    return joint_rows(
+        found, asked.confidence, lambda one: one[1].params.epsilon * one[3].releases * steps, asked.alone
+    )
 
 
 def arms_of(scheme: Scheme, params: Params | None, claim: float) -> list[tuple[Arm, float]]:

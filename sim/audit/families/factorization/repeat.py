@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -184,12 +185,14 @@ def _without_noise(problem: CanaryProblem) -> CanaryProblem:
 Work = tuple[CanaryProblem, bytes, int]  # a problem, the seed of its tapes, the number of repetitions
 
 
-def repeat(work: Sequence[Work], workers: int | None = None, tell: Tell = unheard) -> list[Observed]:
+def repeat(
+    work: Sequence[Work], workers: int | None = None, tell: Tell = unheard, played: dict[Any, Any] | None = None
+) -> list[Observed]:
     """Play the repetitions of each problem, with a coin for each; the result does not depend on `workers`."""
     slow = sum(repetitions for problem, _, repetitions in work if not can_batch(problem))
     workers = workers if slow >= chunks.WORTH_A_PROCESS else 1
     those = [cut(*one, size=ITEMS if can_batch(one[0]) else chunks.CHUNK) for one in work]
-    return [_joined(parts) for parts in spread(play_chunk, those, workers, tell)]
+    return [_joined(parts) for parts in spread(play_chunk, those, workers, tell, played)]
 
 
 def _joined(parts: Sequence[Observed]) -> Observed:

@@ -109,8 +109,9 @@ def play_pair(problem: UnitPair, seed: bytes, first: int, count: int) -> UnitRat
         except (Rejected, Aborted) as error:
             words = f"{problem.scheme.name} cannot be measured: its canary ended with {error}."
             raise CannotBeMeasured(words) from error
-    truth, columns = np.arange(first, first + count) % 2 == 1, np.array(rows).T
-    return UnitRatios(truth, *columns, time.process_time() - began)
+    truth = np.arange(first, first + count) % 2 == 1
+    released, colluding, masked, last = np.array(rows).T
+    return UnitRatios(truth, released, colluding, masked, last, time.process_time() - began)
 
 
 def _ratios(problem: UnitPair, seed: bytes, there: bool) -> list[float]:
@@ -139,7 +140,7 @@ def _ratio(x: Ints, whole: Ints, without: Ints, scale: int) -> float:
 def of_unit_sums(asked: Asked) -> Iterator[Found]:
     problem = pair_of(asked)
     params, seed = problem.params, derive(asked.seed, "canary", "unit sums", repr(asked.claim))
-    (chunks,) = spread(play_pair, [cut(problem, seed, asked.repetitions)], asked.workers, asked.tell)
+    (chunks,) = spread(play_pair, [cut(problem, seed, asked.repetitions)], asked.workers, asked.tell, asked.played)
     columns = {name: np.concatenate([getattr(part, name) for part in chunks])
                for name in ("greatest", "released", "colluding", "masked", "last")}  # fmt: skip
     seen = UnitRatios(seconds=sum(part.seconds for part in chunks), **columns)

@@ -86,7 +86,7 @@ class HardenedFamily(Family):
             yield attack_totals
 
     def measure(self, asked: Asked) -> tuple[list[BoundRow], dict[str, Any]]:
-        return joint_rows(list(of_unit_sums(asked)), asked.confidence), unit_sum_problem(asked)
+        return joint_rows(list(of_unit_sums(asked)), asked.confidence, alone=asked.alone), unit_sum_problem(asked)
 
     def measure_own(self, case: Case, canaries: int, seed: bytes) -> tuple[list[BoundRow], dict[str, Any]]:
         return measure_own(case, canaries, seed)

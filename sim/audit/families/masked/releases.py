@@ -43,6 +43,10 @@ class Release:
     sums: Matrix  # Σ∇ + η + ρ(t)
     dealt: Matrix | None = None  # envelopes of ρ, if users were told others than the recommender's tape deals
 
+    def has(self, item: int) -> bool:
+        at = int(np.searchsorted(self.items, item))
+        return at < len(self.items) and int(self.items[at]) == item
+
     def floor_of(self, item: int) -> float:
         return float(self.floors[np.searchsorted(self.items, item)])
 
