@@ -6,6 +6,7 @@ import numpy as np
 
 from protocol.arithmetic.factors import first_factors
 from protocol.arithmetic.fixedpoint import FixedPoint
+from protocol.arithmetic.ring import Label
 from protocol.arithmetic.tape import Tape
 from protocol.arrays import Ids, RingArray
 from protocol.cheats.cheat import CHEATER
@@ -78,6 +79,7 @@ class Adding(_Remembering):
     def released(self, effects: Effects, total: MaskedTotal) -> Effects:
         params = MaskedParams.of(self.params)
         rows = np.tile(-2 * params.clip * self.direction, (len(total.items), 1))
-        ghost = FixedPoint(self.ring, params.fraction_bits).encode(rows)
+        label = Label("gradient", total.iteration, total.items)
+        ghost = FixedPoint(self.ring, params.fraction_bits).encode(rows, label)
         more = MaskedTotal(total.iteration, total.items, self.ring.add(total.values, ghost))
         return [Send(one.to, more) if isinstance(one, Send) and one.message is total else one for one in effects]

@@ -235,7 +235,8 @@ def test_a_cheat_that_the_wire_form_does_not_allow_is_refused_in_words():
         check_cheat("recommender:far-envelope", "masked", "compact")
 
 
-def test_a_third_party_that_wants_two_refuses_to_open_a_sum_of_one():
-    outcome, said, _ = run_with("recommender:isolate", min_contributors=2)
+@pytest.mark.parametrize("cheat", ["recommender:isolate", "recommender:narrow"])
+def test_a_third_party_that_wants_two_refuses_to_open_a_sum_of_one(cheat):
+    outcome, said, _ = run_with(cheat, min_contributors=2)
     assert outcome.rejected == {"OUT_OF_RANGE": 1} and not of_kind(said, MaskedTotal)
     assert outcome.abort.reason is Reason.STALLED

@@ -113,3 +113,17 @@ def test_a_contribution_of_nobody_costs_accuracy_and_nobody_notices(tmp_path):
     assert found["learned"] == NOTHING and found["noticed"] == []
     assert found["cost"]["increase"]["train_mae"] > 0.05 and "not there" in found["does"]
     assert "as uniform as any other" in found["unnoticed"]
+
+
+@pytest.mark.parametrize(
+    ("cheat", "wire"),
+    [("recommender:narrow", "compact"), ("recommender:own-envelope", "compact"), ("recommender:far-envelope", "paper"),
+     ("third_party:add", "compact")],
+)  # fmt: skip
+def test_the_algebra_and_the_accounting_follow_roles_that_cheat(tmp_path, cheat, wire):
+    settings = {"scheme": "masked", "data": "demo-small", "users": 12, "iterations": 3, "transport": "inprocess"}
+    run(RunConfig(cheat=cheat, wire=wire, seed=1, **settings), out=tmp_path / "run")
+    document = Audit(tmp_path / "run").ask(only=["inventory", "algebra", "accounting"])
+    assert not document["unanswered"] and document["cheat"]["name"] == cheat
+    missing = any(one["id"] == "missing-noise" for one in document["findings"] if one["beyond"])
+    assert missing == (cheat in ("recommender:narrow", "recommender:far-envelope")), "noise that is not there is found"
