@@ -1,13 +1,17 @@
-"""The third parties that cheat: a sum over two sets, and a sum that is not of those who were announced."""
+"""The third parties that cheat: a sum over two sets, and sums that are not of those who were announced."""
 
 from __future__ import annotations
 
 import numpy as np
 
+from protocol.arithmetic.factors import first_factors
+from protocol.arithmetic.fixedpoint import FixedPoint
+from protocol.arithmetic.ring import Label
 from protocol.arithmetic.tape import Tape
 from protocol.arrays import Ids, RingArray
 from protocol.cheats.cheat import CHEATER
 from protocol.party.role import RECOMMENDER, Effects, Send, user_index
+from protocol.schemes.factorization.factorization import MaskedParams
 from protocol.schemes.factorization.masked_roles import ThirdParty
 from protocol.wire.messages import MaskedGradient, MaskedTotal, Message
 
@@ -63,3 +67,19 @@ class Lying(_Remembering):
         return [
             Send(one.to, lie) if isinstance(one, Send) and one.message is total else one for one in effects
         ]
+
+
+class Adding(_Remembering):
+    """It adds the gradient of a user that is not there: as large as one can be, in one direction, for every item."""
+
+    def prepare(self, tape: Tape) -> None:
+        super().prepare(tape)
+        self.direction = first_factors(tape, 1, self.params.dim, "add")[0]
+
+    def released(self, effects: Effects, total: MaskedTotal) -> Effects:
+        params = MaskedParams.of(self.params)
+        rows = np.tile(-2 * params.clip * self.direction, (len(total.items), 1))
+        label = Label("gradient", total.iteration, total.items)
+        ghost = FixedPoint(self.ring, params.fraction_bits).encode(rows, label)
+        more = MaskedTotal(total.iteration, total.items, self.ring.add(total.values, ghost))
+        return [Send(one.to, more) if isinstance(one, Send) and one.message is total else one for one in effects]

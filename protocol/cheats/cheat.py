@@ -28,6 +28,7 @@ class Cheat:
     unnoticed: str  # why no honest party can notice it; "" where one can
     numbered: bool = False  # it takes a number, as in user:sybil:3
     schemes: tuple[str, ...] = ("masked", "dynamic")
+    wires: tuple[str, ...] = ("compact", "paper")
 
     @property
     def name(self) -> str:
@@ -50,6 +51,12 @@ CHEATS = {
             "users and the third party never compare floors, and a sum of one is allowed with min_contributors 1",
         ),
         Cheat(
+            RECOMMENDER, "narrow", "leading.Narrowing",
+            "it opens the sums of one user's items alone, with a floor of one, so that the third party refuses the "
+            "messages of the others, who hold other items too",
+            "",
+        ),
+        Cheat(
             RECOMMENDER, "craft", "leading.Crafting",
             "it sends factors of length one that turn each victim's u_i to an axis of its own, so that a coordinate of "
             "a sum holds the rating of one user",
@@ -61,6 +68,19 @@ CHEATS = {
             "",
         ),
         Cheat(
+            RECOMMENDER, "far-envelope", "dealing.Shrinking",
+            "it deals envelopes as small as users take, which are far from any law of H",
+            "",
+            schemes=("masked",),
+            wires=("paper",),
+        ),
+        Cheat(
+            RECOMMENDER, "own-envelope", "dealing.Separating",
+            "it deals each user envelopes of its own, so that the noise of a sum is not Laplace",
+            "the envelopes of each user are honest draws, and " + _SEPARATE,
+            schemes=("masked",),
+        ),
+        Cheat(
             THIRD_PARTY, "split", "adding.Splitting",
             "it also sends the sum without one user, so that the recommender has that user's message",
             "",
@@ -69,6 +89,11 @@ CHEATS = {
             THIRD_PARTY, "lie", "adding.Lying",
             "it announces user 0 among the contributors, and leaves its message out of the sum",
             "",
+        ),
+        Cheat(
+            THIRD_PARTY, "add", "adding.Adding",
+            "it adds to every sum the gradient of a user that is not there",
+            "a sum with one more gradient is as uniform as any other, and as far as an honest user can move it",
         ),
         Cheat(
             "user", "poison", "joining.Poisoning",
@@ -117,11 +142,14 @@ def parse_cheat(text: str) -> Cheating:
     return Cheating(found, int(count) if colon else 1)
 
 
-def check_cheat(text: str, scheme: str) -> None:
-    """Raise `BadInput` unless `text` is a cheat of `scheme`."""
+def check_cheat(text: str, scheme: str, wire: str | None = None) -> None:
+    """Raise `BadInput` unless `text` is a cheat of `scheme`, in the wire form `wire`."""
     cheat = parse_cheat(text).cheat
     if scheme not in cheat.schemes:
         raise BadInput(f"--cheat {cheat.name} is a cheat of {' and '.join(cheat.schemes)}, not of {scheme}.")
+    if wire is not None and wire not in cheat.wires:
+        derived = "in the other form users derive what it deals"
+        raise BadInput(f"--cheat {cheat.name} needs --wire {cheat.wires[0]}: {derived}.")
 
 
 def stand_in(text: str, party: str, honest: Role, tape: Tape) -> Role:

@@ -78,6 +78,21 @@ class Isolating(MaskedRecommender):
         return [Send(THIRD_PARTY, opening), *(one for one in sends if one.to == user_name(victim))]
 
 
+class Narrowing(MaskedRecommender):
+    """It invites everybody to the sums of one user's items alone; a message with any other item is refused whole."""
+
+    def open_sum(self, dealt: Mapping[int, Ids], raters: Counts) -> list[Send]:
+        sends = super().open_sum(dealt, raters)
+        assert self.current.opened is not None
+        if not dealt:
+            return sends
+        users = sorted(dealt)
+        items = dealt[users[self.iteration % len(users)]]
+        opening = dataclasses.replace(self.current.opened, items=items, floors=np.ones(len(items), np.uint32))
+        self.current.opened = opening
+        return [Send(THIRD_PARTY, opening) if one.to == THIRD_PARTY else one for one in sends]
+
+
 class Fainting(MaskedRecommender):
     """It tries keys for each item and deals the one whose objective envelope is the smallest."""
 

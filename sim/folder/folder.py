@@ -160,7 +160,7 @@ def read_run(folder: Path, unloaded: bool = False) -> tuple[dict[str, Any], Card
         params = scheme.params_class(**document["params"])
         cheat = document["run"].get("cheat", "")
         if cheat:
-            check_cheat(cheat, scheme.name)
+            check_cheat(cheat, scheme.name, document["params"].get("wire"))
         check_params(params)
         return document, Card(scheme, params, run_id, simulation, cheat)
     except (KeyError, TypeError, ValueError) as error:

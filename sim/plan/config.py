@@ -173,7 +173,7 @@ def resolve(config: RunConfig) -> tuple[RunConfig, Scheme, bool]:
     simulation = config.seed is not None
     filled = {name: _filled(one, config, scheme) for name, one in FLAGS.items() if one.taken_by != ALL}
     if config.cheat is not None:
-        check_cheat(config.cheat, scheme.name)
+        check_cheat(config.cheat, scheme.name, filled.get("wire"))
     drops = config.on_death == "drop"
     require(not drops or scheme.goes_on_without, f"{scheme.name} waits for every user: leave --on-death drop out.")
     filled["seed"] = config.seed if config.seed is not None else secrets.randbits(SEED_BITS)

@@ -46,6 +46,9 @@ def learned_words(learned: dict[str, Any] | None) -> str:
         parts.append(f"{learned['sums_of_one_honest_user']:.0%} of sums hold one honest user")
     if learned.get("noise_left") is not None:
         parts.append(f"the noise is {figure(learned['noise_left'])} of what it should be")
+    if learned.get("envelope_spread") is not None:
+        spread, chance = figure(learned["envelope_spread"]), figure(learned["spread_chance"])
+        parts.append(f"its envelopes spread by {spread} of their mean, {chance} where all users are dealt the same")
     return "; ".join(parts)
 
 

@@ -243,8 +243,8 @@ def test_single_contributors_of_the_sparse_form_are_counted_and_the_dense_form_h
         found = severities(findings(case, solve(case)))
         assert (("single-contributor", "weak") in found) == single
         assert ("unmasking", "weak") in found  # both servers together
-        supports = [one.coalition for one in attack(case, [("recommender",), ("third_party",)]) if one.id == "support"]
-        assert supports == ([("recommender",), ("third_party",)] if single else [])
+        supports = {one.coalition for one in attack(case, [("recommender",), ("third_party",)]) if one.id == "support"}
+        assert supports == ({("recommender",), ("third_party",)} if single else set())
 
 
 def test_the_algebra_says_so_where_masked_vectors_are_too_long_for_it(tmp_path, monkeypatch):

@@ -95,7 +95,7 @@ def test_a_family_that_knows_nothing_offers_the_attack_on_what_users_name_alone(
 
     family = family_of(Unknown())
     names = [attack.__name__ for attack in family.attacks(Of(), frozenset({"recommender"}))]
-    assert names == ["attack_support"] and list(family.attacks(Of(), frozenset())) == []
+    assert names == ["attack_support", "attack_identity"] and list(family.attacks(Of(), frozenset())) == []
     assert family.channel(None, np.zeros(1)) is None and list(family.uploads(Of())) == []
 
 

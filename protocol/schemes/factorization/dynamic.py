@@ -88,6 +88,7 @@ class Dynamic(Masked):
         *Masked.known_weaknesses,
         Weakness("diluted-sum", "recommender"),
         Weakness("single-contributor", "user"),  # v_j before and after an iteration that it missed
+        Weakness("counts-over-time", "user"),  # floors follow those who are online
     )
     leakage: ClassVar[tuple[Leak, ...]] = (
         *(leak for leak in Masked.leakage if leak.kind not in ("WelcomeInFull", "ItemFactorsInFull")),

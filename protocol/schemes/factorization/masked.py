@@ -69,6 +69,7 @@ class Masked(Factorization):
         Weakness("composition", "recommender"),
         Weakness("support", "recommender", "third_party"),
         Weakness("single-contributor", "recommender"),
+        Weakness("disaggregation", "recommender"),
         Weakness("released-sums", "user"),
         Weakness("unmasking", "recommender+third_party", "recommender+user"),
         Weakness("reacting-user-factors", "recommender", since=1),

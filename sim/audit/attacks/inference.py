@@ -27,9 +27,18 @@ class Target(NamedTuple):
     item: int
     iteration: int
     value: Vector  # y
-    variance: Vector  # of its noise, given what the coalition knows
-    rounding: Vector  # the part of the variance that rounding alone causes
+    constant: Vector  # variance of the noise that is the same in all iterations, given what the coalition knows
+    fresh: Vector  # variance of the noise of this iteration, given the same
+    rounding: Vector  # variance that rounding alone causes
     factors: Vector  # v_j
+
+    @property
+    def variance(self) -> Vector:
+        every: Vector = self.constant + self.fresh + self.rounding
+        return every
+
+
+Noise = tuple[Vector, Vector]  # variances of the constant part and of that of one iteration
 
 
 def guess(targets: list[Target], scale: Vector, prior: Vector, doubting: bool, rng: np.random.Generator) -> Vector:
@@ -53,14 +62,15 @@ def guess(targets: list[Target], scale: Vector, prior: Vector, doubting: bool, r
 def targets(scene: Scene) -> list[Target]:
     """Choose for each rating the first gradient of a single user that the coalition holds."""
     first: dict[tuple[int | None, int], Target] = {}
-    for target in _targets(scene):
+    for target in all_targets(scene, first=True):
         first.setdefault((target.user, target.item), target)
     return list(first.values())
 
 
-def _targets(scene: Scene) -> Iterator[Target]:
+def all_targets(scene: Scene, first: bool = False) -> Iterator[Target]:
+    """Yield the gradients of single users that the coalition holds, in order; of uploads only the `first` if so."""
     if scene.has_recommender and (scene.uploads_openly or scene.has_third_party):
-        yield from _uploaded(scene)
+        yield from _uploaded(scene, first)
     elif scene.has_recommender:
         for rest in rests_of_recommender(scene, 1):
             contributors = scene.recommender.rounds[rest.iteration].contributors
@@ -72,40 +82,42 @@ def _targets(scene: Scene) -> Iterator[Target]:
                 yield _target(None, rest, *_mean_variance(scene, rest))
 
 
-def _target(user: int | None, rest: Rest, noise: Vector, rounding: float) -> Target:
-    floor = np.full(len(noise), rounding)
-    return Target(user, rest.item, rest.iteration, rest.value, noise + floor, floor, rest.factors)
+def _target(user: int | None, rest: Rest, noise: Noise, rounding: float) -> Target:
+    floor = np.full(len(rest.value), rounding)
+    return Target(user, rest.item, rest.iteration, rest.value, *noise, floor, rest.factors)
 
 
-def _uploaded(scene: Scene) -> Iterator[Target]:
-    """Yield the first uploads of a sample of users: in the open, or unmasked by both servers."""
+def _uploaded(scene: Scene, first: bool) -> Iterator[Target]:
+    """Yield the uploads of a sample of users: in the open, or unmasked by both servers."""
     found, params = readings(scene, 1), scene.params
     users, _ = sampled(scene, found, {user: len(one[0].items) for user, one in found.items()}, fewest=1)
-    for user in users:
-        first = found[user][0]
-        t, items = first.iteration, first.items
-        size = (np.abs(first.values).max() * 2.0**-23) ** 2 if scene.uploads_openly else 4.0**-params.fraction_bits
-        rounding, noise = np.full(params.dim, size), _upload_variance(scene, t, items)
+    uploads = [(user, found[user][0]) for user in users]
+    if not first:
+        wanted = frozenset(users)
+        uploads = [(user, upload) for user, upload in scene.family.uploads(scene) if user in wanted]
+    for user, upload in uploads:
+        t, items = upload.iteration, upload.items
+        size = (np.abs(upload.values).max() * 2.0**-23) ** 2 if scene.uploads_openly else 4.0**-params.fraction_bits
+        rounding, (constant, fresh) = np.full(params.dim, size), _upload_variance(scene, t, items)
         factors = scene.recommender.rounds[t].factors[items]
         for at, item in enumerate(map(int, items)):
-            yield Target(user, item, t, first.values[at], noise[at] + rounding, rounding, factors[at])
+            yield Target(user, item, t, upload.values[at], constant[at], fresh[at], rounding, factors[at])
 
 
-def _upload_variance(scene: Scene, t: int, items: Ids) -> Matrix:
-    """Compute the noise variance of one user's upload, given the envelopes that the recommender dealt."""
+def _upload_variance(scene: Scene, t: int, items: Ids) -> tuple[Matrix, Matrix]:
+    """Compute the noise variances of one user's upload, given the envelopes that the recommender dealt."""
     params, tape = scene.params, scene.exhibits.brought(RECOMMENDER).tape
     keys = [tape.key("item", int(item)) for item in items]
     floors = scene.recommender.floors(t)[items].astype(np.float64)[:, None]
-    parts = np.zeros((len(items), params.dim))
+    constant, fresh = np.zeros((len(items), params.dim)), np.zeros((len(items), params.dim))
     if not scene.commits:
-        parts += exponential(keys, params.dim, "eta", 0) / floors
-    parts += scene.family.iteration_noise(params, keys, floors, t)
-    variance: Matrix = 2 * params.noise_scale**2 * parts
-    return variance
+        constant += exponential(keys, params.dim, "eta", 0) / floors
+    fresh += scene.family.iteration_noise(params, keys, floors, t)
+    return 2 * params.noise_scale**2 * constant, 2 * params.noise_scale**2 * fresh
 
 
-def _known_variance(scene: Scene, rest: Rest) -> tuple[Vector, float]:
-    """Return the variances (of the noise, of the rounding).
+def _known_variance(scene: Scene, rest: Rest) -> tuple[Noise, float]:
+    """Return the variances (of the two noises, of the rounding).
 
     The recommender knows both envelopes; the members' shares are already subtracted.
     """
@@ -117,16 +129,17 @@ def _known_variance(scene: Scene, rest: Rest) -> tuple[Vector, float]:
     else:
         objective = exponential([key], params.dim, "eta", 0)[0] / rest.floor
     iteration = exponential([key], params.dim, "rho", rest.iteration)[0] / rest.floor
-    noise: Vector = 2 * params.noise_scale**2 * (objective + iteration).astype(np.float64)
-    return noise, 4.0**-params.fraction_bits
+    scale = 2 * params.noise_scale**2
+    return (scale * objective.astype(np.float64), scale * iteration.astype(np.float64)), 4.0**-params.fraction_bits
 
 
-def _mean_variance(scene: Scene, rest: Rest) -> tuple[Vector, float]:
+def _mean_variance(scene: Scene, rest: Rest) -> tuple[Noise, float]:
     """Return the same variances for users, which take envelopes at their mean, 1, and get float32 factors."""
     params = scene.params
     objective = 1.0 if scene.commits else 1 / rest.floor
     rounding = (rest.floor / params.learning_rate * max(float(np.abs(rest.factors).max()), 1.0) * 2.0**-22) ** 2
-    return np.full(params.dim, 2 * params.noise_scale**2 * (objective + 1 / rest.floor)), rounding
+    scale, ones = 2 * params.noise_scale**2, np.ones(params.dim)
+    return (scale * objective * ones, scale / rest.floor * ones), rounding
 
 
 # --- the attack ------------------------------------------------------------------------------------------------------
@@ -141,13 +154,13 @@ def attack_inference(scene: Scene) -> list[Finding]:
     scale, prior = truth.rating_scale(scene.truth.ratings)  # public
     rng = generator(scene.case, "inference", *scene.members)
     believing, doubting = (guess(aims, scale, prior, doubts, rng) for doubts in (False, True))
-    result, other = _scored(scene, aims, believing), _scored(scene, aims, doubting)
+    result, other = score_guesses(scene, aims, believing), score_guesses(scene, aims, doubting)
     if result is None or other is None:
         return [_nothing(scene)]
     return [_finding(scene, result, other, float(prior.max()))]
 
 
-def _scored(scene: Scene, aims: list[Target], guesses: Vector) -> Score | None:
+def score_guesses(scene: Scene, aims: list[Target], guesses: Vector) -> Score | None:
     """Score the guesses against the truth; None if no view of these users was kept."""
     by_user: dict[int, list[tuple[float, float]]] = {}
     for aim, guessed in zip(aims, guesses, strict=True):
@@ -182,8 +195,8 @@ def _finding(scene: Scene, believing: Score, doubting: Score, frequency: float) 
     evidence = (
         f"Bayes with the population's ratings as prior, on the first {scene.noisy}gradient of each rating that it "
         f"can tell from others, those of one user together; the better of two tries ({name}). Chance: the most "
-        f"frequent rating ({scene.truth.commonest:g}), on the same ratings.{_rule(scene, permitted)} Later iterations, "
-        "which add to this, are not used." + scene.extent
+        f"frequent rating ({scene.truth.commonest:g}), on the same ratings.{_rule(scene, permitted)} Later iterations "
+        "are used by the averaging attack." + scene.extent
     )
     measured = {"accuracy": best.accuracy, "interval": list(best.interval), "ratings": best.targets,
                 "users": best.groups, "permitted": permitted,

@@ -7,12 +7,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from protocol.cheats.cheat import Cheating, parse_cheat
+from protocol.errors import Reason
 from protocol.party.role import RECOMMENDER, THIRD_PARTY, role_of
 from protocol.party.view import REJECTED, SENT
 from sim.audit.families.registry import family_of
 from sim.folder.folder import has_view, read_summary
 from sim.views.evidence import Case
 from sim.views.exhibits import Exhibits
+
+UNEXPLAINED = {Reason.UNKNOWN_ITEM.name, Reason.OUT_OF_RANGE.name}  # of an honest sender, no lateness explains these
 
 
 def audit_cheat(case: Case) -> dict[str, Any] | None:
@@ -54,21 +57,26 @@ def _named(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _refused(case: Case, cheating: Cheating) -> list[dict[str, Any]]:
-    """Count the frames of parties that cheat which honest parties refused, by reason and kind of message."""
+    """Count the frames that honest parties refused, by reason and kind of message.
+
+    Of honest users only those count that no honest course of a run makes a server refuse.
+    """
     there = [party for party in sorted(case.party_set) if has_view(case.folder, party)]
-    cheaters = [party for party in there if cheating.is_cheater(party)]
     kinds = {
         (party, fields[4]): (fields[0], fields[1])
-        for party in cheaters
+        for party in there
         for fields in (record.fields for record in Exhibits(case, (party,)).records(party) if record.type == SENT)
     }
     seen = Counter[tuple[str, str, str, str]]()
     for party in there:
         for record in Exhibits(case, (party,)).records(party):
-            if record.type == REJECTED and cheating.is_cheater(record.fields[0]):
-                sender, reason, _, digest, _ = record.fields
+            if record.type != REJECTED:
+                continue
+            sender, reason, _, digest, _ = record.fields
+            cheater = cheating.is_cheater(sender)
+            if cheater or reason in UNEXPLAINED:
                 kind = kinds.get((sender, digest), (party, "a frame"))[1]
-                seen[role_of(party), sender, kind, reason] += 1
+                seen[role_of(party), sender if cheater else role_of(sender), kind, reason] += 1
     return [
         {"by": by, "from": sender, "kind": kind, "why": reason, "times": times}
         for (by, sender, kind, reason), times in sorted(seen.items())

@@ -24,6 +24,7 @@ from sim.audit.accounting.epsilon_cells import EpsilonEntry, uploads_cell
 from sim.audit.attacks.channels import RandomizedChannel
 from sim.audit.attacks.coalition_views import Scene
 from sim.audit.attacks.difference_guesses import RealUpload
+from sim.audit.attacks.re_identification import attack_identity
 from sim.audit.attacks.support import attack_support
 from sim.audit.canary.bound_rows import Asked, BoundRow
 from sim.audit.canary.canary import CannotBeMeasured
@@ -164,7 +165,7 @@ class Family:
         Attacks of one server alone are left to that server, unless it is in `apart`.
         """
         if {RECOMMENDER, THIRD_PARTY} & apart:
-            yield attack_support
+            yield from (attack_support, attack_identity)
 
     def channel(self, params: Params, scale: Floats) -> RandomizedChannel | None:
         """Return the law by which users randomize ratings of `scale`; None if they send none that are randomized."""

@@ -293,7 +293,7 @@ def test_no_sum_of_one_is_no_weakness(case_of, found_by):
 def test_servers_read_the_support(case_of, name, found_by):
     case = case_of(name)
     for server in case.card.scheme.servers:
-        finding = only(found_by(case, server), "support")
+        finding = only([one for one in found_by(case, server) if "precision" in one.measured], "support")
         assert finding.severity == "weak" and finding.measured["precision"] == 1.0
         assert finding.measured["recall"] == 1.0 or (server == "third_party" and "dynamic" in name)
         assert "no u.user" in finding.evidence and finding.chance["precision"] < 0.5
@@ -332,9 +332,9 @@ def test_an_audit_repeats_itself(case_of):
 def test_what_a_server_does_alone_is_not_repeated_for_its_coalitions(case_of):
     found = attack(case_of("masked"), [("recommender",), ("third_party",), BOTH])
     assert [finding.id for finding in found if finding.coalition == BOTH] == [
-        "unmasking", "unmasking", "difference-attack"
+        "unmasking", "unmasking", "unmasking", "difference-attack"
     ]  # fmt: skip
-    assert sum(finding.id == "support" for finding in found) == 2
+    assert sum(finding.id == "support" for finding in found) == 4
 
 
 def test_intervals_hold_what_they_should():

@@ -26,6 +26,7 @@ from sim.audit.attacks.difference_guesses import RealUpload, attack_difference
 from sim.audit.attacks.inference import attack_inference
 from sim.audit.attacks.isolating import attack_by_users
 from sim.audit.attacks.membership import attack_counts, attack_presence
+from sim.audit.attacks.over_time.averaging import attack_average
 from sim.audit.attacks.single import attack_single
 from sim.audit.coalitions import Coalition
 from sim.audit.families.factorization.factorization_family import FactorizationFamily
@@ -85,7 +86,7 @@ class DirectFamily(FactorizationFamily):
         if RECOMMENDER in apart:
             yield from (attack_single, attack_presence)
         if RECOMMENDER in apart or scene.users:
-            yield attack_inference
+            yield from (attack_inference, attack_average)
         if RECOMMENDER in apart:
             yield attack_difference
         if scene.truth.is_whole and scene.users and not scene.has_recommender:

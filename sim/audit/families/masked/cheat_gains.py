@@ -260,6 +260,23 @@ def _fainted(case: Case, cheating: Cheating) -> dict[str, Any]:
     }
 
 
+def _separated(case: Case, cheating: Cheating) -> dict[str, Any]:
+    """Measure how much the noise of sums varies in size: an envelope that all raters share varies by its mean."""
+    held: dict[int, list[Vector]] = {}
+    for user, rows in envelopes_dealt(case).items():
+        inputs = Exhibits(case, (user,)).brought(user).inputs
+        assert inputs is not None
+        for item, row in zip(inputs.items.tolist(), rows.astype(np.float64), strict=True):
+            held.setdefault(item, []).append(row)
+    of_sums = np.array([np.mean(rows, axis=0) for rows in held.values() if len(rows) > 1])
+    return {
+        "what": "the noise of a sum, given the envelopes, has nearly one size for all sums: it is Gaussian",
+        "noise_left": math.sqrt(float(of_sums.mean())) if len(of_sums) else None,
+        "envelope_spread": float(of_sums.std() / of_sums.mean()) if len(of_sums) else None,
+        "spread_chance": 1.0,
+    }
+
+
 def _split(case: Case, cheating: Cheating) -> dict[str, Any]:
     """Subtract the two sums of each iteration; the recommender knows the masks of the user that is left."""
     ring, params, run_id = case.card.setting.ring, case.card.params, case.card.run_id
@@ -316,9 +333,12 @@ def _raters(one: Opened, users: Collection[int]) -> Ints:
 
 _MEASURES: dict[str, Callable[[Case, Cheating], dict[str, Any]]] = {
     "recommender:isolate": _isolated,
+    "recommender:narrow": _isolated,
     "recommender:equivocate": _equivocated,
     "recommender:craft": _crafted,
     "recommender:envelope": _fainted,
+    "recommender:far-envelope": _fainted,
+    "recommender:own-envelope": _separated,
     "third_party:split": _split,
     "user:sybil": _sybils,
 }

@@ -25,10 +25,13 @@ from sim.audit.attacks.difference_guesses import RealUpload, attack_difference
 from sim.audit.attacks.inference import attack_inference
 from sim.audit.attacks.isolating import attack_by_users, attack_with_recommender
 from sim.audit.attacks.membership import attack_counts, attack_presence
+from sim.audit.attacks.over_time.averaging import attack_average
+from sim.audit.attacks.over_time.counts_over_time import attack_changes
 from sim.audit.attacks.single import attack_single
 from sim.audit.families.factorization.factorization_family import FactorizationFamily
 from sim.audit.families.factorization.told_shares import told_shares
 from sim.audit.families.family import AccountedBound, Attack
+from sim.audit.families.masked.disaggregation import attack_sums
 from sim.audit.families.masked.envelope_account import account_envelopes
 from sim.audit.families.masked.envelope_check import check_users
 from sim.audit.families.masked.expected_curve import expected_curve
@@ -96,17 +99,18 @@ class MaskedFamily(FactorizationFamily):
         if RECOMMENDER in apart:
             yield attack_single
         if scene.members == (RECOMMENDER,):
-            yield attack_totals
+            yield from (attack_totals, attack_sums)
         if {RECOMMENDER, THIRD_PARTY} & apart:
             yield attack_presence
         if both or RECOMMENDER in apart or (scene.users and not scene.has_third_party):
-            yield attack_inference
+            yield from (attack_inference, attack_average)
         if both:
             yield from (attack_together, attack_difference)
         elif THIRD_PARTY in apart:
             yield from (attack_difference, attack_alone)
         if scene.truth.is_whole and scene.users and not scene.has_third_party:
-            yield from (attack_with_recommender,) if scene.has_recommender else (attack_by_users, attack_counts)
+            alone = (attack_by_users, attack_counts, attack_changes)
+            yield from (attack_with_recommender,) if scene.has_recommender else alone
 
     def uploads(self, scene: Scene) -> Iterable[tuple[int, RealUpload]]:
         """Decode the masked uploads: unmasked, if the recommender is there, and else as they are."""
