@@ -33,4 +33,11 @@ OF_HARDENED = [
         "floors(plan.data, plan.shape.rating_range)",
         "tests/sim/data/test_described_items.py -k ridge",
     ),
+    Guard(
+        "hardened: no float comes between a share and the wire",
+        "protocol/schemes/hardened/hardened_roles.py",
+        "            ring.from_integers(shares[:, None], ",
+        "            ring.from_integers(shares[:, None] * 1.0, ",
+        "tests/protocol/hardened/test_share_law.py -k share_to_the_wire",
+    ),
 ]
