@@ -209,8 +209,9 @@ def _measured(table: Any, page: Path, as_json: bool) -> None:
 def _hardened(seeds: int, data: str, page: Path, jobs: int | None, as_json: bool) -> None:
     splits, lines = range(1, seeds + 1), page.with_suffix(".jsonl")
     found = hardened_table.hardened_table(splits, hardened_table.DRAWS, data, lines, jobs, as_json)
-    save(hardened_table.markdown(found, data), page)
-    emit({"table": str(page), "rows": found}, as_json, _show_tolerances)
+    below = hardened_table.floor_rows(splits, data)
+    save(hardened_table.markdown(found, below, data), page)
+    emit({"table": str(page), "rows": found, "floors": below}, as_json, _show_tolerances)
 
 
 def _hostile(seeds: int, data: str, page: Path, jobs: int | None, as_json: bool) -> None:

@@ -7,12 +7,15 @@ party would have to collect it.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from protocol.arrays import Floats
+from protocol.party.home_ridge import centre_of, columns_of, ridge_stars, star_of
+from protocol.schemes.base import ItemFeatures
 from sim.data.ratings import Column, Dealt
 
 Range = tuple[float, float]
@@ -41,15 +44,33 @@ def guess(rating_range: Range) -> float:
     return low + GUESS * (high - low)
 
 
-def floors(data: Dealt, rating_range: Range) -> list[DeviceGuess]:
+def own_ridge(data: Dealt, rating_range: Range, features: ItemFeatures) -> Floats:
+    """Predict by ridge regression of each user's own ratings on public columns of items, centred over all items."""
+    star, centre, columns = star_of(*rating_range), centre_of(*rating_range), columns_of(*features)
+    described, unknown = columns - columns.mean(axis=0), np.zeros(len(columns))
+    found = np.zeros(len(data.held_out.values))
+    for user, (first, end) in enumerate(itertools.pairwise(data.held_out.starts.tolist())):
+        if first < end:
+            items, ratings = data.train.of(user)
+            above, wanted = (ratings - centre) / star, data.held_out.items[first:end]
+            found[first:end] = centre + star * ridge_stars(described, unknown, items, above, wanted)
+    return np.clip(found, *rating_range)
+
+
+def floors(data: Dealt, rating_range: Range, features: ItemFeatures | None = None) -> list[DeviceGuess]:
+    """Make all guesses, one of them with public `features` of items if there are any."""
     low, high = rating_range
     middle, guessed = (low + high) / 2, guess(rating_range)
     owners, n_test = data.held_out.owners(), len(data.held_out.values)
     own = user_means(data.train, middle)[owners]
+    own_ratings = "the user's own training ratings, which stay with the user"
+    ridge = []
+    if features is not None:
+        words = (f"{own_ratings}, and public facts of items", own_ridge(data, rating_range, features))
+        ridge = [DeviceGuess("own-ridge", "The user's own ridge regression on public item features", *words)]
     return [
-        DeviceGuess(
-            "user-mean", "The user's own mean", "the user's own training ratings, which stay with the user", own
-        ),
+        *ridge,
+        DeviceGuess("user-mean", "The user's own mean", own_ratings, own),
         DeviceGuess(
             "constant",
             f"Always {guessed:g}",

@@ -1,10 +1,12 @@
 """`keyhole fetch`: put a named data set into the cache folder.
 
 GroupLens is the source. Where it cannot be reached, ml-100k also comes through pip, from the copy that the
-recbole wheel carries: the same bytes below one header line, and beside them titles, years (of the title, where `u.item`
-has that of the release) and the same genres. No such copy of ml-1m and of ml-latest-small as of 2018 was found: these two
-need GroupLens. A download is checked, written to a temporary
-folder and renamed into place as the last step, so a data set is there as a whole or not at all.
+recbole wheel carries: the same bytes below one header line, and beside them titles, years (of the title, where
+`u.item` has that of the release) and the same genres. No package of pip was found that carries ml-1m, or
+ml-latest-small as of 2018: these two need GroupLens.
+
+A download is checked, written to a temporary folder and renamed into place as the last step, so a data set is there
+as a whole or not at all.
 
 Checksums guard against damage and mix-ups. No name from an archive is ever used as a path: members are read
 by exact names that stand in this file, and written under these names.
@@ -160,7 +162,7 @@ def _from_grouplens(name: str, archive: bytes) -> dict[str, bytes]:
 
 
 def _from_wheel(wheel: bytes) -> dict[str, bytes]:
-    """Take `u.data` from the recbole wheel, whose table is the same bytes below a header line, and what it says of items."""
+    """Take `u.data` from the recbole wheel, whose table is the same bytes below a header line, and its items' table."""
     table = _member(wheel, WHEEL_MEMBER)
     if table is None:
         raise Unreachable(f"the wheel lacks {WHEEL_MEMBER}")

@@ -25,6 +25,7 @@ from protocol.schemes import SCHEMES, Scheme, find_scheme
 from protocol.schemes.base import LEVELS
 from protocol.schemes.factorization.factorization import FactorizationParams
 from protocol.wire.fields import DigestField, field_kinds
+from sim.data.described_items import AUTO, describe_items
 from sim.data.device_guesses import errors, floors
 from sim.data.ratings import Dealt, Ratings, load, split
 from sim.folder.byte_records import UNDELIVERED, read_ledger
@@ -166,9 +167,10 @@ def deal(ratings: Ratings, seed: int) -> Dealt:
 
 def _floors(ratings: Ratings, asked: Comparison) -> list[Row]:
     found: dict[str, list[Row]] = {}
+    features = describe_items(ratings, AUTO)
     for seed in asked.every_seed():
         data = deal(ratings, seed)
-        for floor in floors(data, ratings.rating_range):
+        for floor in floors(data, ratings.rating_range, features):
             head = {"floor": floor.name, "title": floor.title, "needs": floor.needs}
             found.setdefault(floor.name, []).append(head | errors(floor, data))
     rows = []

@@ -281,7 +281,7 @@ def _on_device(plan: Plan) -> list[dict[str, Any]]:
     """Measure the guesses in which nothing leaves the device, on the same held-out ratings."""
     return [
         {"name": floor.name, "title": floor.title, "test_rmse": errors(floor, plan.data)["test_rmse"]}
-        for floor in floors(plan.data, plan.shape.rating_range)
+        for floor in floors(plan.data, plan.shape.rating_range, plan.shape.features)
     ]
 
 

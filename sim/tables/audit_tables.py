@@ -14,7 +14,7 @@ from sim.audit.canary.looks import looks_in_words
 from sim.audit.canary.own_run import OWN, own_in_words
 from sim.audit.claim import HOLDS, NOT_TESTED, REFUTED
 from sim.audit.findings import word_of
-from sim.console.console import counted, figure, number, out, plain_table
+from sim.console.console import counted, figure, number, out, plain_table, print_table
 from sim.console.progress import PERCENT, Progress
 from sim.tables.cheat_tables import show_cheat
 from sim.tables.pair_tables import show_losses
@@ -217,6 +217,7 @@ def _show_accounting(accounting: dict[str, Any]) -> None:
         return
     if not accounting.get("rows"):
         _show_composed(accounting)
+        show_colluders(accounting)
         _show_to_a_user(accounting)
         return
     table = plain_table(
@@ -227,6 +228,15 @@ def _show_accounting(accounting: dict[str, Any]) -> None:
         table.add_row(escape(row["to"]), *(figure(row[key]) if row[key] is not None else "" for key in QUANTILES))
     out.print(table)
     _show_to_a_user(accounting)
+
+
+def show_colluders(accounted: dict[str, Any]) -> None:
+    """Print what is left of ε if users give their shares of the noise away, where that is one figure."""
+    left = accounted.get("colluders") or {}
+    if not left or not all(isinstance(epsilon, float | int | str) for epsilon in left.values()):
+        return
+    rows = [(users if users != "0" else "none", figure(epsilon)) for users, epsilon in left.items()]
+    print_table("If users collude", ("users that tell their shares of the noise", "ε left"), rows, numbers=1)
 
 
 def _show_to_a_user(accounting: dict[str, Any]) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 from protocol.card import Card, all_parties
 from protocol.schemes import Scheme, is_ours
 from sim.console.console import counted, figure, number, out, pairs_table, print_table, size
+from sim.tables.audit_tables import show_colluders
 
 Document = dict[str, Any]
 
@@ -212,3 +213,4 @@ def _show_privacy(privacy: dict[str, Any]) -> None:
         )
     else:
         out.print(f"Accounted: ε = {figure(accounted['epsilon'])} at {at} ({accounted['method']}).", markup=False)
+    show_colluders(accounted)

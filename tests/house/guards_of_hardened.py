@@ -26,4 +26,18 @@ OF_HARDENED = [
         "        break\n",
         "tests/protocol/hardened/test_share_law.py -k mu_never",
     ),
+    Guard(
+        "hardened: a run is measured against a ridge that needs nobody else",
+        "sim/run/summary.py",
+        "floors(plan.data, plan.shape.rating_range, plan.shape.features)",
+        "floors(plan.data, plan.shape.rating_range)",
+        "tests/sim/data/test_described_items.py -k ridge",
+    ),
+    Guard(
+        "hardened: no float comes between a share and the wire",
+        "protocol/schemes/hardened/hardened_roles.py",
+        "            ring.from_integers(shares[:, None], ",
+        "            ring.from_integers(shares[:, None] * 1.0, ",
+        "tests/protocol/hardened/test_share_law.py -k share_to_the_wire",
+    ),
 ]

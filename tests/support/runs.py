@@ -60,9 +60,12 @@ def factors_of(card: Card, seats: list[Seat], **options: Any) -> np.ndarray:
 End = tuple[bytes, dict[str, str]]  # item factors, and by user the digest of what it predicts
 
 
-def end_of(outcome: Outcome) -> End:
-    """Return the results of a completed run, at the recommender and at every user, to compare bit for bit."""
-    assert outcome.abort is None and outcome.item_factors is not None and outcome.predictions
+def end_of(outcome: Outcome, predict: bool = True) -> End:
+    """Return the results of a completed run, at the recommender and at every user, to compare bit for bit.
+
+    Users of a scheme that does not factorize `predict` when they are asked, so their views have no digest of it.
+    """
+    assert outcome.abort is None and outcome.item_factors is not None and bool(outcome.predictions) is predict
     return outcome.item_factors.tobytes(), outcome.predictions
 
 
@@ -236,7 +239,10 @@ class Staged:
         return {**where, "with_view": self.everyone, **events, **self.options}
 
     def undisturbed(self, folder: Path) -> End:
-        return end_of(Directed(self.card, self.seats, **self.settings(folder)).run())
+        return self.end_of(Directed(self.card, self.seats, **self.settings(folder)).run())
+
+    def end_of(self, outcome: Outcome) -> End:
+        return end_of(outcome, self.card.scheme.factorizes)
 
 
 def staged(scheme: str, wire: str, options: dict[str, Any] | None = None, **settings: Any) -> Staged:

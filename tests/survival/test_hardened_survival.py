@@ -8,7 +8,9 @@ import os
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
+from scipy.stats import chi2
 from support.audit import made
 from support.basics import received
 
@@ -23,6 +25,7 @@ from protocol.schemes.hardened.hardened_roles import HardenedThirdParty, Hardene
 from protocol.wire.messages import MaskedPart, OpenTaste, PartTotal
 from sim.api import bandwidth, replay, verify
 from sim.audit.audit import audit
+from sim.audit.families.hardened.hardened_account import shares_of
 from sim.drivers.inprocess import InProcess
 from sim.folder.folder import read_run, read_summary
 from sim.plan.config import RunConfig
@@ -50,12 +53,12 @@ def factors_of(outcome: Outcome) -> bytes:
     return outcome.item_factors.tobytes()
 
 
-def run_with(folder: Path, crashes: list[Crash], on_death: str = "restart") -> Outcome:
+def run_with(folder: Path, crashes: list[Crash], on_death: str = "restart", transport: str = "ipc") -> Outcome:
     plan = plan_of()
     secrets, roster = make_roster(plan)
     folder.mkdir()
     faults = Faults(crashes=tuple(crashes))
-    return Launch(roster, secrets, Staff(folder, plan.views, PATIENCE, "ipc", 1, on_death, faults)).run()
+    return Launch(roster, secrets, Staff(folder, plan.views, PATIENCE, transport, 1, on_death, faults)).run()
 
 
 class HaltedUser(HardenedUser):
@@ -113,10 +116,11 @@ KILLS = [  # a step of each role in each run; together they have every kind of s
 ]
 
 
-@pytest.mark.parametrize("phase", PHASES)
-def test_processes_that_end_at_any_step_change_no_bit(tmp_path, phase):
+@pytest.mark.parametrize(("phase", "transport"), [*((phase, "ipc") for phase in PHASES), (PHASES[1], "tcp")])
+def test_processes_that_end_at_any_step_change_no_bit(tmp_path, phase, transport):
     for number, kills in enumerate(KILLS):
-        outcome = run_with(tmp_path / str(number), [Crash(*kill, 0, phase) for kill in kills])
+        crashes = [Crash(*kill, 0, phase) for kill in kills]
+        outcome = run_with(tmp_path / str(number), crashes, transport=transport)
         assert outcome.abort is None and outcome.restarts == len(kills)
         assert set(outcome.rejected) <= {"REPLAYED", "GAP"} and factors_of(outcome) == undisturbed()
 
@@ -163,14 +167,21 @@ class FarAway(Away):
 
 
 def test_with_users_away_in_either_round_the_claim_stands(tmp_path):
-    case = made(tmp_path / "run", "test_hardened_survival:Away", options={"rounds": 2}, deadline=0.1)
+    settings = {"data": "synthetic:40x200:.1", "options": {"rounds": 2}, "deadline": 0.1}
+    case = made(tmp_path / "run", "test_hardened_survival:Away", **settings)
     assert bandwidth(case.folder)["match"] and replay(case.folder)["identical"] and not verify(case.folder)["findings"]
     document = audit(case.folder, only=["inventory", "algebra", "accounting"])
     assert document["verdict"] == "within-claims"
     assert document["accounting"]["noise"]["shares"] == 36 == case.card.params.min_contributors
     rows = {"+".join(row["members"]): row for row in document["parties"]}
     assert rows["recommender"]["smallest_group"] == 36 and "100 % of share" in rows["recommender"]["works_out"]
-    assert 0.7 < document["accounting"]["noise"]["deviation"] < 1.3, "of the noise that the claim needs"
+    params, sums = case.card.params, [np.zeros(length) for length in case.card.params.lengths]
+    for iteration, _, share in shares_of(case):
+        sums[iteration] += share
+    stated = [36 * (scale / 2**16) ** 2 for scale in params.scales]
+    parts = np.concatenate([each**2 / square for each, square in zip(sums, stated, strict=True)])
+    assert len(parts) == 2000 and chi2.ppf(1e-6, 2000) / 2000 > 0.85
+    assert 0.85 < parts.mean() < 1.15, "the variance is that which the claim needs"
 
 
 def test_beyond_that_the_run_ends_in_words_and_nothing_of_the_round_leaves(tmp_path):

@@ -26,6 +26,7 @@ from protocol.params import (
     declared,
     require,
 )
+from protocol.party.home_ridge import centre_of, columns_of, star_of
 from protocol.schemes.base import DELTA, ItemFeatures
 from protocol.schemes.hardened.budget import (
     CLIP,
@@ -43,7 +44,7 @@ from protocol.schemes.hardened.budget import (
     slack_of,
 )
 from protocol.schemes.hardened.item_counts import pack_counts, unpack_counts
-from protocol.schemes.hardened.item_features import columns_of, pack_features, unpack_features
+from protocol.schemes.hardened.item_features import pack_features, unpack_features
 from protocol.schemes.hardened.share_law import MOST_SHARE_SCALE, SCALE_BITS
 
 USUAL_FRACTION = 10  # A = 2^10, doubled while a share is too small, halved while one is too large
@@ -55,7 +56,6 @@ SELECT_ABOVE, SELECT_BYTES = 8192, 48_000  # items from which some are selected;
 SKETCH_ROWS, SKETCH_SHARE = 4, 0.2  # of the sketch that selects them, and its part of μ²
 NOTICED = 1e-3  # part of δ that the slack may be
 PUBLIC_COUNTS = "With --unit value it is public how many users rated each item: every party is told, exactly."
-STARS = 4  # stars between the ends of a range
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,12 +110,12 @@ class HardenedParams(Params):
     @property
     def star(self) -> float:
         """Return the size of one star of five: 1 on a scale that ends at 5, else a quarter of the span."""
-        return 1.0 if self.rating_max == 5 and 0 <= self.rating_min <= 1 else self.rating_span / STARS
+        return star_of(self.rating_min, self.rating_max)
 
     @property
     def centre(self) -> float:
         """Return the rating from which ratings are counted: 3.5 of 5 stars."""
-        return self.rating_max - CLIP * self.star
+        return centre_of(self.rating_min, self.rating_max)
 
     @property
     def span_whole(self) -> int:
@@ -204,7 +204,7 @@ class HardenedParams(Params):
 
 @functools.lru_cache(maxsize=4)
 def _described(text: str, n_items: int, flags: int, numbers: int) -> Floats:
-    return columns_of(unpack_features(text, n_items, flags, numbers))
+    return columns_of(*unpack_features(text, n_items, flags, numbers))
 
 
 def described(features: ItemFeatures | None) -> dict[str, Any]:

@@ -14,7 +14,6 @@ import zlib
 
 import numpy as np
 
-from protocol.arrays import Floats
 from protocol.errors import BadInput
 from protocol.schemes.base import ItemFeatures
 
@@ -52,9 +51,3 @@ def unpack_features(text: str, n_items: int, flags: int, numbers: int) -> ItemFe
     rows = np.frombuffer(data, np.uint8).reshape(n_items, width)
     bits = np.unpackbits(rows[:, : width - numbers], axis=1)[:, :flags].astype(np.bool_)
     return ItemFeatures(bits, rows[:, width - numbers :].view(np.int8).astype(np.float64) / STEPS)
-
-
-def columns_of(features: ItemFeatures) -> Floats:
-    """Make the columns with which items are compared: flags over the root of their number, then the numbers."""
-    counts = np.maximum(features.flags.sum(axis=1, keepdims=True), 1)
-    return np.concatenate([features.flags / np.sqrt(counts), features.numbers], axis=1)

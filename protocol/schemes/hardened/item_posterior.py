@@ -16,12 +16,12 @@ from typing import NamedTuple
 import numpy as np
 
 from protocol.arrays import Floats, Ints
+from protocol.party.home_ridge import RESIDUAL
 
 NODES, SWEEPS = 100, 12
 LEAST_NODE, ABOVE = 0.03, 1.05
 SHIFT = 0.3  # of a count under the logarithm
 RIDGE = 10.0
-RESIDUAL = 0.85  # σ_e², stars²
 FIRST_SPREAD, SPREADS = 0.16, (0.02, 1.0)  # τ²: at first, and its range
 LEAST_DEVIATION = 0.05  # of N: exact counts, too, are spread over neighbouring nodes
 

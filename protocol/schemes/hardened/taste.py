@@ -18,9 +18,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from protocol.arrays import Floats, Ints, Places
+from protocol.party.home_ridge import RESIDUAL, similarity
 from protocol.schemes.hardened.hardened_params import HardenedParams
-from protocol.schemes.hardened.item_posterior import RESIDUAL
-from protocol.schemes.hardened.item_table import ItemTable, similarity
+from protocol.schemes.hardened.item_table import ItemTable
 from protocol.schemes.hardened.unit_vectors import unit_vector
 
 STEPS = 30

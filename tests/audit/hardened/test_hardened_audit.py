@@ -12,6 +12,7 @@ from protocol.arithmetic.tape import Tape
 from protocol.party.role import Send
 from protocol.schemes import find_scheme
 from protocol.schemes.base import Shape
+from protocol.schemes.composition import gaussian_epsilon
 from protocol.schemes.hardened import hardened_params, share_law
 from protocol.schemes.hardened.hardened import Hardened
 from protocol.schemes.hardened.hardened_roles import HardenedRecommender, HardenedUser, masks_of
@@ -21,10 +22,13 @@ from sim.audit.algebra.solve import library_of, solve_one
 from sim.audit.audit import Audit, audit, brief
 from sim.audit.canary.empirical import measure
 from sim.audit.families.hardened import hardened_family
+from sim.audit.families.hardened.hardened_family import HardenedFamily
 from sim.audit.families.hardened.own_presence import measure_own
 from sim.console.console import out
-from sim.tables.audit_tables import show_parties
+from sim.folder.folder import read_summary
+from sim.tables.audit_tables import show_audit, show_parties
 from sim.tables.pair_tables import show_losses
+from sim.tables.run_figures import show_figures
 
 QUICK = ["inventory", "algebra", "attacks", "accounting", "statistics"]
 
@@ -123,6 +127,27 @@ def test_known_shares_of_the_provisioned_users_leave_the_noise_that_the_claim_ne
         answer = solve_one(case, library, members).answer
         assert (answer.determines, answer.smallest_group) == ("aggregate", 40 - colluding)
         assert answer.noise_left == {"share": pytest.approx(least)}
+
+
+def test_what_is_left_with_colluders_is_the_same_everywhere_and_is_shown(case):
+    """None, one, a tenth and half of 40 users: in the summary, in the audit and on both screens; others on demand."""
+    summary, params = read_summary(case.folder), case.card.params
+    left = summary["privacy"]["accounted"]["colluders"]
+    document = audit(case.folder, ["recommender+user:1+user:2", "recommender+user:4"], only=["algebra", "accounting"])
+    assert document["accounting"]["colluders"] == left and list(left) == ["0", "1", "10 %", "50 %"]
+    assert list(left.values()) == [gaussian_epsilon(params.mu(40 - users), 1e-5) for users in (0, 1, 4, 20)]
+    figures = [f"{epsilon:.3g}" for epsilon in left.values()]
+    assert figures[2] == "8" and len(set(figures)) == 4
+    for show in (lambda: show_audit(document, False), lambda: show_figures(summary, case.card)):
+        with out.capture() as shown:
+            show()
+        rows = [line.split() for line in shown.get().splitlines()]
+        found = [row[-2] for row in rows if len(row) > 3 and row[1] in ("none", "1", "10", "50")]
+        assert [row for row in found if row in figures][:4] == figures, shown.get()
+    account = HardenedFamily(case.card.scheme).accounted
+    two = account(document["accounting"], ("recommender", "user:1", "user:2"))
+    assert two.figure == f"≤ {gaussian_epsilon(params.mu(38), 1e-5):.3g}" and "2 shares" in two.why
+    assert "∞" in account(document["accounting"], ("recommender", *(f"user:{u}" for u in range(40)))).figure
 
 
 def test_which_items_round_two_is_about_follows_from_the_sums_and_is_declared(tmp_path, monkeypatch):

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import math
+import re
+import textwrap
+from collections import Counter
 from fractions import Fraction
 from pathlib import Path
 
+import mpmath
 import numpy as np
 import pytest
 from scipy import signal, stats
@@ -14,11 +19,14 @@ from support.basics import FALSE_ALARM, small_run
 from support.runs import play
 
 from protocol.arithmetic.ring import Ring
-from protocol.arithmetic.tape import Tape
+from protocol.arithmetic.tape import Tape, keystream
 from protocol.schemes import composition
 from protocol.schemes.hardened import share_law
 from protocol.schemes.hardened.budget import mu_left, mu_of, share_scale, slack_of
+from protocol.schemes.hardened.dense_sum import DenseSum
+from protocol.schemes.hardened.hardened_roles import HardenedUser, masks_of
 from protocol.schemes.hardened.share_law import MOST_SHARE_SCALE, SCALE_BITS, draw_shares
+from protocol.wire.fields import RingField
 
 ONE = 1 << SCALE_BITS
 PI = "3.14159265358979323846264338327950288419716939937510582097494459230781640628620899862803482534211706798"
@@ -35,6 +43,17 @@ def normal_below(x: Fraction) -> Fraction:
         total += term / (2 * n + 1)
     root = Fraction(math.isqrt(int(2 * Fraction(PI) * (1 << 640))), 1 << 320)
     return Fraction(1, 2) + total / root
+
+
+@pytest.mark.parametrize("s", [2, 3])
+def test_the_whole_table_is_that_of_another_library(s):
+    """Every threshold of the smallest tables, by mpmath with 400 bits: it shares no line with this code."""
+    law = share_law.share_law(s * ONE)
+    with mpmath.workprec(400):
+        middles = [mpmath.mpf(2 * k + 1) / (2 * s) for k in range(-law.reach, law.reach)]
+        exact = [mpmath.erfc(-x / mpmath.sqrt(2)) / 2 for x in middles]
+        floors = tuple(int(mpmath.floor(value * (1 << 128))) for value in exact)
+    assert len(floors) == 2 * (13 * s + 1) and law.thresholds == floors
 
 
 @pytest.mark.parametrize("scale", [2 * ONE, 3 * ONE + 1, 185 * ONE + 12345])
@@ -75,29 +94,97 @@ def test_a_tie_of_the_upper_words_is_decided_by_a_second_word(monkeypatch):
         assert draw_shares(Tape(bytes(32)), 2 * ONE, 1, "share", 0).tolist() == [drawn - law.reach]
 
 
-def test_the_code_of_the_law_has_no_float():
-    """Neither a float nor anything that makes one: a division, or a function of `math` beyond whole numbers."""
-    tree = ast.parse(Path(share_law.__file__).read_text("utf-8"))
+INTEGRAL = {"int64", "uint64", "uint32", "uint8", "array", "zeros", "full", "arange", "flatnonzero", "frombuffer"}
+ALLOWED = {"math": {"isqrt"}, "np": INTEGRAL | {"ascontiguousarray"}}
+CASTS = {"np.int64", "np.uint64", "self.dtype"}
+MAKES_FLOATS = {"float", "complex", "Fraction", "Decimal", "mean", "std", "var", "average", "true_divide"}
+FLOAT_TYPE = re.compile(r"[<>=]?(f[248]|float\w*|half|single|double|longdouble)")
+
+
+def floats_in(tree):
+    """Find what is a float or makes one: divisions, powers, such constants and types, functions beyond integers."""
     for node in ast.walk(tree):
-        assert not (isinstance(node, ast.BinOp | ast.AugAssign) and isinstance(node.op, ast.Div)), ast.unparse(node)
-        assert not (isinstance(node, ast.Constant) and isinstance(node.value, float)), ast.unparse(node)
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-            allowed = {"math": {"isqrt"}, "np": {"int64", "uint64", "array", "zeros", "flatnonzero"}}
-            assert node.attr in allowed.get(node.value.id, {node.attr}), ast.unparse(node)
+        name = getattr(node, "attr", getattr(node, "id", None))
+        bad = isinstance(node, ast.Name | ast.Attribute) and name in MAKES_FLOATS
+        if isinstance(node, ast.BinOp | ast.AugAssign):
+            exponent = getattr(node, "right", getattr(node, "value", None))
+            whole = isinstance(exponent, ast.Constant) and type(exponent.value) is int
+            bad = isinstance(node.op, ast.Div) or (isinstance(node.op, ast.Pow) and not whole)
+        elif isinstance(node, ast.Constant):
+            text = isinstance(node.value, str) and FLOAT_TYPE.fullmatch(node.value)
+            bad = isinstance(node.value, float | complex) or bool(text)
+        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            bad = bad or node.attr not in ALLOWED.get(node.value.id, {node.attr})
+        elif isinstance(node, ast.Call) and getattr(node.func, "attr", "") in ("astype", "view", "dtype"):
+            bad = node.func.attr == "astype" and not {ast.unparse(one) for one in node.args} <= CASTS
+        if bad:
+            yield ast.unparse(node)
 
 
-def test_no_float_enters_the_ring_of_a_user():
-    card, seats = small_run("hardened", n_users=12)
-    seen = []
+@pytest.mark.parametrize(
+    "text",
+    ["x / 2", "x /= 2", "x * .5", "float(x)", "x.astype(float)", "x.astype('f8')", "x.view('<f8')", "2 ** -1",
+     "x ** n", "x **= -1", "np.sqrt(x)", "math.exp(x)", "np.float64(x)", "x.mean()", "math.pi",
+     "np.asarray(x, 'double')", "1j * x", "Fraction(x, 2)"],
+)  # fmt: skip
+def test_what_makes_a_float_is_seen(text):
+    assert list(floats_in(ast.parse(text)))
+    assert not list(floats_in(ast.parse("x = (y << 3) // 2 + z ** 2; w = x.astype(np.uint64); v = math.isqrt(w)")))
+
+
+def test_the_code_of_the_law_has_no_float():
+    assert list(floats_in(ast.parse(Path(share_law.__file__).read_text("utf-8")))) == []
+
+
+def test_the_code_from_a_share_to_the_wire_has_no_float():
+    """Also of masks, and of the ring; `from_integers` has other branches, for schemes whose numbers are floats."""
+    after = [HardenedUser._upload, masks_of, Tape.words, keystream, RingField.put, Ring._reduce, Ring.add, Ring.zeros]
+    after += [Ring.subtract, Ring.uniform, Ring.from_bytes, Ring.to_bytes, Ring.to_signed, Ring.fits, DenseSum.add]
+    for function in after:
+        assert list(floats_in(ast.parse(textwrap.dedent(inspect.getsource(function))))) == [], function
+    (entry,) = ast.parse(textwrap.dedent(inspect.getsource(Ring.from_integers))).body
+    _, first, *others = entry.body  # the docstring, then the branch of 64-bit integers
+    assert ast.unparse(first.test) == "integers.dtype == np.int64" and isinstance(first.body[-1], ast.Return)
+    assert list(floats_in(first)) == [] and any(list(floats_in(one)) for one in others)
+
+
+def test_no_float_comes_from_a_share_to_the_wire(monkeypatch):
+    """Every array that the ring of any party is given or gives, and every array that becomes bytes, is of integers."""
+    card, seats = small_run("hardened", n_users=12, rounds=2)
+    entered, seen = [], Counter()
+
+    def whole(name, values):
+        for one in values:
+            for array in one if isinstance(one, tuple | list) else [one]:
+                if isinstance(array, np.ndarray):
+                    seen[name] += 1
+                    assert array.dtype.kind in "iu", (name, array.dtype)
+                assert not isinstance(array, float | np.floating), name
+
+    def watched(name, method):
+        def call(self, *given, **named):
+            whole(name, given)
+            result = method(self, *given, **named)
+            whole(name, [result])
+            return result
+
+        return call
+
+    names = ["add", "subtract", "uniform", "from_bytes", "to_bytes", "_reduce", "zeros", "to_signed", "fits"]
+    for name in names:
+        monkeypatch.setattr(Ring, name, watched(name, getattr(Ring, name)))
 
     class Strict(Ring):
         def from_integers(self, integers, label=None):
-            seen.append((label.what, integers.dtype))
-            return super().from_integers(integers, label)
+            entered.append((label.what, integers.dtype))
+            result = super().from_integers(integers, label)
+            whole("from_integers", [result])
+            return result
 
     vars(card)["setting"] = type(card.setting)(card.params, card.run_id, Strict(card.params.ring_bits))
     play(card, seats)
-    assert set(seen) == {("part", np.dtype(np.int64)), ("share", np.dtype(np.int64))} and len(seen) == 24
+    assert set(entered) == {("part", np.dtype(np.int64)), ("share", np.dtype(np.int64))} and len(entered) == 48
+    assert set(seen) == {*names, "from_integers"} and seen["to_bytes"] >= 24
 
 
 # --- the lemmas, in numbers ------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ import math
 import numpy as np
 import pytest
 from support.basics import small_run
+from support.runs import long
 
 from protocol.schemes.hardened.unit_vectors import first_vector, unit_vector
 
@@ -39,36 +40,61 @@ def test_a_unit_vector_points_the_same_way_and_is_never_too_long():
         assert squared(unit_vector(hostile, 1024)) <= 1024**2
 
 
-def test_a_user_moves_the_sum_by_at_most_the_bound():
+def largest_of_users(tries):
+    """Search for the longest vector: every number of equal ratings, then random profiles; return (it, bound)."""
     params, draw = params_of("user"), np.random.default_rng(2)
     (bound,) = params.squares
     found = 0
-    for _ in range(TRIES // 4):
-        items = np.sort(draw.permutation(ITEMS)[: draw.integers(1, 60)])
-        ratings = draw.choice([1.0, 2, 3, 4, 5], len(items), p=draw.dirichlet(np.ones(5)))
+    for turn in range(tries):
+        items, ends = np.arange(1 + turn % ITEMS), [1.0, 5.0]
+        ratings = np.full(len(items), ends[turn // ITEMS % 2])
+        if turn >= 2 * ITEMS:
+            items = np.flatnonzero(draw.random(ITEMS) < draw.uniform(0, 0.15))
+            ratings = draw.choice([1.0, 2, 3, 4, 5], len(items), p=draw.dirichlet(np.ones(5)))
+            if turn % 2:  # two values, one of them once
+                ratings = np.full(len(items), draw.choice(ends))
+                ratings[: turn % 3] = draw.uniform(*ends)
         found = max(found, squared(first_vector(params, items, ratings)))
-    assert 0.99 * bound < found <= bound == 2 * params.whole**2
-    assert not first_vector(params, np.zeros(0, np.int64), np.zeros(0)).any(), "an absent profile adds nothing"
+    return found, bound
 
 
-@pytest.mark.parametrize("rating_range", [(1.0, 5.0), (0.5, 5.0), (-10.0, 10.0)])
-def test_a_rating_moves_the_sum_by_at_most_the_bound(rating_range):
+def largest_of_ratings(rating_range, tries):
+    """Search for the largest move by one rating; return (it, bound).
+
+    The worst is known: as many others as move their mean most, all at one end, and the new one at the other. Half of
+    the tries are near it, the others at random.
+    """
     low, high = rating_range
     params, draw = params_of("rating", rating_min=low, rating_max=high), np.random.default_rng(3)
     (bound,) = params.squares
-    found = 0
-    for turn in range(TRIES):
-        n = int(draw.integers(1, 60))
-        items = np.arange(n)
-        ends = turn % 2  # adversarial: all others at one end, and the new rating at the other
-        one = draw.choice([low, high, draw.uniform(low, high)])
-        ratings = np.full(n, one) if ends else draw.uniform(low, high, n)
-        new = draw.choice([low, high])
+    span, found = params.span_whole, 0
+    worst = max(range(1, ITEMS), key=lambda n: n * (-(-span // (n + 9))) ** 2)
+    for turn in range(tries):
+        n = max(1, worst + int(draw.integers(-5, 6))) if turn % 2 else int(draw.integers(1, 60))
+        ratings, new = draw.uniform(low, high, n), draw.choice([low, high])
+        if turn % 2:
+            ratings = np.full(n, low + high - new)
+            ratings[: turn % 4] = draw.uniform(low, high)
         whole = first_vector(params, np.arange(n + 1), np.append(ratings, new))
-        found = max(found, squared(whole - first_vector(params, items, ratings)))
-    assert 0.9 * bound < found <= bound
+        found = max(found, squared(whole - first_vector(params, np.arange(n), ratings)))
+    return found, bound
+
+
+RANGES = [(1.0, 5.0), (0.5, 5.0), (-10.0, 10.0)]
+
+
+def test_a_user_moves_the_sum_by_at_most_the_bound():
+    found, bound = largest_of_users(TRIES // 4)
+    assert 0.999 * bound < found <= bound == 2 * params_of("user").whole ** 2
+    assert not first_vector(params_of("user"), np.zeros(0, np.int64), np.zeros(0)).any(), "nobody adds nothing"
+
+
+@pytest.mark.parametrize("rating_range", RANGES)
+def test_a_rating_moves_the_sum_by_at_most_the_bound(rating_range):
+    found, bound = largest_of_ratings(rating_range, TRIES)
+    assert 0.97 < math.sqrt(found / bound) <= 1
     if rating_range == (1.0, 5.0):
-        assert math.sqrt(bound) / params.whole == pytest.approx(1.923, abs=2e-3)
+        assert math.sqrt(bound) / params_of("rating").whole == pytest.approx(1.923, abs=2e-3)
 
 
 @pytest.mark.parametrize("rating_range", [(1.0, 5.0), (0.5, 5.0), (-10.0, 10.0)])
@@ -87,3 +113,14 @@ def test_another_value_moves_the_sum_by_at_most_the_bound(rating_range):
     assert 0.95 * bound < found <= bound
     if rating_range == (1.0, 5.0):
         assert math.sqrt(bound) / params.whole == pytest.approx(2.123, abs=2e-3)
+
+
+@long
+def test_a_million_neighbours_stay_within_the_bound(record_property):
+    for name, (found, bound) in {
+        "user": largest_of_users(400_000),
+        **{f"rating {ends}": largest_of_ratings(ends, 200_000) for ends in RANGES},
+    }.items():
+        print(f"\n{name}: {math.sqrt(found / bound):.6f} of the bound", end="")
+        record_property(name, math.sqrt(found / bound))
+        assert 0.97 < math.sqrt(found / bound) <= 1

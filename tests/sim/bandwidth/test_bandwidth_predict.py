@@ -38,6 +38,20 @@ def _figures(rows: list[dict[str, Any]], figure: str) -> dict[tuple[Any, ...], A
     return {tuple(row[column] for column in COLUMNS[:4]): row[figure] for row in rows}
 
 
+def test_a_user_of_hardened_sends_ten_kilobytes_where_there_are_943_users_and_1682_items():
+    """3,364 ring elements of 24 bits in one frame; beside it greetings and CURVE handshakes with two servers."""
+    for epsilon, unit in ((0.5, "user"), (1.0, "user"), (8.0, "user"), (1.0, "rating")):
+        document = api.predict_bandwidth(
+            scheme="hardened", data="synthetic:943x1682:.063", epsilon=epsilon, unit=unit, seed=1
+        )
+        rows = [row for row in document["rows"] if "user" in (row["sender"], row["receiver"])]
+        assert document["basis"] == "exact" and {row["messages"] for row in rows} == {943}
+        up = {(row["receiver"], row["kind"]): row["predicted_bytes"] / 943 for row in rows if row["sender"] == "user"}
+        down = sum(row["predicted_bytes"] / 943 for row in rows if row["receiver"] == "user")
+        assert up["third_party", "MaskedPart"] == 3364 * 3 + 83 <= 11_000
+        assert sum(up.values()) == 10_175 + 1_484 and down <= 15_000
+
+
 def test_under_churn_it_is_an_expectation_and_says_so():
     document = printed("--predict", "--data", DATA, "--join", ".5", "--leave", ".3", "--seed", "1")
     assert document["basis"] == "expectation"

@@ -20,6 +20,7 @@ from support.meter import read_bandwidth, rows_in
 
 from actors.launch.launcher import Launch
 from actors.transport.zeromq import Address
+from sim import api
 from sim.bandwidth.kernel_check import compare
 from sim.plan.config import RunConfig
 from sim.run.run import run
@@ -136,6 +137,7 @@ def finished(folder: Path, **changes: Any) -> tuple[dict[str, Any], dict[str, An
     return summary, read_bandwidth(folder)
 
 
+ONCE = {"scheme": "hardened", "dim": None, "iterations": None}  # it takes neither
 RUNS: dict[str, dict[str, Any]] = {
     "plain": {"scheme": "plain"},
     "trusted": {"scheme": "trusted"},
@@ -146,6 +148,9 @@ RUNS: dict[str, dict[str, Any]] = {
     "dynamic": {"scheme": "dynamic", "join": 0.2, "leave": 0.1, "iterations": 12},
     "dynamic, as in the paper": {"scheme": "dynamic", "join": 0.2, "leave": 0.1, "wire": "paper"},
     "dynamic, on the built-in ratings": {"scheme": "dynamic", "data": "demo-small", "join": 0.05, "leave": 0.1},
+    "hardened": {**ONCE},
+    "hardened, two rounds": {**ONCE, "options": {"rounds": 2}},
+    "hardened, some items selected": {**ONCE, "options": {"selected": 4}},
 }
 
 
@@ -155,8 +160,9 @@ def test_metered_and_kernel_are_the_same_to_the_byte(tmp_path, changes):
     total, differences = compare(bandwidth)
     assert differences == [] and bandwidth["apart"] == []
     assert total == summary["bytes"]["total"] > 10_000
+    assert "hardened" not in changes["scheme"] or api.bandwidth(tmp_path / "run")["match"]
     connections = sum(row[2] for row in bandwidth["kernel"])
-    servers = 2 if changes["scheme"] in ("masked", "dynamic") else 1
+    servers = 2 if changes["scheme"] in ("masked", "dynamic", "hardened") else 1
     assert connections == servers * summary["users"] + servers - 1
 
 

@@ -10,6 +10,7 @@ from sim.data.described_items import describe_items
 from sim.data.ratings import load
 from sim.plan.config import RunConfig
 from sim.plan.plan import make_plan
+from sim.run.run import run
 
 U_DATA = "1\t7\t5\t1\n1\t9\t1\t1\n2\t7\t3\t1\n2\t8\t4\t1\n"
 BESIDE = {  # the same three films in each of the formats
@@ -76,3 +77,16 @@ def test_a_csv_of_ones_own_describes_items_and_is_checked(tmp_path):
             describe_items(read, str(own))
     with pytest.raises(BadInput, match="cannot be read"):
         describe_items(read, str(tmp_path / "nothing.csv"))
+
+
+def test_a_run_that_has_descriptions_is_measured_against_a_ridge_that_needs_nobody_else(tmp_path):
+    ratings, about = tmp_path / "films.csv", tmp_path / "about.csv"
+    rows = [f"u{u},i{i},{1 + u * i % 5}" for u in range(10) for i in range(8) if (u + i) % 4]
+    ratings.write_text("\n".join(["user,item,rating", *rows]) + "\n")
+    about.write_text("item,odd,size\n" + "".join(f"i{i},{i % 2},{i * i}\n" for i in range(8)))
+    names = {}
+    for choice in (str(about), "none"):
+        config = RunConfig(scheme="hardened", data=str(ratings), item_features=choice, seed=1, transport="inprocess")
+        summary = run(config, out=tmp_path / f"run{len(names)}")
+        names[choice] = [guess["name"] for guess in summary["accuracy"]["on_device"]]
+    assert names == {str(about): ["own-ridge", *names["none"]], "none": ["user-mean", "constant", "middle"]}

@@ -12,7 +12,7 @@ MOVIELENS = {
     "u.item": ("u.data", "1\t{0}\t4\n2\t{1}\t3\n2\t{2}\t5\n", "latin-1",
                "1|Amélie (2001)|x|y\n3|Not rated|z\nbroken\n10|A, B|\n"),
     "ml-100k.item": ("u.data", "1\t{0}\t4\n2\t{1}\t3\n2\t{2}\t5\n", "utf-8",
-                     "item_id:token\ttitle\tyear\tclass\n1\tAmélie\t2001\tx\n3\tNot rated\t1990\tz\nbroken\n10\tA, B\tV\t\n"),
+                     "item\ttitle\tyear\tclass\n1\tAmélie\t2001\tx\n3\tNot rated\t1990\tz\nbroken\n10\tA, B\tV\t\n"),
     "movies.dat": ("ratings.dat", "1::{0}::4::9\n2::{1}::3::9\n2::{2}::5::9\n", "latin-1",
                    "1::Amélie (2001)::Drama\n3::Not rated::x\nbroken\n10::A, B::y\r\n"),
     "movies.csv": ("ratings.csv", "userId,movieId,rating,timestamp\n1,{0},4,9\n2,{1},3,9\n2,{2},5,9\n", "utf-8",

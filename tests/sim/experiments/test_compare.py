@@ -14,14 +14,15 @@ from typer.testing import CliRunner
 
 from protocol.errors import BadInput
 from protocol.schemes import SCHEMES, Leak
-from protocol.schemes.base import LEVELS
+from protocol.schemes.base import LEVELS, ItemFeatures
 from protocol.schemes.factorization.masked import Masked
 from protocol.schemes.factorization.trusted import Trusted
 from sim import api
 from sim.bandwidth.bandwidth import bandwidth
 from sim.cli.app import app
 from sim.console import console
-from sim.data.device_guesses import errors, floors, guess, user_means
+from sim.data.described_items import AUTO, describe_items
+from sim.data.device_guesses import errors, floors, guess, own_ridge, user_means
 from sim.data.ratings import Column, Dealt, find, load
 from sim.experiments import compare as comparing
 from sim.experiments import compare_files, compare_tables
@@ -126,6 +127,28 @@ def test_a_user_without_ratings_has_the_middle_and_nothing_held_out_has_no_error
     assert [errors(floor, data)["test_rmse"] for floor in floors(data, (1.0, 5.0))] == [None] * 3
 
 
+def test_the_own_ridge_is_kernel_ridge_regression_on_public_columns_and_own_ratings_alone():
+    """Worked out here once more; what other users rated is not in it, and without ratings it is 3.5."""
+    flags, years = np.array([[1, 1], [0, 1], [1, 0], [0, 0]], bool), np.array([[0.5], [-1.0], [0.0], [0.25]])
+    mine = ([1, 3], [4])
+    first, second = (dealt([mine[0], other, []], [mine[1], [3], [2]]) for other in ([2], [5]))
+    order = np.array([0, 2, 3, 0], np.uint32)
+    for data in (first, second):
+        data.train.items[:] = order[: len(data.train.items)]
+        data.held_out.items[:] = np.array([1, 1, 3], np.uint32)
+    features = ItemFeatures(flags, years)
+    f = np.concatenate([flags / np.sqrt(np.maximum(flags.sum(axis=1, keepdims=True), 1)), years], axis=1)
+    f = f - f.mean(axis=0)
+    kernel = 0.1 + 0.05 * f @ f.T + 0.15 * np.exp(-((f[:, None] - f) ** 2).sum(axis=2) / 2)
+    own = np.array([0, 2])
+    fitted = np.linalg.solve(kernel[np.ix_(own, own)] + 0.85 * np.eye(2), np.array([1.0, 3.0]) - 3.5)
+    found = [own_ridge(data, (1.0, 5.0), features) for data in (first, second)]
+    assert found[0][0] == pytest.approx(3.5 + kernel[1, own] @ fitted) and found[0][0] < 3.4
+    assert found[0][0] == found[1][0] and found[0][1] != found[1][1] and found[0][2] == 3.5
+    names = [floor.name for floor in floors(first, (1.0, 5.0), features)]
+    assert names == ["own-ridge", "user-mean", "constant", "middle"]
+
+
 def test_floors_and_schemes_are_measured_on_the_same_ratings():
     ratings = load("demo-small")
     for seed in (1, 2):
@@ -140,12 +163,13 @@ def test_floors_and_schemes_are_measured_on_the_same_ratings():
 @pytest.mark.slow
 @pytest.mark.skipif(find("ml-100k") is None, reason="ml-100k is absent: set KEYHOLE_DATA or run keyhole fetch ml-100k")
 def test_the_reference_figures_of_the_floors():
-    """The mean of 3 splits is within .015 of user mean 1.04, constant 3.5 1.122 and the constant 3 1.2405."""
-    ratings, reference = load("ml-100k"), {"user-mean": 1.04, "constant": 1.122, "middle": 1.2405}
+    """The mean of 3 splits is within .015 of own ridge .995, user mean 1.04, constants 3.5 1.122 and 3 1.2405."""
+    ratings, reference = load("ml-100k"), {"own-ridge": 0.995, "user-mean": 1.04, "constant": 1.122, "middle": 1.2405}
+    features = describe_items(ratings, AUTO)
     found: dict[str, list[float]] = {}
     for seed in (1, 2, 3):
         data = deal(ratings, seed)
-        for floor in floors(data, ratings.rating_range):
+        for floor in floors(data, ratings.rating_range, features):
             found.setdefault(floor.name, []).append(errors(floor, data)["test_rmse"])
     means = {name: float(np.mean(values)) for name, values in found.items()}
     print(f"ml-100k, mean of 3 splits: {means}")

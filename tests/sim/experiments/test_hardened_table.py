@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import numpy as np
@@ -11,6 +12,7 @@ from typer.testing import CliRunner
 
 from protocol.arithmetic.tape import derive
 from protocol.card import Card, Seat, all_parties, make_run_id
+from protocol.errors import BadInput
 from protocol.party.role import UserInput, user_index
 from protocol.schemes import find_scheme
 from protocol.schemes.hardened.hardened_params import provisioned
@@ -63,11 +65,39 @@ def test_users_that_push_an_item_move_it_and_loud_ones_spoil_the_sum():
     assert line(kind="uniform", users=1)["test_rmse"] > 1.02 * honest["test_rmse"]
 
 
+def test_users_that_leave_out_their_noise_cost_the_others_epsilon_and_no_accuracy():
+    """Four of 40 users are provisioned for: with four silent ones exactly the claim is left."""
+    honest = run_hostile(HostileCell(**CELL, kind="honest"))
+    left = {users: run_hostile(HostileCell(**CELL, kind="silent", users=users)) for users in (1, 4, 8, 40)}
+    assert honest["epsilon_left"] < left[1]["epsilon_left"] < left[4]["epsilon_left"] == pytest.approx(8.0, rel=1e-4)
+    assert left[8]["epsilon_left"] > 8.5 and left[40]["epsilon_left"] == "inf"
+    params, train, _ = prepared(HardenedCell(**CELL))
+    bare, _ = published(params, train, bytes(32), silent=range(40))
+    without, _ = published(dataclasses.replace(params, first_scale=0), train, bytes(32))
+    assert bare.quality.tobytes() != without.quality.tobytes(), "the recommender counts on noise that is not there"
+    assert left[40]["test_rmse"] < honest["test_rmse"]
+
+
+def test_a_push_beyond_the_bound_moves_more_than_one_within():
+    push = {**CELL, "kind": "push", "users": 1, "raters": 10}
+    within, beyond = (run_hostile(HostileCell(**push, loudness=times))["moved"] for times in (0.0, 10.0))
+    assert 0 < within < beyond
+
+
+def test_users_that_are_missing_from_a_round_cost_little_and_too_many_are_refused():
+    whole, some = (run_hardened(HardenedCell(**CELL | {"epsilon": 20.0}, drop=drop)) for drop in (0.0, 0.05))
+    assert "drop" not in whole["cell"] and some["cell"]["drop"] == 0.05
+    assert whole["test_rmse"] != some["test_rmse"] == pytest.approx(whole["test_rmse"], rel=0.1)
+    with pytest.raises(BadInput, match=r"drop=0\.5 a round ends below its floor"):
+        run_hardened(HardenedCell(**CELL, drop=0.5))
+
+
 def test_the_command_writes_both_tables(tmp_path, monkeypatch):
     figure = hardened_table.HardenedFigure("user", False, 8.0, 0.9, 0.5)
     monkeypatch.setattr(hardened_table, "FIGURES", (figure,))
     monkeypatch.setattr(hostile_table, "RATERS", (10,))
     monkeypatch.setattr(hostile_table, "USERS", (1,))
+    monkeypatch.setattr(hostile_table, "SILENCE", (5,))
     given = ["--data", DATA, "--seeds", "1", "--jobs", "1", "--json"]
     for name in ("hardened", "hardened-hostile"):
         page = tmp_path / f"{name}.md"
@@ -76,6 +106,8 @@ def test_the_command_writes_both_tables(tmp_path, monkeypatch):
         rows = json.loads(done.stdout)["rows"]
         assert len(page.read_text().splitlines()) >= 2 + len(rows)
         if name == "hardened":
+            assert "| The user's own mean | " in page.read_text(), "what leaves nothing stands beside it"
             assert rows[0]["within"] == (abs(rows[0]["measured"] - 0.9) <= 0.5) and rows[0]["runs"] == 3
         else:
-            assert [row["kind"] for row in rows] == ["honest", "push", "loud", "loud", "loud", "uniform"]
+            assert [row["kind"] for row in rows] == ["honest", *["push"] * 3, *["loud"] * 3, "uniform", "silent"]
+            assert [row["epsilon_left"] > 1.0 for row in rows] == [False] * 8 + [True]

@@ -8,7 +8,7 @@ ratings off its upload, and what is left must follow the law of a share.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -46,10 +46,10 @@ def account_hardened(case: Case, head: dict[str, Any]) -> tuple[dict[str, Any], 
         "mu": made["mu"],
         "delta": params.delta,
         "provisioned": params.spare,
+        "users": params.n_users,
     }
-    shares = _known_shares(params)
     document = {**head, "unit": made["unit"], "delta": params.delta, "method": made["method"]}
-    document |= {"composed": composed, "colluders": shares}
+    document |= {"composed": composed, "colluders": made["colluders"]}
     found = [_composition(params, composed), _colluding(params)]
     opened, elsewhere = _opened(case)
     uploads: list[dict[int, Ints]] = [{} for _ in range(params.rounds)]
@@ -79,10 +79,11 @@ def _composition(params: HardenedParams, composed: dict[str, Any]) -> Finding:
     )
 
 
-def _known_shares(params: HardenedParams) -> dict[str, float]:
-    """Compute ε by the number of shares that a coalition knows, if nobody dropped out."""
-    n, numbers = params.n_users, {1, 3, params.spare, math.ceil(params.n_users / 2)}
-    return {str(c): gaussian_epsilon(params.mu(n - c), params.delta) for c in sorted(numbers) if 0 < c < n}
+def known_shares_left(accounting: Mapping[str, Any], known: int) -> float:
+    """Compute ε to a coalition that knows this many shares, if nobody dropped out: μ is that of the floor, rescaled."""
+    composed = accounting["composed"]
+    unknown, floor = composed["users"] - known, composed["users"] - composed["provisioned"]
+    return gaussian_epsilon(composed["mu"] * math.sqrt(floor / unknown), composed["delta"]) if unknown > 0 else math.inf
 
 
 def _colluding(params: HardenedParams) -> Finding:

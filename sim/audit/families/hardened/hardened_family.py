@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 
 from protocol.params import Params
-from protocol.party.role import THIRD_PARTY
+from protocol.party.role import THIRD_PARTY, role_of
 from protocol.schemes.hardened.hardened_params import HardenedParams
 from protocol.wire.messages import MaskedPart
 from sim.audit.accounting.epsilon_cells import EpsilonEntry, published_cell
 from sim.audit.attacks.coalition_views import Scene
 from sim.audit.canary.bound_rows import Asked, BoundRow, joint_rows
 from sim.audit.families.family import AccountedBound, Attack, Family, ReleaseBound, SomePlaces
-from sim.audit.families.hardened.hardened_account import account_hardened
+from sim.audit.families.hardened.hardened_account import account_hardened, known_shares_left
 from sim.audit.families.hardened.hardened_canary import of_unit_sums, unit_sum_problem
 from sim.audit.families.hardened.own_presence import measure_own
 from sim.audit.families.hardened.told_apart import attack_totals
@@ -38,7 +38,9 @@ class HardenedFamily(Family):
         return account_hardened(case, head)
 
     def accounted(self, accounting: Mapping[str, Any], members: Sequence[str]) -> EpsilonEntry:
-        return published_cell(self.scheme, accounting, members)
+        known = sum(role_of(member) == "user" for member in members)
+        left = {str(known): known_shares_left(accounting, known)} if known else {}
+        return published_cell(self.scheme, {**accounting, "colluders": left}, members)
 
     def bound(self, accounting: Mapping[str, Any], findings: Sequence[Finding]) -> AccountedBound | None:
         composed = accounting["composed"]
