@@ -110,7 +110,7 @@ def play_pair(problem: UnitPair, seed: bytes, first: int, count: int) -> UnitRat
             words = f"{problem.scheme.name} cannot be measured: its canary ended with {error}."
             raise CannotBeMeasured(words) from error
     truth, columns = np.arange(first, first + count) % 2 == 1, np.array(rows).T
-    return UnitRatios(truth, *columns, time.process_time() - began)
+    return UnitRatios(truth, columns[0], columns[1], columns[2], columns[3], time.process_time() - began)
 
 
 def _ratios(problem: UnitPair, seed: bytes, there: bool) -> list[float]:
