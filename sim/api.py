@@ -319,7 +319,8 @@ def compare(*, schemes: Iterable[str] = (), out: str | Path | None = None, **ask
     """Compare `schemes` (by default all) on the same ratings, beside guesses without a protocol: `rows`, `floors`.
 
     `asked` are keywords of `sim.experiments.compare.Comparison`: data, epsilon, iterations, dim, users, rating_range,
-    seed, seeds, `options={"masked": {"clip": 4.0}}`. `out` is a .json, .csv or .html file.
+    seed, seeds, `options={"masked": {"clip": 4.0}}`. `epsilon` may be a tuple. `out` is a .json, .csv or .html file, or
+    a .svg or .png: then a file for each unit of ε.
     """
     path = None if out is None else Path(out)
     if path is not None:

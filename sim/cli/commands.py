@@ -135,7 +135,7 @@ QUESTIONS: dict[str, dict[str, Entry]] = {  # the commands that answer each, in 
             "Run all schemes on the same ratings: errors, ε with its unit, what the recommender sees, bytes and "
             "seconds.",
             "compare --data ml-100k --schemes trusted,masked --seeds 3 --out compared.csv",
-            flags=("data", "users", *READING, "epsilon", "unit", "dim", "iterations"),
+            flags=("data", "users", *READING, "unit", "dim", "iterations"),
         ),
         "evaluate": Entry(
             "experiments_command",

@@ -271,10 +271,15 @@ def compare(
     schemes: Annotated[str | None, typer.Option(metavar="A,B", help="Names from keyhole schemes. (all)")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the first run of each scheme.")] = 1,
     seeds: Annotated[int, typer.Option(metavar="N", help="Runs of each scheme, with the seeds that follow.")] = 1,
+    epsilon: Annotated[
+        str | None, typer.Option(metavar="A,B", help="Published ε; of several, a row for each; inf: no noise. (8)")
+    ] = None,
     set_: Annotated[
         list[str] | None, typer.Option("--set", metavar="SCHEME:OPTION=VALUE", help="May be given several times.")
     ] = None,
-    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Also into this .json, .csv or .html file.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Also into .json, .csv, .html, or charts: .svg, .png.")
+    ] = None,
     json_: AsJson = False,
 ) -> None:
     """Run all schemes on the same ratings: errors, ε with its unit, what the recommender sees, bytes and seconds.
@@ -285,8 +290,10 @@ def compare(
     """
     if out is not None:
         compare_files.check_file(out)
+    chosen = None if epsilon is None else tuple(_listed("epsilon", epsilon, float))
     asked = Comparison(
         **flags,
+        epsilon=chosen[0] if chosen and len(chosen) == 1 else chosen,
         schemes=() if schemes is None else tuple(_listed("schemes", schemes, str)),
         seed=seed,
         seeds=seeds,

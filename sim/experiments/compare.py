@@ -42,7 +42,14 @@ EPSILON_NOTE = (
 FIGURES = (  # each as the mean and the range over the seeds; `iterate`: with u_i of the last iteration, if any
     "test_rmse", "test_mae", "plain_test_rmse", "iterate_test_rmse", "plain_iterate_test_rmse", "seconds",
 )  # fmt: skip
-UNITS = ("user", "rating added", "rating value", "entry")  # what a claim is about: from all of a user to one number
+# What a claim is about, from all of a user to one number. An entry is a rating or none: where the two of any entry
+# cannot be told apart by more than ε, neither can a rating that is there and one that is not. So it meets those.
+MEETING = {
+    "user": "user added or removed, whole run",
+    "rating added": "rating added or removed, whole run",
+    "entry": "rating added or removed, whole run",
+    "rating value": "rating value, whole run",
+}
 _PACE = "the number of the iteration"  # known to every party
 _MOST_SEEDS = 1000
 _SAID = ("data", "seed")  # in a command, even if they are the default
@@ -57,7 +64,7 @@ class Comparison:
 
     data: str = "demo"
     schemes: tuple[str, ...] = ()  # if empty, all of `SCHEMES`
-    epsilon: float | None = None  # for every scheme that takes one
+    epsilon: float | tuple[float, ...] | None = None  # for every scheme that takes one; of several, a row for each
     unit: str | None = None  # likewise
     iterations: int | None = None  # this and `dim`: for every scheme that factorizes
     dim: int | None = None
@@ -69,6 +76,12 @@ class Comparison:
     seed: int = 1
     seeds: int = 1
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # by scheme
+
+    def every_epsilon(self, scheme: Scheme) -> list[float | None]:
+        """List the ε with which `scheme` is run; one row, if it takes none."""
+        if not FLAGS["epsilon"].takes(scheme):
+            return [None]
+        return list(self.epsilon) if isinstance(self.epsilon, tuple) else [self.epsilon]
 
     def every_seed(self) -> list[int]:
         return list(range(self.seed, self.seed + self.seeds))
@@ -82,18 +95,20 @@ class Comparison:
         given["options"] = {f"{scheme}:{name}": value for scheme, name, value in options}
         if self.schemes:
             given["schemes"] = ",".join(self.schemes)
+        if isinstance(self.epsilon, tuple):
+            given["epsilon"] = ",".join(f"{epsilon:g}" for epsilon in self.epsilon)
         return shlex.join(["keyhole", "compare", *(word for one in given.items() for word in words_of(*one))])
 
-    def config(self, name: str, scheme: Scheme, seed: int) -> RunConfig:
-        shared = {entry.name for entry in fields(self)} & set(FLAGS) - {"seed", "options"}
-        taken = {flag: getattr(self, flag) for flag in shared if FLAGS[flag].takes(scheme)}
+    def config(self, name: str, scheme: Scheme, seed: int, epsilon: float | None) -> RunConfig:
+        shared = {entry.name for entry in fields(self)} & set(FLAGS) - {"seed", "options", "epsilon"}
+        taken = {flag: getattr(self, flag) for flag in shared if FLAGS[flag].takes(scheme)} | {"epsilon": epsilon}
         options = dict(self.options.get(name, {}))
         return RunConfig(scheme=name, **taken, transport="inprocess", views="none", seed=seed, options=options)
 
     def check(self) -> dict[str, Scheme]:
         """Refuse bad options before anything runs, and return the schemes by the names that were asked for."""
-        epsilon = self.epsilon
-        require(epsilon is None or epsilon > 0, f"--epsilon must be above 0 (or inf for no noise), not {epsilon}.")
+        for epsilon in self.epsilon if isinstance(self.epsilon, tuple) else (self.epsilon,):
+            require(epsilon is None or epsilon > 0, f"--epsilon must be above 0 (or inf for no noise), not {epsilon}.")
         require(1 <= self.seeds <= _MOST_SEEDS, f"--seeds must be between 1 and {_MOST_SEEDS}, not {self.seeds}.")
         sizes = {"dim": self.dim, "iterations": self.iterations}
         FactorizationParams.check(**{name: size for name, size in sizes.items() if size is not None})
@@ -103,7 +118,8 @@ class Comparison:
             words = f"--set {name}:… is for a scheme that is not compared: it can be for {', '.join(chosen)}."
             require(name in chosen, words)
         for name, scheme in chosen.items():
-            resolve(self.config(name, scheme, self.seed))
+            for epsilon in self.every_epsilon(scheme):
+                resolve(self.config(name, scheme, self.seed, epsilon))
         return chosen
 
 
@@ -124,19 +140,20 @@ def compare(asked: Comparison, on_run: OnRun | None = None) -> dict[str, Any]:
     Runs follow one another: in parallel they would distort each other's seconds.
     """
     chosen = asked.check()
-    any_config = asked.config(*next(iter(chosen.items())), asked.seed)
+    any_config = asked.config(*next(iter(chosen.items())), asked.seed, None)
     ratings = load(asked.data, asked.rating_range, any_config.reading())
     if asked.users is not None:
         ratings = ratings.first_users(asked.users)
     below = _floors(ratings, asked)
     rows = []
     for name, scheme in chosen.items():
-        runs = []
-        for seed in asked.every_seed():
-            if on_run:
-                on_run(name, seed)
-            runs.append(_run(asked.config(name, scheme, seed), scheme))
-        rows.append(_row(name, scheme, asked, runs, below))
+        for epsilon in asked.every_epsilon(scheme):
+            runs = []
+            for seed in asked.every_seed():
+                if on_run:
+                    on_run(name if epsilon is None else f"{name}, ε {epsilon:g}", seed)
+                runs.append(_run(asked.config(name, scheme, seed, epsilon), scheme))
+            rows.append(_row(name, scheme, asked, runs, below))
     if not asked.schemes:
         rows.sort(key=_rank)
     document = {
@@ -319,8 +336,13 @@ def _rank(row: Row) -> tuple[bool, str, float]:
     """Put schemes whose claim holds first, one unit after the other, the most accurate of each unit before others."""
     if not row["holds"]:
         return True, "", 0.0
-    units = [word for word in UNITS if word in row["accounted"]["unit"]]
-    return False, str(UNITS.index(units[0])) if units else "9", row["test_rmse"]
+    order, unit = list(dict.fromkeys(MEETING.values())), meeting_unit(row["accounted"]["unit"])
+    return False, str(order.index(unit)) if unit in order else "9", row["test_rmse"]
+
+
+def meeting_unit(unit: str) -> str:
+    """Name the unit whose chart an accounted ε belongs into: that of the change which it hides."""
+    return next((meeting for word, meeting in MEETING.items() if word in unit), unit)
 
 
 def _note(runs: Sequence[Row], first: Row | None) -> str | None:

@@ -11,7 +11,8 @@ from sim.console.console import save
 from sim.experiments.compare_tables import Document, Row
 from sim.foreign.plain_text import csv_cell, json_text
 
-ENDINGS = (".json", ".csv", ".html")
+ENDINGS = (".json", ".csv", ".html", ".svg", ".png")
+CHARTS = (".svg", ".png")  # one file for each unit of ε
 
 
 COLUMNS = (
@@ -32,7 +33,19 @@ def check_file(path: Path) -> None:
 
 
 def write(document: Document, path: Path) -> None:
-    save(_as_text(document, path.suffix.lower()), path)
+    if path.suffix.lower() in CHARTS:
+        _write_charts(document, path)
+    else:
+        save(_as_text(document, path.suffix.lower()), path)
+
+
+def _write_charts(document: Document, path: Path) -> None:
+    """Draw the error against accounted ε: NAME-user.svg, NAME-rating.svg, NAME-value.svg."""
+    from sim.experiments.comparison_page import unit_figures  # slow to import
+    from sim.report.charts import chart
+
+    for word, figure in unit_figures(document).items():
+        chart.save(figure, [path.with_stem(f"{path.stem}-{word}")])
 
 
 def _as_text(document: Document, ending: str) -> str:

@@ -36,17 +36,24 @@ def show_comparison(document: Document) -> None:
     _show_epsilons(document, done)
     console.out.print(document["epsilon_note"], markup=False)
     columns = ("scheme", "user sends", "user gets", "seconds", "recommender gets, declared")
-    costs = [(row["scheme"], *sizes(row), console.number(row["seconds"], 2), row["determines"]) for row in done]
+    costs = [(named(document, row), *sizes(row), console.number(row["seconds"], 2), row["determines"]) for row in done]
     console.print_table("What it costs", columns, costs, whole=4)
     console.out.print(COST_NOTE)
     title = "Known weaknesses, declared by the scheme (keyhole explain ID explains one)"
-    weak = [(row["scheme"], ", ".join(row["known_weaknesses"]) or "none") for row in done]
-    console.print_table(title, ("scheme", "known weaknesses"), weak, whole=1)
+    weak = dict.fromkeys((row["scheme"], ", ".join(row["known_weaknesses"]) or "none") for row in done)
+    console.print_table(title, ("scheme", "known weaknesses"), list(weak), whole=1)
     title = "What the recommender is told (declared by the scheme; keyhole audit measures it)"
-    told = [(row["scheme"], "; ".join(row["recommender_sees"]), row["trust"]) for row in document["rows"]]
-    console.print_table(title, ("scheme", "sees", "whom users must trust"), told, whole=1)
+    told = dict.fromkeys((row["scheme"], "; ".join(row["recommender_sees"]), row["trust"]) for row in document["rows"])
+    console.print_table(title, ("scheme", "sees", "whom users must trust"), list(told), whole=1)
     for sentence in sentences(document):
         console.out.print(sentence, markup=False)
+
+
+def named(document: Document, row: Row) -> str:
+    """Name the scheme of a row, with the claimed ε if several were asked for."""
+    if not isinstance(document["epsilon"], list) or row["claimed_epsilon"] is None:
+        return str(row["scheme"])
+    return f"{row['scheme']}, ε {console.figure(row['claimed_epsilon'])}"
 
 
 def setting(document: Document) -> str:
@@ -63,14 +70,14 @@ def _show_errors(document: Document, several: bool) -> None:
     rows: list[Cells | None] = []
     for row in document["rows"]:
         errors = _spread(row, "test_rmse", several), console.number(row["plain_test_rmse"]), iterate(row)[0]
-        rows.append((row["scheme"], *(errors if row["completed"] else ("not run", "", ""))))
+        rows.append((named(document, row), *(errors if row["completed"] else ("not run", "", ""))))
     rows += [None, *((floor["title"], _spread(floor, "test_rmse", several), "", "") for floor in document["floors"])]
     columns = ("scheme", "test RMSE", "no noise", "iterate")
     console.print_table("Errors on the held-out ratings", columns, rows, whole=4)
 
 
 def _show_epsilons(document: Document, done: list[Row]) -> None:
-    rows: list[Cells | None] = [(row["scheme"], claimed(row), accounted(row)) for row in done]
+    rows: list[Cells | None] = [(named(document, row), claimed(row), accounted(row)) for row in done]
     rows += [None, *((floor["title"], "nothing is sent", "") for floor in document["floors"])]
     columns = ("scheme", "ε claimed, for", "ε accounted, for")
     console.print_table("ε, each for its own unit", columns, rows, whole=1)

@@ -6,28 +6,37 @@ Schemes publish an ε for different things. Each unit has its own chart, so that
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
 from protocol.schemes.base import LEVELS
 from sim.console import console
 from sim.experiments import compare_tables
+from sim.experiments.compare import meeting_unit
 from sim.report.charts import scatter
 from sim.report.charts.scatter import ScatterPoint
 from sim.report.page import page
 from sim.report.section import Section, picture, render, table
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 Document = dict[str, Any]
 Row = dict[str, Any]
 
 HOLLOW = "A hollow mark: the recommender is given exact numbers of each user, so that no ε protects from it."
+ENTRIES = (
+    "An ε for an entry of the rating vector stands with those for a rating added or removed: an entry is a rating or "
+    "none, so it hides that too (and the value, which the others hide at 2 ε)."
+)
 _MEANS = "Lines through a mark reach from the least to the most of the seeds. "
 
 
 def compared_page(document: Document) -> str:
-    heading = f"{len(document['rows'])} schemes on {document['data']}"
-    if len(document["rows"]) == 1:
+    schemes = {row["scheme"] for row in document["rows"]}
+    heading = f"{len(schemes)} schemes on {document['data']}"
+    if len(schemes) == 1:
         heading = f"{document['rows'][0]['scheme']} on {document['data']}"
     made = [_table(document), _privacy(document), _traffic(document), _trust(document), _notes(document)]
     again = Section("again", "Again", render("compared_again.html", command=document.get("command")))
@@ -65,10 +74,7 @@ def why_no_figure(row: Row) -> str:
 
 def _privacy(document: Document) -> Section:
     done = _with_error(document)
-    by_unit: dict[str, list[Row]] = {}
-    for row in done:
-        if accounted_point(row) is not None:
-            by_unit.setdefault(row["accounted"]["unit"], []).append(row)
+    by_unit = rows_by_unit(document)
     apart = [row for row in done if accounted_point(row) is None]
     charts = [_unit_chart(document, n, unit, rows) for n, (unit, rows) in enumerate(by_unit.items())]
     if apart:
@@ -77,6 +83,8 @@ def _privacy(document: Document) -> Section:
         "Lower and further left is better, for schemes that are accounted to the same party: whom the ε holds against "
         "is under the numbers of each chart. It is what the accountant makes of the whole run; the axis is logarithmic."
     )
+    if any("entry" in row["accounted"]["unit"] for rows in by_unit.values() for row in rows):
+        words += " " + ENTRIES
     if len(by_unit) > 1:
         words += " Each chart has another unit of ε, so that places in two of them cannot be compared."
     if len(charts) > 1:
@@ -86,12 +94,11 @@ def _privacy(document: Document) -> Section:
 
 
 def _unit_chart(document: Document, number: int, unit: str, rows: Sequence[Row]) -> Markup:
-    points = [point for row in rows if (point := accounted_point(row)) is not None]
-    figure = scatter.draw(points, document["floors"], _names(document, f"accounted ε, for: {unit}"), _round_epsilon)
+    figure, points = drawn_unit(document, unit, rows)
     columns = ["scheme", "test RMSE", "ε accounted, worst of the seeds", "least to most ε", "δ", "accounted"]
     cells = [
         [
-            row["scheme"],
+            compare_tables.named(document, row),
             _spread(row),
             console.figure(row["accounted"]["epsilon"]),
             _epsilons(row),
@@ -102,6 +109,28 @@ def _unit_chart(document: Document, number: int, unit: str, rows: Sequence[Row])
     ]
     words = _words(document, points, "of least ε", lambda point: f"ε = {console.figure(point.x)}")
     return picture(figure, f"epsilon-{number}", f"ε for: {unit}", words, columns, cells)
+
+
+def drawn_unit(document: Document, unit: str, rows: Sequence[Row]) -> tuple[Figure, list[ScatterPoint]]:
+    """Draw the chart of one unit; the rows of a scheme with several ε are a line."""
+    points = [point for row in rows if (point := accounted_point(row)) is not None]
+    names = _names(document, f"accounted ε, for: {unit}")
+    return scatter.draw(points, document["floors"], names, _round_epsilon), points
+
+
+def unit_figures(document: Document) -> dict[str, Figure]:
+    """Draw a chart for each unit, by a word: user, rating or value."""
+    found = {unit: drawn_unit(document, unit, rows)[0] for unit, rows in rows_by_unit(document).items()}
+    return {"value" if "value" in unit else unit.split()[0]: figure for unit, figure in found.items()}
+
+
+def rows_by_unit(document: Document) -> dict[str, list[Row]]:
+    """Group the rows that have a place on an axis of ε by the unit whose chart they meet in."""
+    found: dict[str, list[Row]] = {}
+    for row in _with_error(document):
+        if accounted_point(row) is not None:
+            found.setdefault(meeting_unit(row["accounted"]["unit"]), []).append(row)
+    return found
 
 
 def _apart_chart(document: Document, rows: Sequence[Row]) -> Markup:

@@ -521,6 +521,27 @@ GUARDS = [
         "STRENGTHS = (1.0,)",
         "tests/audit/accounting/test_data_pair.py -k accused",
     ),
+    Guard(
+        "the bound of a changed value counts the other residuals",
+        "protocol/schemes/hardened/budget.py",
+        "    return min(2 * clip, span) ** 2 + others\n",
+        "    return min(2 * clip, span) ** 2\n",
+        "tests/protocol/hardened/test_unit_vectors.py -k another_value",
+    ),
+    Guard(
+        "audit: the recommender attacks the noisy totals",
+        "sim/audit/families/hardened/hardened_family.py",
+        "            yield attack_totals\n",
+        "            pass\n",
+        "tests/audit/hardened/test_hardened_audit.py -k told_from_the_totals",
+    ),
+    Guard(
+        "audit: canaries of hardened do not trust the stated noise",
+        "sim/audit/families/hardened/own_presence.py",
+        "    size = seen_deviation(shifts, sums)\n",
+        "    size = 1.0\n",
+        "tests/audit/hardened/test_hardened_audit.py -k own_canaries",
+    ),
 ]
 
 

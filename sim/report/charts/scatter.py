@@ -82,13 +82,18 @@ def _draw_all(figure: Figure, axes: Axes, points: Sequence[ScatterPoint], floors
     for number, (title, error) in enumerate(lines.items()):
         style: Any = _DASHES[number % len(_DASHES)]
         axes.axhline(error, color=chart.MUTED, linewidth=1.1, linestyle=style, label=f"{title} (floor)", zorder=1)
-    for point in points:
-        _draw_mark(axes, point)
+    series = {name: [point for point in points if point.name == name] for name in dict.fromkeys(p.name for p in points)}
+    for number, several in enumerate(series.values()):
+        hue = chart.colour(number if len(series) < len(points) else 0)
+        axes.plot([point.x for point in several], [point.y for point in several], color=hue, linewidth=1.4, alpha=0.7)
+        for point in several:
+            _draw_mark(axes, point, hue)
     handles, names = axes.get_legend_handles_labels()
     if names:
         where: Any = "outside lower center"
         figure.legend(handles, names, loc=where, ncols=3, frameon=False, fontsize=8.5, labelcolor=chart.INK)
-    add_labels(axes, [(point.x, point.y, point.name) for point in points], _lines(axes, points, lines.values()))
+    named = [several[len(several) // 2] for several in series.values()]
+    add_labels(axes, [(point.x, point.y, point.name) for point in named], _lines(axes, points, lines.values()))
 
 
 def _lines(axes: Axes, points: Sequence[ScatterPoint], floors: Iterable[float]) -> list[Box]:
@@ -101,14 +106,14 @@ def _lines(axes: Axes, points: Sequence[ScatterPoint], floors: Iterable[float]) 
     return found
 
 
-def _draw_mark(axes: Axes, point: ScatterPoint) -> None:
+def _draw_mark(axes: Axes, point: ScatterPoint, hue: str) -> None:
     """Draw a point, with lines from the least to the greatest of the seeds where they differ.
 
     A hollow point is wider and drawn above the others, so that it can be seen around another.
     """
     if point.along[0] < point.along[1]:
-        axes.plot([point.x, point.x], point.along, color=chart.colour(0), linewidth=1.1)
+        axes.plot([point.x, point.x], point.along, color=hue, linewidth=1.1)
     if point.across[0] < point.across[1]:
-        axes.plot(point.across, [point.y, point.y], color=chart.colour(0), linewidth=1.1)
+        axes.plot(point.across, [point.y, point.y], color=hue, linewidth=1.1)
     how = {"markersize": 10, "markerfacecolor": "none", "zorder": 4} if point.hollow else {"markersize": 7, "zorder": 3}
-    axes.plot([point.x], [point.y], marker="o", color=chart.colour(0), linestyle="", **how)
+    axes.plot([point.x], [point.y], marker="o", color=hue, linestyle="", **how)

@@ -26,7 +26,7 @@ from sim.data.device_guesses import errors, floors, guess, own_ridge, user_means
 from sim.data.ratings import Column, Dealt, find, load
 from sim.experiments import compare as comparing
 from sim.experiments import compare_files, compare_tables
-from sim.experiments.compare import Comparison, compare, deal, parse_settings, sees, trust, with_unit
+from sim.experiments.compare import Comparison, compare, deal, meeting_unit, parse_settings, sees, trust, with_unit
 from sim.foreign.plain_text import json_text
 from sim.plan.config import RunConfig
 from sim.plan.plan import make_plan
@@ -231,6 +231,32 @@ def test_the_worst_accounted_epsilon_of_the_seeds_is_the_one_shown():
     each = [one["accounted"]["epsilon"] for one in row["runs"]]
     assert len(set(each)) == 3 and row["accounted"]["epsilon"] == max(each)
     assert row["ranges"]["accounted_epsilon"] == [min(each), max(each)]
+
+
+def test_of_several_epsilons_each_has_a_row_and_what_takes_none_is_run_once():
+    asked = Comparison(schemes=("plain", "direct", "trusted"), epsilon=(1.0, 4.0), **QUICK)
+    document = compare(asked)
+    shown = [(row["scheme"], row["claimed_epsilon"]) for row in document["rows"]]
+    assert shown == [("plain", None), ("direct", 1.0), ("direct", 4.0), ("trusted", 1.0), ("trusted", 4.0)]
+    assert document["epsilon"] == [1.0, 4.0] and "--epsilon 1,4" in document["command"]
+    one = compare(Comparison(schemes=("direct",), epsilon=4.0, **QUICK))["rows"][0]
+    assert one["test_rmse"] == document["rows"][2]["test_rmse"] != document["rows"][1]["test_rmse"]
+    with pytest.raises(BadInput, match="--epsilon must be above 0"):
+        compare(Comparison(schemes=("direct",), epsilon=(1.0, 0.0), **QUICK))
+
+
+@pytest.mark.parametrize(
+    ("unit", "meets"),
+    [
+        ("user added or removed", "user added or removed, whole run"),
+        ("rating added or removed", "rating added or removed, whole run"),
+        ("entry of the rating vector, whole run", "rating added or removed, whole run"),
+        ("rating value, whole run", "rating value, whole run"),
+        ("a unit of one's own", "a unit of one's own"),
+    ],
+)
+def test_units_of_the_same_meaning_meet(unit, meets):
+    assert meeting_unit(unit) == meets
 
 
 def test_epsilon_goes_to_every_scheme_that_takes_one():

@@ -17,7 +17,7 @@ from sim import api
 from sim.cli import experiments_command
 from sim.cli.app import app
 from sim.experiments import compare_tables
-from sim.experiments.compare import Comparison
+from sim.experiments.compare import Comparison, meeting_unit
 from sim.experiments.comparison_page import accounted_point, bytes_point, compared_page
 from sim.report.charts import chart
 from sim.report.charts.labels import add_labels
@@ -98,15 +98,15 @@ def test_every_figure_of_the_table_is_the_documents(document, page):
 def test_each_unit_of_epsilon_has_a_chart_of_its_own_and_what_has_none_is_apart(document, page):
     figures = Reader(page).figures
     placed = [row for row in document["rows"] if accounted_point(row) is not None]
-    units = list(dict.fromkeys(row["accounted"]["unit"] for row in placed))
+    units = list(dict.fromkeys(meeting_unit(row["accounted"]["unit"]) for row in placed))
     assert list(figures) == [*(f"epsilon-{n}" for n in range(len(units))), "epsilon-none", "bytes-chart"]
-    assert len(units) == 4
+    assert len(units) == 3, "an entry of the vector is in the chart of a rating that is there or not"
     for number, unit in enumerate(units):
         words = figures[f"epsilon-{number}"]
         assert f"accounted ε, for: {unit}" in words
         for row in document["rows"]:
             there = row["scheme"] in words.partition("The numbers")[2].split()
-            assert there == (row in placed and row["accounted"]["unit"] == unit), row["scheme"]
+            assert there == (row in placed and meeting_unit(row["accounted"]["unit"]) == unit), row["scheme"]
     apart = figures["epsilon-none"]
     assert "plain: no ε is claimed; trusted: no bound is known." in apart and "no ε protects from it" in apart
     assert all(row["scheme"] in figures["bytes-chart"] for row in document["rows"])
@@ -192,7 +192,26 @@ def test_one_scheme_that_sends_nothing(document):
     )
 
 
+def test_a_scheme_with_several_epsilons_is_one_line_with_one_name():
+    points = [ScatterPoint("a", x, 1 / x, (x, x), (1 / x, 1 / x)) for x in (1.0, 2.0, 4.0)]
+    points.append(ScatterPoint("b", 3.0, 0.5, (3.0, 3.0), (0.5, 0.5)))
+    axes = draw(points, [], ("x", "y"), str).axes[0]
+    lines = [line for line in axes.lines if len(line.get_xdata()) == 3]
+    assert [list(line.get_xdata()) for line in lines] == [[1.0, 2.0, 4.0]]
+    assert sorted(text.get_text() for text in axes.texts) == ["a", "b"]
+    assert len({line.get_color() for line in axes.lines}) == 2
+
+
 # ---- the command
+
+
+def test_the_command_draws_a_chart_for_each_unit(tmp_path):
+    given = ["--data", "synthetic:12x10:.5", "--schemes", "hardened,randomized-response,covariance", "--epsilon", "4,8"]
+    done = CliRunner().invoke(app, ["compare", *given, "--out", str(tmp_path / "epsilon.svg")])
+    assert done.exit_code == 0, done.output
+    assert "hardened, ε 4" in done.output and "covariance, ε 8" in done.output
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["epsilon-rating.svg", "epsilon-user.svg"]
+    assert all(path.read_text().startswith("<?xml") for path in tmp_path.iterdir())
 
 
 def test_the_command_writes_the_page(tmp_path):

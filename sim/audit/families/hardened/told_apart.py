@@ -133,7 +133,7 @@ def _finding(scene: Scene, found: ToldApart) -> Finding:
     least, most = found.accuracy - SIGMAS * found.spread, found.accuracy + SIGMAS * found.spread
     over = found.accuracy - found.permitted > found.spread * float(ndtri(1 - scene.truth.level))
     title = (
-        f"From the noisy totals {scene.together} tells for {found.accuracy:.1%} of {counted(found.users, 'user')} "
+        f"{scene.together} told from the noisy totals, for {found.accuracy:.1%} of {counted(found.users, 'user')}, "
         f"{APART[scene.params.unit_of]}; a coin tells 50 %, and the stated noise permits {found.permitted:.1%}."
     )
     measured = {"accuracy": found.accuracy, "interval": [max(0.0, least), min(1.0, most)], "users": found.users,
