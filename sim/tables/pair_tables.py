@@ -6,7 +6,7 @@ from typing import Any
 
 from rich.markup import escape
 
-from sim.audit.pairs.accounted_pairs import accounted_of
+from sim.audit.pairs.exposure import accounted_of
 from sim.console.console import count_the_rest, figure, out, plain_table
 
 MOST_RECORDS = 30

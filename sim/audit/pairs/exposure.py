@@ -146,3 +146,9 @@ def _covariance(own: Floats, common: Floats, overlap: Floats) -> Floats:
     times, made = np.arange(len(own)), common[:, None, None] * overlap
     made[:, times, times] += own.T
     return np.asarray(made, np.float64)
+
+
+def accounted_of(row: dict[str, Any]) -> list[list[float]]:
+    """Return (even direction, worst direction) of `row` twice: constant noise is known, and it is counted on."""
+    ways = "accounted", "accounted_counted"
+    return [[row[name] for name in (way, f"{way}_worst_direction") if name in row] for way in ways]

@@ -10,7 +10,7 @@ from markupsafe import Markup
 from protocol.party.role import user_name
 from sim.audit.canary.looks import looks_in_words
 from sim.audit.canary.own_run import own_in_words
-from sim.audit.pairs.accounted_pairs import accounted_of
+from sim.audit.pairs.exposure import accounted_of
 from sim.console.console import counted
 from sim.report.findings.evidence_values import text, value_html
 from sim.report.section import table
