@@ -7,7 +7,7 @@
     item_sketch.py       the round before the table, where items are many: which of them it is about
     item_features.py     public descriptions of items, as part of the parameters
     item_posterior.py    noisy sums -> quality and popularity of every item
-    item_table.py        what is published, and the prediction that each user makes at home
+    item_table.py        what is published; each user predicts from it at home (`party/home_ridge.py`)
     taste.py             the second round: directions of taste, where n·μ says that it pays
     hardened_params.py   the parameters        hardened_roles.py   the roles        hardened.py   the scheme
 
