@@ -12,6 +12,7 @@ import typer
 from actors.launch.reports import Ended, Finished, Listens, Replaying, Resumed
 from sim.cli.flags import Force, NamedScheme, Out, TrustScheme
 from sim.cli.run_command import interrupt
+from sim.console.console import say
 from sim.plan.config import RunConfig
 from sim.run import manual_start
 
@@ -24,7 +25,9 @@ def prepare(
     port: Annotated[int, typer.Option(help="Port of the first server; the others follow.")] = manual_start.FIRST_PORT,
 ) -> None:
     """Make the roster and the keys of a run whose parties are started by hand."""
-    folder, roster = manual_start.prepare(config, out, force, host, port)
+    folder, roster, notes = manual_start.prepare(config, out, force, host, port)
+    for note in notes:
+        say(note)
     print("Start each of these in a terminal of its own, in any order:")
     trust = " --trust-scheme" if ":" in roster.scheme_name else ""
     for parties in (*roster.card.scheme.servers, "users"):

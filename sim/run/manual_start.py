@@ -33,8 +33,11 @@ PATIENCE = 600.0  # seconds without a step after which a party that was started 
 SILENCE = 3.0  # seconds after which a server is asked again: there is no launcher to report that it was restarted
 
 
-def prepare(config: RunConfig, out: Path | None, force: bool, host: str, port: int) -> tuple[Path, Roster]:
-    """Make a run folder with `roster.json` and one key file per party, without starting a process."""
+def prepare(config: RunConfig, out: Path | None, force: bool, host: str, port: int) -> tuple[Path, Roster, list[str]]:
+    """Make a run folder with `roster.json` and one key file per party; return (it, roster, sentences for the person).
+
+    No process is started.
+    """
     if config.users_per_process is None:
         config = dataclasses.replace(config, users_per_process=1)
     fixed = {"transport": "tcp", "users_per_process": 1, "views": "full", "deadline": 60.0, "on_death": "restart"}
@@ -56,7 +59,7 @@ def prepare(config: RunConfig, out: Path | None, force: bool, host: str, port: i
     for secret in secrets:
         write_secret(folder / "keys", secret)
     write_private(folder / "roster.json", json.dumps(roster.to_dict(), indent=1))
-    return folder, roster
+    return folder, roster, plan.notes
 
 
 def expand_parties(names: list[str], roster: Roster) -> list[str]:

@@ -8,7 +8,7 @@
     item_counts.py       public numbers of raters, likewise: with the unit value alone
     item_features.py     public descriptions of items, as part of the parameters
     item_posterior.py    noisy sums -> quality and popularity of every item
-    item_table.py        what is published, and the prediction that each user makes at home
+    item_table.py        what is published; each user predicts from it at home (`party/home_ridge.py`)
     taste.py             the second round: directions of taste, where n·μ says that it pays
     norm_proof/          a proof to two servers that a vector keeps its bound; measured, and not part of a run
     hardened_params.py   the parameters        hardened_roles.py   the roles        hardened.py   the scheme

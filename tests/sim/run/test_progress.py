@@ -120,3 +120,10 @@ def test_what_a_run_spends_is_said_before_any_party_starts(tmp_path, monkeypatch
             assert rest == [] and "Nothing was started" in first
         else:
             assert first.startswith("keyhole: This run spends ε 1 at δ 1e-05, for a user") and "started" in rest[-1]
+
+
+def test_it_is_said_too_where_parties_are_started_by_hand(tmp_path):
+    flags = ("--scheme", "hardened", "--data", "demo-small", "--epsilon", "1", "--out", str(tmp_path / "run"))
+    ended = CliRunner().invoke(app, ["prepare", *flags])
+    assert ended.exit_code == 0 and ended.stderr.startswith("keyhole: This run spends ε 1 at δ 1e-05")
+    assert ended.stdout.startswith("Start each of these")
