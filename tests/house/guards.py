@@ -21,6 +21,41 @@ ROOT = Path(__file__).parents[2]
 
 GUARDS = [
     Guard(
+        "who holds a key holds what is derived from it",
+        "sim/audit/algebra/held_keys.py",
+        "                if child not in held and self._parts[child] <= held:",
+        "                if False:",
+        "tests/audit/algebra/test_algebra_limits.py",
+    ),
+    Guard(
+        "floats of a server have a form, or are named",
+        "sim/audit/algebra/symbolic_run.py",
+        "        return not (name == \"envelopes\" and isinstance(message, ENVELOPES))",
+        "        return False",
+        "tests/audit/algebra/test_algebra_limits.py",
+    ),
+    Guard(
+        "a row of noise that is all zero is missing",
+        "sim/audit/algebra/linear_forms.py",
+        "            elif block.bits is not None:",
+        "            elif False:",
+        "tests/audit/pairs/test_pairs_faults.py",
+    ),
+    Guard(
+        "noise of all users is tried in later iterations",
+        "sim/audit/pairs/retaping.py",
+        "        if many >= self.iterations:",
+        "        if False:",
+        "tests/audit/pairs/test_pairs_faults.py",
+    ),
+    Guard(
+        "whole inputs are exchanged for other items",
+        "sim/audit/families/family.py",
+        "        return hasattr(params, \"unit_of\")",
+        "        return False",
+        "tests/audit/pairs/test_pairs_faults.py",
+    ),
+    Guard(
         "a noisy count is published without its low bits",
         "protocol/schemes/covariance/averages.py",
         "float(np.float32(count / params.n_users))",
