@@ -19,6 +19,7 @@ FOUND = {
     "shape": [
         "broken:SaysMore",
         "quiet:RefusedIfLiked",
+        "derived:RatingKey",
         *(f"telltale:In{what}" for what in ("Length", "Items", "Number", "Iteration", "Digest", "NumbersOfADigest")),
         *(f"telltale:In{what}" for what in ("Counts", "HowMany", "Order", "Receiver", "Refusals")),
     ],
@@ -32,6 +33,7 @@ FOUND = {
         *(f"telltale:{name}" for name in ("Repeated", "Antithetic", "EveryOther")),
         *(f"telltale:Missing{what}" for what in ("ForAUser", "ForAnItem", "Once")),
         "noise_faults:Quiet",
+        *("derived:RatingSeed", "derived:ShortMaskKeys"),
         *(f"uneven_noise:{name}" for name in ("TwoAgo", "OneForBoth", "ShortSeed", "FewKeys")),
     ],
     "missing-noise": [

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from protocol.arithmetic.tape import derive
+from protocol.arithmetic.tape import Tape, derive
 from protocol.party.role import THIRD_PARTY, Send
 from protocol.schemes.factorization.masked import Masked
 from protocol.schemes.factorization.masked_roles import MaskedRecommender
@@ -16,6 +16,7 @@ from protocol.wire.messages import Welcome
 from support.schemes.broken import Broken
 from support.schemes.leaky import Deaf, declared
 from support.schemes.quiet import Gossip
+from support.schemes.telltale import noisy, note, telling
 
 
 def dealing(name, key):
@@ -63,6 +64,21 @@ HalfOfAKey = telling_a_key("HalfOfAKey", _of_two, lambda tape: tape.key("base"))
 PublicKeys = dealing("PublicKeys", lambda tape, run_id, user: derive(run_id, "mask", user))
 ShortMaskKeys = dealing("ShortMaskKeys", lambda tape, _, user: derive(tape.key("mask", user)[:2].ljust(32), "mask"))
 StrangeKeys = dealing("StrangeKeys", lambda tape, _, user: derive(tape.key("mask", user)[::-1], "mask"))
+
+
+# --- a rating as a key, and as a seed --------------------------------------------------------------------------------
+
+
+def _from_ratings(self, rows, *name):
+    seed = derive(bytes(32), int(self.inputs.ratings.sum()))
+    return Tape(seed).normal(rows, self.params.dim, self.number, *name)
+
+
+RatingSeed = noisy("RatingSeed", _from_ratings)
+RatingKey = telling(
+    "RatingKey",
+    lambda self, sent: note(sent.iteration, token=derive(self.setting.run_id, int(self.inputs.ratings[0]))),
+)
 
 
 # --- sums as floats --------------------------------------------------------------------------------------------------
