@@ -515,6 +515,20 @@ GUARDS = [
         "tests/audit/pairs/test_pairs.py -k noise_that_stays",
     ),
     Guard(
+        "pairs: bounds count how far a user's factors come apart",
+        "sim/audit/families/masked/every_pair.py",
+        "grown * rows[-1] + self.pull * self.params.rating_span * length",
+        "0 * grown * rows[-1]",
+        "tests/audit/pairs/test_every_pair.py -k bound",
+    ),
+    Guard(
+        "canary: every look has its own part of the error",
+        "sim/audit/canary/looks.py",
+        "    parts = [2.0**-place for place in range(1, len(sizes))]\n",
+        "    parts = [1.0 for place in range(1, len(sizes))]\n",
+        "tests/audit/canary/test_looks.py -k rarely",
+    ),
+    Guard(
         "pairs: masks follow what their owner was dealt",
         "sim/audit/pairs/interference.py",
         "        if (bare := _bare(case, user, (first, (other, given)))) is not None:\n",

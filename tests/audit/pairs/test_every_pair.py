@@ -57,10 +57,13 @@ def test_no_two_ratings_are_worth_more_than_the_bound(held):
     case, exposure, ratings, _ = held
     for name in list(ratings)[::5]:
         own, user = ratings[name], user_index(name)
-        bounds = exposure.every.courses[user].bounds
+        course = exposure.every.courses[user]
+        bounds = course.bounds
         for place, item in enumerate(own.items[:4].tolist()):
-            for least, most in ((1.0, 5.0), (1.0, 2.0), (2.5, 4.0)):
-                assert by_roles(case, exposure, own, user, item, least, most) <= bounds[place]
+            for two in ((1.0, 5.0), (1.0, 2.0), (2.5, 4.0)):
+                mu = by_roles(case, exposure, own, user, item, *two)
+                assert mu <= bounds[place]
+                assert mu == pytest.approx(float(course.losses(np.array([place]), two)[0]), rel=1e-4)
 
 
 def test_the_bounds_hold_for_all_pairs_and_leave_out_most_of_a_brief_run(held, brief):

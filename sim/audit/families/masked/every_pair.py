@@ -124,17 +124,17 @@ class RaterCourse:
         made: Floats = np.sqrt(np.maximum(0.0, squared).sum(axis=1))
         return made
 
-    def losses(self, places: Counts) -> Floats:
-        """Compute μ, between the lowest and the highest rating, for the items at `places` among the user's own."""
-        at_once = max(1, AT_ONCE // (len(self) * self.params.dim))
-        parts = [self._losses(places[at : at + at_once]) for at in range(0, len(places), at_once)]
+    def losses(self, places: Counts, two: tuple[float, float] | None = None) -> Floats:
+        """Compute μ between `two` ratings, or the lowest and the highest, for the items at `places` among the own."""
+        at_once, two = max(1, AT_ONCE // (len(self) * self.params.dim)), two or self.params.rating_range
+        parts = [self._losses(places[at : at + at_once], two) for at in range(0, len(places), at_once)]
         return np.concatenate([np.zeros(0), *parts])
 
-    def _losses(self, places: Counts) -> Floats:
+    def _losses(self, places: Counts, two: tuple[float, float]) -> Floats:
         params, flips = self.params, np.arange(len(places))
         squared, linear = np.zeros(len(places)), np.zeros((len(places), len(self), params.dim))
         sides = []
-        for end in (params.rating_min, params.rating_max):
+        for end in two:
             ratings = np.repeat(self.own.ratings[None], len(places), axis=0)
             ratings[flips, places] = end
             sides.append((ratings, np.repeat(self.first[None], len(places), axis=0)))
