@@ -21,6 +21,34 @@ ROOT = Path(__file__).parents[2]
 
 GUARDS = [
     Guard(
+        "an average weighs each reading by its envelope",
+        "sim/audit/attacks/over_time/averaging.py",
+        "np.array([1 / (one.fresh + one.rounding) for one in readings])",
+        "np.ones((len(readings), len(readings[0].value)))",
+        "tests/audit/attacks/test_over_time.py -k weighs",
+    ),
+    Guard(
+        "what is unknown of a user's path counts as noise of the sums",
+        "sim/audit/families/masked/sum_regression.py",
+        "(unknown[np.ix_(rows, users)] * there).sum(axis=1)[:, None]",
+        "0 * there.sum(axis=1)[:, None]",
+        "tests/audit/attacks/test_over_time.py -k 'regression or apart'",
+    ),
+    Guard(
+        "the times of others are read from the counts, and not only popularity",
+        "sim/audit/attacks/over_time/counts_over_time.py",
+        "return told_by_changes + popular > 0,",
+        "return 0 * told_by_changes + popular > 0,",
+        "tests/audit/attacks/test_over_time.py -k 'infers or by_hand'",
+    ),
+    Guard(
+        "a cheat that the wire form does not allow is refused",
+        "protocol/cheats/cheat.py",
+        "wire is not None and wire not in cheat.wires",
+        "wire is None and wire not in cheat.wires",
+        "tests/protocol/test_cheats.py -k wire_form",
+    ),
+    Guard(
         "a noisy count is published without its low bits",
         "protocol/schemes/covariance/averages.py",
         "float(np.float32(count / params.n_users))",
