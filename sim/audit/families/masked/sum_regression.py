@@ -23,7 +23,8 @@ from protocol.arrays import Counts, Flags, Floats, Matrix, Vector
 from protocol.schemes.factorization.factorization import GradientParams
 
 PASSES = 3
-MOST_RATERS = 400  # sums of more users are left alone: a regression of so many is slow, and tells little of each
+MOST_RATERS = 200  # sums of more users are left alone: a regression of so many is slow, and tells little of each
+LITTLE = 0.1  # of a rating's precision in the population: if sums cannot add more, even if all else is known, they wait
 FORGOTTEN = 0.85  # of what is unknown of u_i at first, so much is left after each answer
 DRIFT = 0.006  # variance of a coordinate of a gradient that the path of u_i leaves open, over the square of the span
 _EXACT = 1e-9  # variance of noise that is not there
@@ -65,8 +66,9 @@ def estimate_ratings(history: SumHistory, params: GradientParams, population: Po
         mean, variance = np.full(shape, population.mean), np.full(shape, population.variance)
         for item in range(shape[1]):
             users = np.flatnonzero(history.held[:, item] & history.present.any(axis=0))
-            if 0 < len(users) <= MOST_RATERS and history.released[:, item].any():
-                mean[users, item], variance[users, item] = _of_item(history, item, users, paths, unknown, population)
+            seen = 0 < len(users) <= MOST_RATERS and history.released[:, item].any()
+            if seen and (found := _of_item(history, item, users, paths, unknown, population)):
+                mean[users, item], variance[users, item] = found
         ratings = mean
     raters = history.held.sum(axis=0)
     means = np.where(raters > 0, (mean * history.held).sum(axis=0) / np.maximum(raters, 1), population.mean)
@@ -98,14 +100,17 @@ def _paths(
 
 def _of_item(
     history: SumHistory, item: int, users: Counts, paths: Floats, unknown: Matrix, population: Population
-) -> tuple[Vector, Vector]:
-    """Return the means and variances of the ratings of one item, after its sums."""
+) -> tuple[Vector, Vector] | None:
+    """Return the means and variances of the ratings of one item, after its sums; None if they tell too little."""
     rows = np.flatnonzero(history.released[:, item])
     there = history.present[np.ix_(rows, users)]
     own = paths[np.ix_(rows, users)] * there[:, :, None]
+    noise = history.iteration[rows, item] + (unknown[np.ix_(rows, users)] * there).sum(axis=1)[:, None] + _EXACT
+    most = 4 * np.einsum("tkd,td->k", own**2, 1 / noise)
+    if most.max() * population.variance < LITTLE:
+        return None
     predicted = np.einsum("tkd,td->tk", own, history.factors[rows, item])
     known = 2 * np.einsum("tk,tkd->td", predicted, own)
-    noise = history.iteration[rows, item] + (unknown[np.ix_(rows, users)] * there).sum(axis=1)[:, None] + _EXACT
     dim = own.shape[2]
     design = np.concatenate(
         [-2 * own.transpose(0, 2, 1).reshape(-1, len(users)), np.tile(np.eye(dim), (len(rows), 1))], axis=1
