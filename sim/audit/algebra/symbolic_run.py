@@ -79,7 +79,7 @@ class Actor(Rerun):
     def __init__(self, case: Case, party: str, arena: Arena) -> None:
         super().__init__(case, party)
         params = case.card.params
-        self.ring = SymbolicRing(params.ring_bits, arena, party)
+        self.ring = SymbolicRing(params.ring_bits, arena, party, params.ring_is_prime)
         self.reals = SymbolicReals(arena, party, _has_atom(case))
         self.heard = Heard()
         self.items: Ints = np.zeros(0, np.int64)  # rated by a user; empty for a server

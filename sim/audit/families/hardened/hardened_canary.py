@@ -33,14 +33,15 @@ from protocol.play import play
 from protocol.schemes.base import DELTA, Scheme, Setting, Shape
 from protocol.schemes.composition import gaussian_epsilon
 from protocol.schemes.hardened.budget import USER
-from protocol.schemes.hardened.hardened_params import HardenedParams
-from protocol.schemes.hardened.hardened_roles import masks_of
+from protocol.schemes.hardened.hardened_params import NORM_PROOF, HardenedParams
+from protocol.schemes.hardened.norm_proof.norm_roles import as_added, unmasked_upload
 from protocol.schemes.hardened.unit_vectors import first_vector
-from protocol.wire.messages import MaskedPart
+from protocol.wire.messages import MaskedPart, ProvenPart
 from sim.audit.canary.bound_rows import Asked, Found, Statistic
 from sim.audit.canary.canary import CannotBeMeasured
 from sim.audit.canary.chunks import cut, spread
 
+WITH_PROOFS = 8  # a repetition with proofs of the norm takes as long as some ten without: so many fewer are played
 USERS, ITEMS, SPARE = 3, 6, 1 / 3  # of three users, one may collude
 LAST, OTHER = USERS - 1, USERS - 2
 NOBODY = UserInput(np.zeros(0, np.uint32), np.zeros(0))
@@ -76,6 +77,7 @@ def pair_of(asked: Asked) -> UnitPair:
     unit, delta = (USER, DELTA) if given is None else (given.unit_of, given.delta)
     shape = Shape(USERS, ITEMS, (low, high), (ITEMS,) * USERS, np.full(ITEMS, USERS, np.int64))
     settings = {"epsilon": asked.claim, "unit": unit, "delta": delta, "spare": SPARE}
+    settings |= {} if given is None else {"proof": given.proof}
     try:
         params, _ = asked.scheme.make_params(shape, **settings)
     except BadInput as error:
@@ -117,7 +119,7 @@ def play_pair(problem: UnitPair, seed: bytes, first: int, count: int) -> UnitRat
 def _ratios(problem: UnitPair, seed: bytes, there: bool) -> list[float]:
     params, reals = problem.params, _HeardSums()
     reals.total = None
-    setting = Setting(params, derive(seed, "run"), Ring(params.ring_bits), reals)
+    setting = Setting(params, derive(seed, "run"), Ring(params.ring_bits, params.ring_is_prime), reals)
     inputs = dict(enumerate(problem.inputs)) | ({} if there else {LAST: problem.without})
     parties = all_parties(problem.scheme, USERS)
     tapes = {party: Tape(derive(seed, party)) for party in parties}
@@ -127,7 +129,7 @@ def _ratios(problem: UnitPair, seed: bytes, there: bool) -> list[float]:
     try:
         for party, _, _, effects in play(roles):
             sent = [effect.message for effect in effects if isinstance(effect, Send)]
-            parts |= dict.fromkeys([party], sent[0]) if sent and isinstance(sent[0], MaskedPart) else {}
+            parts |= dict.fromkeys([party], sent[0]) if sent and isinstance(sent[0], MaskedPart | ProvenPart) else {}
     except _Heard:
         pass
     keys = {party: getattr(roles[party], "mask_key", b"") for party in parts}
@@ -138,7 +140,8 @@ def _ratios(problem: UnitPair, seed: bytes, there: bool) -> list[float]:
     without = first_vector(params, problem.without.items, problem.without.ratings)
     ring, total = setting.ring, np.rint(reals.total * params.whole)
     rest = total - sum(vectors[:LAST])  # x of the last user, or its neighbour, and all shares
-    own = ring.to_signed(ring.subtract(parts[other].values, masks_of(setting, keys[other], 0)))[:, 0] - vectors[OTHER]
+    bare, share = unmasked_upload(setting, keys[other], parts[other])
+    own = bare - vectors[OTHER] + as_added(roles[THIRD_PARTY], OTHER, 0, share)
     masked = ring.to_signed(parts[last].values)[:, 0]
     return [_ratio(params, x, vectors[LAST], without) for x in (rest, rest - own, masked)]
 
@@ -151,7 +154,8 @@ def _ratio(params: HardenedParams, x: Floats, whole: Ints, without: Ints) -> flo
 def of_unit_sums(asked: Asked) -> Iterator[Found]:
     problem = pair_of(asked)
     params, seed = problem.params, derive(asked.seed, "canary", "unit sums", repr(asked.claim))
-    (chunks,) = spread(play_pair, [cut(problem, seed, asked.repetitions)], asked.workers, asked.tell)
+    repetitions = asked.repetitions // (WITH_PROOFS if params.proof == NORM_PROOF else 1)
+    (chunks,) = spread(play_pair, [cut(problem, seed, repetitions)], asked.workers, asked.tell)
     columns = {name: np.concatenate([getattr(part, name) for part in chunks])
                for name in ("greatest", "released", "colluding", "masked")}  # fmt: skip
     seen = UnitRatios(seconds=sum(part.seconds for part in chunks), **columns)
