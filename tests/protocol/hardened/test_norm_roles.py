@@ -44,6 +44,7 @@ from sim.experiments.bench.norm_bench import forced, hostile_vectors
 from sim.folder.folder import read_summary
 from sim.plan.config import RunConfig
 from sim.run.run import run
+from sim.views.viewing import Reader
 
 USERS, ITEMS = 12, 9
 
@@ -165,6 +166,7 @@ def test_a_run_with_a_hostile_user_says_so_and_its_bytes_follow_the_formula(tmp_
     summary = read_summary(case.folder)
     assert summary["completed"] and any("user:1 was left out of round 1" in note for note in summary["notes"])
     assert bandwidth(case.folder)["match"] and replay(case.folder)["identical"] and not verify(case.folder)["findings"]
+    assert "mod 2^64 − 2^32 + 1" in Reader("third_party", None, case.card.params, None).units(ProvenPart)["values"]
 
 
 # --- what roles refuse -----------------------------------------------------------------------------------------------
