@@ -46,6 +46,7 @@ class Turn:
     absent: Floats  # users that announce before the iteration that they have left
     opened: float  # items that are asked for
     released: float  # items that reach their floor
+    proved: Floats | None = None  # users that sent a proof, where some may be refused; None: the contributors
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -43,7 +43,7 @@ class Card:
 
     @functools.cached_property
     def setting(self) -> Setting:
-        return Setting(self.params, self.run_id, Ring(self.params.ring_bits))
+        return Setting(self.params, self.run_id, Ring(self.params.ring_bits, self.params.ring_is_prime))
 
     def make_role(self, party: str, setting: Setting, tape: Tape, inputs: UserInput | None) -> Role:
         """Make the role of `party`, which cheats if this run has a cheat of that party."""

@@ -114,6 +114,11 @@ class Params:
         return 64
 
     @property
+    def ring_is_prime(self) -> bool:
+        """Tell whether the ring is a prime field instead of the integers mod 2^ring_bits."""
+        return False
+
+    @property
     def fraction_bits(self) -> int:
         """Return the fractional bits of a number in the ring."""
         return 24

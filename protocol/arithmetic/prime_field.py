@@ -10,7 +10,6 @@ import functools
 
 import numpy as np
 
-from protocol.arithmetic.ring import everywhere
 from protocol.arithmetic.tape import Name, keystream
 from protocol.arrays import FieldArray, Ints
 
@@ -34,8 +33,8 @@ def to_signed(elements: FieldArray) -> Ints:
     return np.where(elements > np.uint64(PRIME // 2), elements + _LOW, elements).astype(np.int64)
 
 
-def fits(elements: FieldArray, count: int) -> bool:
-    return elements.shape == (count,) and elements.dtype == np.uint64 and everywhere(elements < _P)
+def fits(elements: FieldArray, shape: tuple[int, ...]) -> bool:
+    return elements.shape == shape and elements.dtype == np.uint64 and b"\0" not in (elements < _P).tobytes()
 
 
 def add(one: FieldArray, other: FieldArray) -> FieldArray:

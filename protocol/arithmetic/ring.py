@@ -1,4 +1,4 @@
-"""Vectors over Z_P, P = 2^bits, as machine words.
+"""Vectors over Z_P, P = 2^bits or the prime of `prime_field.py`, as machine words.
 
 A role receives its ring as an argument and touches ring values only through it, so that another
 implementation of the same methods (linear forms instead of words) runs the same role code.
@@ -6,12 +6,14 @@ implementation of the same methods (linear forms instead of words) runs the same
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from protocol.arithmetic import prime_field
 from protocol.arithmetic.tape import Name, keystream
 from protocol.arrays import Ids, Integers, RingArray
 from protocol.errors import Bug
@@ -43,12 +45,16 @@ def everywhere(condition: npt.NDArray[np.bool_]) -> bool:
 
 
 class Ring:
-    """Arithmetic mod 2^bits on numpy arrays; overflow of the machine word is the reduction."""
+    """Arithmetic mod 2^bits on numpy arrays; overflow of the machine word is the reduction.
 
-    def __init__(self, bits: int) -> None:
-        if bits not in WIDTHS:
-            raise ValueError(f"ring bits must be a multiple of 8 from 8 to 64, not {bits}")
+    With `prime` it is arithmetic mod a prime of 64 bits instead, which proofs need.
+    """
+
+    def __init__(self, bits: int, prime: bool = False) -> None:
+        if bits not in WIDTHS or (prime and bits != 64):
+            raise ValueError(f"ring bits must be a multiple of 8 from 8 to 64 (with a prime: 64), not {bits}")
         self.bits = bits
+        self.prime = prime
         self.width = bits // 8  # bytes of one element on the wire
         self.dtype = np.dtype(np.uint32 if bits <= 32 else np.uint64)
         self._little = self.dtype.newbyteorder("<")
@@ -66,16 +72,22 @@ class Ring:
         return np.zeros((rows, dim), self.dtype)
 
     def add(self, first: RingArray, *others: RingArray) -> RingArray:
+        if self.prime:
+            return functools.reduce(prime_field.add, others, first.copy())
         total = first + others[0] if others else first.copy()
         for other in others[1:]:
             total += other
         return self._reduce(total)
 
     def subtract(self, first: RingArray, second: RingArray) -> RingArray:
+        if self.prime:
+            return prime_field.subtract(first, second)
         return self._reduce(first - second)
 
     def multiply(self, first: RingArray, second: RingArray) -> RingArray:
         """Multiply entry by entry, mod P; a column of factors serves all coordinates of its row."""
+        if self.prime:
+            return prime_field.multiply(first, second)
         return self._reduce(first * second)
 
     def sum_by_item(self, parts: Sequence[tuple[Ids, RingArray]], items: Ids, dim: int) -> RingArray:
@@ -85,6 +97,8 @@ class Ring:
         """
         if not parts or not len(items):
             return self.zeros(len(items), dim)
+        if self.prime:
+            raise Bug("sums by item are not made mod the prime")
         from scipy.sparse import csc_matrix  # slow to import, and only servers add
 
         ids = np.concatenate([ids for ids, _ in parts])
@@ -99,14 +113,20 @@ class Ring:
     def fits(self, values: RingArray, shape: tuple[int, int]) -> bool:
         if values.shape != shape or values.dtype != self.dtype:
             return False
+        if self.prime:
+            return prime_field.fits(values, shape)
         return self._fills_word or everywhere(values <= self._mask)
 
     def uniform(self, key: bytes, rows: int, dim: int, *name: Name) -> RingArray:
         """Make rows from a keyed stream: uniform to a party without `key`, the same for every party that holds it."""
+        if self.prime:
+            return prime_field.uniform_elements(key, rows * dim, *name).reshape(rows, dim)
         return self.from_bytes(keystream(key, rows * dim * self.width, *name), dim)
 
     def from_integers(self, integers: Integers, label: Label | None = None) -> RingArray:
         """Reduce integers, or integral floats of any size, mod P, without rounding."""
+        if self.prime:
+            return prime_field.from_signed(integers.astype(np.int64))
         if integers.dtype == np.int64:
             return self._reduce(integers.astype(self.dtype))
         if everywhere(np.abs(integers) < 2.0**63):
@@ -122,6 +142,8 @@ class Ring:
 
     def to_signed(self, words: RingArray) -> npt.NDArray[np.int64]:
         """Return the residue of each word in [-P/2, P/2)."""
+        if self.prime:
+            return prime_field.to_signed(words)
         spare = np.uint64(64 - self.bits)
         return (words.astype(np.uint64) << spare).view(np.int64) >> spare.astype(np.int64)
 

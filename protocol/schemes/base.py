@@ -182,6 +182,10 @@ class Scheme(ABC):
         of all users (`raters`), of the `invited` and of the `contributing`."""
         return raters > 0, raters > 0
 
+    def unmasked(self, params: Params) -> str:
+        """Return the one of `LEVELS` that all servers together reach in a scheme that declares `unmasking`."""
+        return "noisy-individual"
+
     def sizes_vary(self, params: Params) -> bool:
         """Return True if bytes depend on random draws, so that a prediction before a run is an expectation."""
         return False

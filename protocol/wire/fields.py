@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from protocol.arithmetic.ring import Ring, everywhere
 from protocol.arithmetic.tape import KEY_BYTES
-from protocol.arrays import Ids, RingArray
+from protocol.arrays import FieldArray, Ids, RingArray
 from protocol.errors import Bug, Reason, Rejected
 from protocol.params import Params
 from protocol.wire import packing
@@ -275,7 +275,7 @@ class RingField(FieldKind):
 
     def __init__(self, params: Params) -> None:
         super().__init__(params)
-        self.ring = Ring(params.ring_bits)
+        self.ring = Ring(params.ring_bits, params.ring_is_prime)
         self.dim = params.dim
         self.width = params.dim * self.ring.width
 
@@ -301,6 +301,14 @@ def _finite(numbers: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return numbers
 
 
+class ElementsField(FieldKind):
+    """Elements of the prime field of proofs."""
+
+    unit = "elements of the field with 2^64 − 2^32 + 1 elements"
+    is_number = True
+    sent, held, width = np.dtype("<u8"), np.uint64, 8
+
+
 # --- annotations of message fields -----------------------------------------------------------------------------------
 
 Count = Annotated[int, CountField]
@@ -315,4 +323,5 @@ Digits = Annotated[npt.NDArray[np.float32], DigitsField]  # one row for every it
 Reals = Annotated[npt.NDArray[np.float64], RealsField]  # any number of them
 FloatRows = Annotated[npt.NDArray[np.float32], FloatsField]  # rows of `dim` numbers
 FactorRows = Annotated[npt.NDArray[np.float32], FactorsField]  # the same, in the precision in which v_j is sent
+Elements = Annotated[FieldArray, ElementsField]
 RingRows = Annotated[RingArray, RingField]  # rows of `dim` elements of Z_P

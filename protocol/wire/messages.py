@@ -14,6 +14,7 @@ from protocol.wire.fields import (
     Counts,
     Digest,
     Digits,
+    Elements,
     FactorRows,
     FloatRows,
     Grades,
@@ -340,6 +341,55 @@ class PublishedTaste:  # recommender -> user
 class OpenTable:  # recommender -> user: after a sketch, the items whose sums the table is made of
     iteration: Count
     covered: ItemIds  # those of largest estimate
+
+
+# --- `hardened` with proofs of the norm: these before `Contributors` -------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ProvenPart:  # user -> third party, in the place of MaskedPart: uniform to a party without the masks
+    iteration: Count
+    values: RingRows  # vector + noise share + mask
+    shares: RingRows  # noise share + another mask
+    digits: RingRows  # of what the sums of squares leave of their bounds + mask
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NormTests:  # third party -> user
+    iteration: Count
+    key: Digest  # of random projections, drawn after ProvenPart
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NormAnswer:  # user -> third party
+    iteration: Count
+    values: RingRows  # digits of the projections + mask
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NormWeights:  # third party -> user
+    iteration: Count
+    key: Digest  # of random weights of all equations, drawn after NormAnswer
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NormProof:  # user -> third party
+    iteration: Count
+    values: RingRows  # blinds and coefficients + mask
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NormQuery:  # third party -> recommender: the round is closed, and these users have sent a proof
+    iteration: Count
+    users: UserIds
+    key: Digest  # from which all challenges of the round follow, and how each user's noise is turned
+    opened: Elements  # the third party's halves of the numbers that decide, user after user
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NormVerdict:  # recommender -> third party
+    iteration: Count
+    users: UserIds  # those whose vectors keep their bounds
 
 
 # --- events, which reach a role from outside the protocol -----------------------------------------------------------

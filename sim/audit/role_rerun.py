@@ -61,7 +61,7 @@ class Probe:
 
 class _HearingRing(Ring):
     def __init__(self, probe: Probe, params: Params) -> None:
-        super().__init__(params.ring_bits)
+        super().__init__(params.ring_bits, params.ring_is_prime)
         self._probe, self._params = probe, params
 
     def from_integers(self, integers: Integers, label: Label | None = None) -> RingArray:

@@ -131,7 +131,8 @@ class Turns:
             counted = {text: counted[text] if text in counted else self._count(users) for text, users in pairs}
             opened, released = self._scheme.items_of(self._params, self._raters, *(counted[text] for text in texts))
             present, absent = (members(facts.get(name, ""), n_users) for name in ("present", "absent"))
-            yield Turn(invited, contributors, present, absent, float(opened.sum()), float(released.sum()))
+            proved = members(facts["proved"], n_users) if "proved" in facts else None
+            yield Turn(invited, contributors, present, absent, float(opened.sum()), float(released.sum()), proved)
 
 
 def course_of(scheme: Scheme, params: Params, rated: Column, ledger: Ledger) -> Course:
@@ -142,7 +143,8 @@ def course_of(scheme: Scheme, params: Params, rated: Column, ledger: Ledger) -> 
     invited, greeted = np.zeros(n_users), np.zeros(n_users)
     for facts in ledger.turns:
         invited = np.maximum(invited, members(_invited(facts, n_users), n_users))
-        greeted = np.maximum(greeted, members(_contributors(facts, n_users), n_users))
+        wrote = facts.get("proved", _contributors(facts, n_users))
+        greeted = np.maximum(greeted, members(wrote, n_users))
     for attempt in attempts:
         greeted = np.maximum(greeted, attempt.answered)
     # a user that was invited and is present at the end has answered, if only too late

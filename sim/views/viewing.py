@@ -62,7 +62,8 @@ class Reader:
         fraction = str(self.params.fraction_bits)
         if (first := getattr(self.params, "first_fraction_bits", None)) is not None:
             fraction = f"{first} in round 0, 2^-{fraction} in round 1"
-        figures = {"ring_bits": self.params.ring_bits, "factor_bits": self.params.factor_bits, "fraction": fraction}
+        modulus = "64 − 2^32 + 1" if self.params.ring_is_prime else str(self.params.ring_bits)
+        figures = {"ring_bits": modulus, "factor_bits": self.params.factor_bits, "fraction": fraction}
         return {name: _NAMED_UNITS.get(name, kind.unit.format(**figures)) for name, kind in field_kinds(cls)}
 
 

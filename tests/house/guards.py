@@ -29,6 +29,20 @@ GUARDS = [
         "tests/protocol/hardened/test_norm_proof.py",
     ),
     Guard(
+        "no other vector once its tests are known",
+        "protocol/schemes/hardened/norm_proof/norm_roles.py",
+        "        require(user not in self.committed, Reason.DUPLICATE)\n",
+        "",
+        "tests/protocol/hardened/test_norm_roles.py",
+    ),
+    Guard(
+        "the recommender agrees only with its own verdict",
+        "protocol/schemes/hardened/norm_proof/norm_roles.py",
+        "            if set(message.users.tolist()) != set(self.accepted or ()):\n",
+        "            if False:\n",
+        "tests/protocol/hardened/test_norm_roles.py",
+    ),
+    Guard(
         "the sum of squares is that of the rows",
         "protocol/schemes/hardened/norm_proof/norm_verifier.py",
         "whole[0] == at_point[0] and off[0] == 0",

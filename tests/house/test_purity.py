@@ -277,7 +277,7 @@ def one_leaves(iteration: int) -> list:
 # options with which a scheme sends other messages
 FORMS: dict[str, list[dict[str, Any]]] = {
     "covariance": [{}, {"predictor": "knn"}, {"ratings": [{0: 1.25, 1: 3.1}, {0: 4.0, 2: 2.2}, {1: 5.0}, {3: 1.0}]}],
-    "hardened": [{}, {"rounds": 2}, {"selected": 3}],
+    "hardened": [{}, {"rounds": 2}, {"selected": 3}, {"proof": "norm"}],
     "covariance-masked": [{}, {"predictor": "knn"}, {"form": "sparse"}],
 }
 

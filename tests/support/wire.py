@@ -38,7 +38,8 @@ KINDS = {
     ],
     "hardened": [
         "Hello", "Join", "MaskWelcome", "MaskedPart", "Contributors", "Agreed", "PartTotal", "PublishedTable",
-        "OpenTaste", "PublishedTaste", "OpenTable",
+        "OpenTaste", "PublishedTaste", "OpenTable", "ProvenPart", "NormTests", "NormAnswer", "NormWeights",
+        "NormProof", "NormQuery", "NormVerdict",
     ],
     "hybrid": ["Hello", "PerturbedRatings", "NeighbourModel"],
     "laplace-ratings": ["Hello", "PerturbedRatings", "Recommendations"],
@@ -99,6 +100,13 @@ FIELDS = {
     },
     "PublishedTaste": {"iteration": "count", "directions": "floats"},
     "OpenTable": {"iteration": "count", "covered": "items"},
+    "ProvenPart": {"iteration": "count", "values": "ring", "shares": "ring", "digits": "ring"},
+    "NormTests": {"iteration": "count", "key": "bytes32"},
+    "NormAnswer": {"iteration": "count", "values": "ring"},
+    "NormWeights": {"iteration": "count", "key": "bytes32"},
+    "NormProof": {"iteration": "count", "values": "ring"},
+    "NormQuery": {"iteration": "count", "users": "users", "key": "bytes32", "opened": "elements"},
+    "NormVerdict": {"iteration": "count", "users": "users"},
     "PublishedTable": {"iteration": "count", "qualities": "floats", "popularities": "floats", "frame": "floats"},
     "CovarianceFactors": {"factors": "floats"},
     "CovariancePairs": {"covariances": "floats", "weights": "floats"},
@@ -188,6 +196,8 @@ def on_the_wire(how: str, content: Any, form: Form) -> int | bytes:
         return identifiers(how, content, form.packed)
     if how == "reals":
         return struct.pack(f"<{len(content)}d", *content)
+    if how == "elements":
+        return struct.pack(f"<{len(content)}Q", *content)
     numbers = [number for row in content for number in row]
     if how in ("floats", "factors"):
         letter = "e" if how == "factors" and form.factor_bits == 16 else "f"
@@ -236,7 +246,7 @@ def dtype_of(how: str, ring_bits: int) -> Any:
         return np.uint8
     if how == "reals":
         return np.float64
-    return np.uint64 if how == "ring" and ring_bits > 32 else np.uint32
+    return np.uint64 if how == "elements" or (how == "ring" and ring_bits > 32) else np.uint32
 
 
 def in_memory(how: str, content: Any, ring_bits: int, dim: int) -> Any:

@@ -10,7 +10,7 @@
     item_posterior.py    noisy sums -> quality and popularity of every item
     item_table.py        what is published; each user predicts from it at home (`party/home_ridge.py`)
     taste.py             the second round: directions of taste, where n·μ says that it pays
-    norm_proof/          a proof to two servers that a vector keeps its bound; measured, and not part of a run
+    norm_proof/          a proof to both servers that a vector keeps its bound, and the roles that carry it
     hardened_params.py   the parameters        hardened_roles.py   the roles        hardened.py   the scheme
 
 A round carries one vector of integers x_i from each of n users. `unit` says for whom the promise is made:
@@ -70,6 +70,6 @@ The table of the law (`share_law.py`) has thresholds of 128 bits and is cut at 1
 ## What is not promised
 
 Both servers together read x_i + e_i of every user, and one share is small: they must not collude. That a user takes
-part, and when, is open. A user that sends x_i beyond its bound is not noticed; the README of the experiments measures
-what it does, and `norm_proof` has a proof that would notice it, which no role sends yet.
+part, and when, is open. A user that sends x_i beyond its bound is not noticed, unless `--set proof=norm` has every user
+prove that it keeps it (`norm_proof`); the README of the experiments measures what it does, and what the proof costs.
 """

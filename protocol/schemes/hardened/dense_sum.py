@@ -56,10 +56,14 @@ class DenseSum:
     def lose(self, user: int) -> None:
         self._gone.add(user)
 
-    def add(self, user: int, iteration: int, values: RingArray) -> None:
+    def check(self, user: int, iteration: int) -> None:
+        """Refuse a user that cannot add to this round."""
         require(0 <= user < self._n_users, Reason.UNKNOWN_SENDER)
         require(not self.done and iteration == self.iteration and self.closing is None, Reason.WRONG_ITERATION)
         require(user not in self.added, Reason.DUPLICATE)
+
+    def add(self, user: int, iteration: int, values: RingArray) -> None:
+        self.check(user, iteration)
         rows = self._lengths[iteration]
         require(len(values) == rows, Reason.WRONG_LENGTH)
         require(self._ring.fits(values, (rows, 1)), Reason.OUT_OF_RANGE)

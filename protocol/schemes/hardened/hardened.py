@@ -27,13 +27,22 @@ from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from protocol.arithmetic.tape import Tape
-from protocol.attendance import Course
+from protocol.attendance import Course, Turn
 from protocol.params import Params, require
 from protocol.party.role import RECOMMENDER, THIRD_PARTY, Role, UserInput, role_of
 from protocol.schemes.base import Leak, Scheme, Setting, Shape
 from protocol.schemes.hardened.budget import VALUE
-from protocol.schemes.hardened.hardened_params import HardenedParams, counted, described, keeps_claim, provisioned
+from protocol.schemes.hardened.hardened_params import (
+    NO_PROOF,
+    NORM_PROOF,
+    HardenedParams,
+    counted,
+    described,
+    keeps_claim,
+    provisioned,
+)
 from protocol.schemes.hardened.item_table import FRAME
+from protocol.schemes.hardened.norm_proof.norm_statement import statement_of
 from protocol.wire.fields import Amount
 from protocol.wire.framing import Flow, Frames
 from protocol.wire.messages import (
@@ -44,18 +53,20 @@ from protocol.wire.messages import (
     Join,
     MaskedPart,
     MaskWelcome,
+    NormAnswer,
+    NormProof,
+    NormQuery,
+    NormTests,
+    NormVerdict,
+    NormWeights,
     OpenTable,
     OpenTaste,
     PartTotal,
+    ProvenPart,
     PublishedTable,
     PublishedTaste,
 )
 
-NO_PROOF, NORM_PROOF = "none", "norm"
-NOT_YET = (
-    "No role sends the proof of the norm yet: leave proof=norm out (`keyhole bench norm-proof` measures the proof and "
-    "what it refuses; protocol/README.md says what a run lacks)."
-)
 SPARE = 0.1  # c/n: the part of the users that the noise is provisioned for
 
 
@@ -108,6 +119,26 @@ class Hardened(Scheme):
         Leak("user", "OpenTable", "iteration", "the number of the round"),
         Leak("user", "OpenTable", "covered", "which items have the largest noisy counts", follows=True),
     )
+    leakage += (
+        Leak("third_party", "ProvenPart", "iteration", "the number of the round"),
+        Leak("third_party", "ProvenPart", "values", "uniform field elements", uniform=True),
+        Leak("third_party", "ProvenPart", "shares", "uniform field elements", uniform=True),
+        Leak("third_party", "ProvenPart", "digits", "uniform field elements", uniform=True),
+        Leak("third_party", "NormAnswer", "iteration", "the number of the round"),
+        Leak("third_party", "NormAnswer", "values", "uniform field elements", uniform=True),
+        Leak("third_party", "NormProof", "iteration", "the number of the round"),
+        Leak("third_party", "NormProof", "values", "uniform field elements", uniform=True),
+        Leak("third_party", "NormVerdict", "iteration", "the number of the round"),
+        Leak("third_party", "NormVerdict", "users", "whose vectors keep their bounds"),
+        Leak("user", "NormTests", "iteration", "the number of the round"),
+        Leak("user", "NormTests", "key", "random tests"),
+        Leak("user", "NormWeights", "iteration", "the number of the round"),
+        Leak("user", "NormWeights", "key", "random weights"),
+        Leak("recommender", "NormQuery", "iteration", "the number of the round"),
+        Leak("recommender", "NormQuery", "users", "who sent a proof"),
+        Leak("recommender", "NormQuery", "key", "the challenges of all users"),
+        Leak("recommender", "NormQuery", "opened", "with its own halves: numbers that a user's blinds make uniform"),
+    )
     permits: ClassVar[dict[str, str]] = {"recommender": "aggregate", "third_party": "nothing", "user": "aggregate"}
     messages: ClassVar[tuple[type, ...]] = (
         Hello,
@@ -121,6 +152,13 @@ class Hardened(Scheme):
         OpenTaste,
         PublishedTaste,
         OpenTable,
+        ProvenPart,
+        NormTests,
+        NormAnswer,
+        NormWeights,
+        NormProof,
+        NormQuery,
+        NormVerdict,
     )
     servers = (THIRD_PARTY, RECOMMENDER)
     flags = frozenset({"epsilon", "delta", "unit", "item_features"})
@@ -136,23 +174,26 @@ class Hardened(Scheme):
         spare: float = SPARE,
         rounds: int = 0,
         selected: int = 0,
-        proof: str = NO_PROOF,
         item_features: str | None = None,  # the drivers have read it: `shape.features`
         **settings: Any,
     ) -> tuple[HardenedParams, list[str]]:
-        require(proof in (NO_PROOF, NORM_PROOF), f"proof must be {NO_PROOF} or {NORM_PROOF}, not {proof}.")
-        require(proof == NO_PROOF, NOT_YET)
         require(0 <= spare < 1, f"spare must be in [0, 1), not {spare:g}.")
         n = shape.n_users
         floor = max(n - math.ceil(spare * n), min(2, n))
         given = {"unit_of": unit, "min_contributors": floor, **described(shape.features), **counted(unit, shape.raters)}
         base, _ = super().make_params(shape, **(settings | given | {"iterations": 1, "rounds": 1}))
-        return provisioned(HardenedParams.of(base), rounds, selected)
+        params, notes = provisioned(HardenedParams.of(base), rounds, selected)
+        if params.proof == NORM_PROOF:
+            for t in range(params.rounds):
+                statement_of(params, t)  # refuses numbers that are too large for the field
+        return params, notes
 
     def make_role(self, party: str, setting: Setting, tape: Tape, inputs: UserInput | None) -> Role:
         from protocol.schemes.hardened import hardened_roles as roles
 
         role = role_of(party)
+        if HardenedParams.of(setting.params).proof == NORM_PROOF:
+            return _proving_role(role, setting, tape, inputs)
         if role == RECOMMENDER:
             return roles.HardenedRecommender(setting, tape)
         if role == THIRD_PARTY:
@@ -164,7 +205,8 @@ class Hardened(Scheme):
         params = HardenedParams.of(params)
         frame = FRAME + params.flag_columns + params.number_columns
         taste = params.n_items * params.directions if params.tastes else 0
-        return {"values": max(params.lengths), "frame": frame, "directions": taste}
+        longest = {"values": max(params.lengths), "frame": frame, "directions": taste}
+        return longest | (longer_in_proofs(params) if params.proof == NORM_PROOF else {})
 
     def rehearsed(self, params: Params) -> Params:
         """Compute once for all users whether they take part; the few that rehearse are promised nothing."""
@@ -182,6 +224,8 @@ class Hardened(Scheme):
         yield frames.hello(towards, 1)
         yield frames.hello(down, course.welcomed)
         yield frames.hello(across, course.greeted)
+        if params.proof == NORM_PROOF:
+            yield frames.hello((THIRD_PARTY, "user"), course.greeted)
         yield frames.flow(SETUP, down, MaskWelcome, course.welcomed, 1, mask_key=1, counts=0)
         m = params.n_items
         table = {"qualities": m, "popularities": m, "frame": FRAME + params.flag_columns + params.number_columns}
@@ -191,11 +235,16 @@ class Hardened(Scheme):
             elif t == 1:
                 opened = {"iteration": t, "covered": params.covered, "directions": m * params.directions}
                 yield frames.flow(t, down, OpenTaste, turn.invited, 2, **opened, **table)
-            yield frames.flow(t, across, MaskedPart, turn.contributors, t + 1, iteration=t, items=0, values=rows)
             closed: dict[str, Amount] = {"iteration": t, "users": turn.contributors.sum(), "counts": 0, "digest": 1}
-            yield frames.flow(t, back, Contributors, 1, 2 * t + 1, **closed)
-            yield frames.flow(t, towards, Agreed, 1, t + 1, iteration=t, digest=1)
-            yield frames.flow(t, back, PartTotal, 1, 2 * t + 2, iteration=t, values=rows)
+            before = 0  # messages that a server has sent to the other in this round
+            if params.proof == NORM_PROOF:
+                before = 1
+                yield from proof_flows(frames, params, t, turn)
+            else:
+                yield frames.flow(t, across, MaskedPart, turn.contributors, t + 1, iteration=t, items=0, values=rows)
+            yield frames.flow(t, back, Contributors, 1, (2 + before) * t + before + 1, **closed)
+            yield frames.flow(t, towards, Agreed, 1, (1 + before) * t + before + 1, iteration=t, digest=1)
+            yield frames.flow(t, back, PartTotal, 1, (2 + before) * t + before + 2, iteration=t, values=rows)
         last, finished = params.rounds, course.finished
         if not params.tastes:
             yield frames.flow(last, down, PublishedTable, finished, last + 1, iteration=last, **table)
@@ -203,12 +252,53 @@ class Hardened(Scheme):
             learned = params.covered * params.directions
             yield frames.flow(last, down, PublishedTaste, finished, 3, iteration=last, directions=learned)
 
+    def unmasked(self, params: Params) -> str:
+        return "exact-individual" if HardenedParams.of(params).proof == NORM_PROOF else super().unmasked(params)
+
     def account(self, params: Params, recommender_tape: Tape, shape: Shape) -> dict[str, Any]:
         return account(HardenedParams.of(params))
 
     def unprotected(self, params: Params) -> tuple[Scheme, Params]:
         """Return the same pipeline without noise."""
         return self, dataclasses.replace(HardenedParams.of(params), epsilon=math.inf, first_scale=0, second_scale=0)
+
+
+def longer_in_proofs(params: HardenedParams) -> dict[str, int]:
+    statements = [statement_of(params, t) for t in range(params.rounds)]
+    return {
+        "values": max(max(one.lengths[-1], one.answered, one.proof_length) for one in statements),
+        "shares": max(params.lengths),
+        "digits": max(sum(one.slack_digits) for one in statements),
+        "opened": params.n_users * max(one.verifier_length for one in statements),
+    }
+
+
+def proof_flows(frames: Frames, params: HardenedParams, t: int, turn: Turn) -> Iterator[Flow]:
+    """Yield the messages of a round before Contributors: of all users that sent a proof, accepted or not."""
+    users: Amount = turn.contributors if turn.proved is None else turn.proved
+    across, asked, one = ("user", THIRD_PARTY), (THIRD_PARTY, "user"), statement_of(params, t)
+    length, count = one.lengths[-1], users.sum()
+    digits = sum(one.slack_digits)
+    yield frames.flow(t, across, ProvenPart, users, 3 * t + 1, iteration=t, values=length, shares=length, digits=digits)
+    yield frames.flow(t, asked, NormTests, users, 2 * t + 1, iteration=t, key=1)
+    yield frames.flow(t, across, NormAnswer, users, 3 * t + 2, iteration=t, values=one.answered)
+    yield frames.flow(t, asked, NormWeights, users, 2 * t + 2, iteration=t, key=1)
+    yield frames.flow(t, across, NormProof, users, 3 * t + 3, iteration=t, values=one.proof_length)
+    told = {"iteration": t, "users": count, "key": 1, "opened": count * one.verifier_length}
+    yield frames.flow(t, (THIRD_PARTY, RECOMMENDER), NormQuery, 1, 3 * t + 1, **told)
+    accepted = {"iteration": t, "users": turn.contributors.sum()}
+    yield frames.flow(t, (RECOMMENDER, THIRD_PARTY), NormVerdict, 1, 2 * t + 1, **accepted)
+
+
+def _proving_role(role: str, setting: Setting, tape: Tape, inputs: UserInput | None) -> Role:
+    from protocol.schemes.hardened.norm_proof import norm_roles as roles
+
+    if role == RECOMMENDER:
+        return roles.NormRecommender(setting, tape)
+    if role == THIRD_PARTY:
+        return roles.NormThirdParty(setting, tape)
+    assert inputs is not None
+    return roles.NormUser(setting, tape, inputs)
 
 
 def account(params: HardenedParams) -> dict[str, Any]:

@@ -50,6 +50,7 @@ from protocol.schemes.hardened.share_law import MOST_SHARE_SCALE, SCALE_BITS
 USUAL_FRACTION = 10  # A = 2^10, doubled while a share is too small, halved while one is too large
 LEAST_FRACTION, MOST_FRACTION = 5, 20
 REACH = 9  # standard deviations of the noise for which the ring has room
+NO_PROOF, NORM_PROOF = PROOFS = ("none", "norm")
 DIRECTIONS, TASTE_ITEMS = 8, 1000
 TASTE_FROM, TASTE_SHARE = 2000, 0.25  # n·μ from which round 2 pays, and its part of μ²
 SELECT_ABOVE, SELECT_BYTES = 8192, 48_000  # items from which some are selected; bytes of all of a user's places
@@ -83,6 +84,7 @@ class HardenedParams(Params):
         between(0, MOST_SHARE_SCALE), "first_scale cannot be {value}.", 0
     )
     second_scale: int = declared(between(0, MOST_SHARE_SCALE), "second_scale cannot be {value}.", 0)
+    proof: str = declared(*among(PROOFS, "proof"), otherwise=NO_PROOF)  # that a user's vector keeps its bound
     features: str = declared(otherwise="")  # public descriptions of items (`item_features.py`); empty: none
     item_counts: str = declared(otherwise="")  # unit `value`: how many users rated each item (`item_counts.py`)
     flag_columns: int = declared(otherwise=0)
@@ -96,11 +98,24 @@ class HardenedParams(Params):
             lambda one: f"min_contributors must be at most {one.n_users}, not {one.min_contributors}.",
         ),
         JointRule(
+            "proof",
+            lambda one: one.proof == NO_PROOF or one.unit_of == USER,
+            lambda one: "Only the unit user has vectors of a bounded norm: leave proof=norm out.",
+        ),
+        JointRule(
             "selected",
             lambda one: not one.selected or (one.selected <= one.n_items and one.sketch_width > 0 < one.rounds - 1),
             lambda one: f"selected={one.selected} needs as many items, a sketch and two rounds.",
         ),
     )
+
+    @property
+    def ring_is_prime(self) -> bool:
+        return self.proof == NORM_PROOF
+
+    @property
+    def upload_kind(self) -> str:
+        return "ProvenPart" if self.proof == NORM_PROOF else "MaskedPart"
 
     @property
     def whole(self) -> int:
@@ -294,6 +309,8 @@ def _scaled(params: HardenedParams, mu: float) -> HardenedParams:
 
 def _ring_bits(params: HardenedParams) -> int:
     """Find the narrowest ring in which no sum wraps, except with the probability of `REACH` deviations."""
+    if params.ring_is_prime:
+        return 64
     share = max(params.scales) / (1 << SCALE_BITS)
     most = params.n_users * params.peak + REACH * share * math.sqrt(params.n_users)
     for bits in RING_BITS:

@@ -314,7 +314,7 @@ class HardenedRecommender(LeadingRecommender):
         require(ring.fits(total.values, (params.lengths[self.iteration], 1)), Reason.OUT_OF_RANGE)
         masks = ring.zeros(len(total.values), 1)
         for user in self.agreed:
-            masks = ring.add(masks, masks_of(self.setting, self.tape.key("mask", user), self.iteration))
+            masks = ring.add(masks, self._masks_of(user))
         whole = ring.to_signed(ring.subtract(total.values, masks))
         places, t = np.arange(len(whole), dtype=np.uint32), self.iteration
         sums = whole / float(params.whole)
@@ -324,6 +324,9 @@ class HardenedRecommender(LeadingRecommender):
         if t < params.table_round:
             return self._select(noisy)
         return self._publish_table(noisy) if t == params.table_round else self._publish_taste(noisy)
+
+    def _masks_of(self, user: int) -> RingArray:
+        return masks_of(self.setting, self.tape.key("mask", user), self.iteration)
 
     def _select(self, noisy: Floats) -> Effects:
         self.selected = chosen_items(self.params, self.setting.run_id, noisy)

@@ -226,7 +226,9 @@ def _too_little(case: Case, solved: Solved) -> bool:
 def _beyond(case: Case, solved: Solved, roles: set[str], allowed: str) -> Finding:
     """Report more than the members' roles are permitted. Schemes assume that roles do not collude."""
     servers = roles & set(case.card.scheme.servers)
-    if solved.answer.determines == "exact-individual" and family_of(case.card.scheme).is_randomized(case.card.params):
+    exact, said = solved.answer.determines == "exact-individual", case.card.scheme.unmasked(case.card.params)
+    told = len(servers) > 1 and said == "exact-individual"
+    if exact and not told and family_of(case.card.scheme).is_randomized(case.card.params):
         title = "One user's numbers, or their differences, can be had without noise."
         return _finding("difference-attack", title, solved, "break", allowed)
     if servers and len(solved.members) == 1:

@@ -90,8 +90,8 @@ def proportional(numbers: npt.NDArray[Any], sums: npt.NDArray[Any]) -> bool:
 class SymbolicRing(Ring):
     """The ring of one party. `drawn`: keys it drew from; `opened`: what it last turned into floats."""
 
-    def __init__(self, bits: int, arena: Arena, owner: str) -> None:
-        super().__init__(bits)
+    def __init__(self, bits: int, arena: Arena, owner: str, prime: bool = False) -> None:
+        super().__init__(bits, prime)
         self._arena = arena
         self._owner = owner
         self.drawn: set[bytes] = set()

@@ -103,7 +103,7 @@ class Actor(Rerun):
     def __init__(self, case: Case, party: str, arena: Arena) -> None:
         super().__init__(case, party)
         params = case.card.params
-        self.ring = SymbolicRing(params.ring_bits, arena, party)
+        self.ring = SymbolicRing(params.ring_bits, arena, party, params.ring_is_prime)
         self.reals = SymbolicReals(arena, party, _has_atom(case))
         self.heard = Heard()
         self.openings = deque[FormRows](maxlen=OPENINGS)  # the latest sums that it turned into floats, last first

@@ -1,7 +1,7 @@
 """`keyhole bench norm-proof`: what a proof of the norm costs a user of `hardened` and the servers, and what it refuses.
 
 One user's messages are made, split and judged, all in one process without frames. The floor is what the same user and
-the servers do in a run of today: two masks, and the sum of vector, share and mask. Before anything is measured, a small
+the servers do without proofs: two masks, and the sum of vector, share and mask. Before anything is measured, a small
 round is played with honest and hostile users: the honest ones must be accepted and their sum must be exact, and every
 kind of hostile vector must be refused.
 """
@@ -209,7 +209,7 @@ def _small_round(params: HardenedParams, statement: NormStatement, challenges: C
         if not is_accepted(statement, told, key, challenges):
             raise Bug("An honest user's proof was refused.")
         accepted.append((split(told, key).committed, key))
-        wanted += np.concatenate(parts[:-1]) + to_signed(turned(from_signed(parts[-1]), derive(SEED, "turn", user)))
+        wanted += np.concatenate(parts[:-1]) + to_signed(_turned(from_signed(parts[-1]), derive(SEED, "turn", user)))
     for number in range(TRIES):
         key = derive(SEED, "hostile", number)
         for words, vector in hostile_vectors(statement, _honest(params, number), key):
@@ -225,6 +225,10 @@ def _small_round(params: HardenedParams, statement: NormStatement, challenges: C
     return found
 
 
+def _turned(noise: FieldArray, key: bytes) -> FieldArray:
+    return turned(Ring(64, prime=True), noise[:, None], key)[:, 0]
+
+
 def _opened(params: HardenedParams, accepted: list[tuple[FieldArray, bytes]]) -> Ints:
     """Add up both servers' shares of the accepted vectors, with their noise turned."""
 
@@ -233,7 +237,7 @@ def _opened(params: HardenedParams, accepted: list[tuple[FieldArray, bytes]]) ->
         total = np.zeros(length, np.uint64)
         for user in range(len(accepted)):
             vector, noise = np.split(share(user)[: 2 * length], 2)
-            total = add(total, add(vector, turned(noise, derive(SEED, "turn", user))))
+            total = add(total, add(vector, _turned(noise, derive(SEED, "turn", user))))
         return total
 
     size = len(accepted[0][0])

@@ -44,9 +44,9 @@ def test_signed_integers_go_in_and_out(integers):
 
 
 def test_only_elements_fit():
-    assert field.fits(words([0, PRIME - 1]), 2)
-    assert not field.fits(words([0, PRIME]), 2) and not field.fits(words([0]), 2)
-    assert not field.fits(np.zeros(2, np.int64), 2)
+    assert field.fits(words([0, PRIME - 1]), (2,))
+    assert not field.fits(words([0, PRIME]), (2,)) and not field.fits(words([0]), (2,))
+    assert not field.fits(np.zeros(2, np.int64), (2,))
 
 
 def test_transforms_are_values_of_polynomials():

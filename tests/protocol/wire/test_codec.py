@@ -113,6 +113,7 @@ def content(how: str, form: Form, dim: int) -> st.SearchStrategy[Any]:
         "items": st.lists(up_to(n_items - 1), unique=True, max_size=70).map(sorted),
         "floats": rows(single, dim),
         "factors": rows(factor, dim),
+        "elements": st.lists(st.integers(0, 2**64 - 1), max_size=70),
         "reals": st.lists(st.floats(allow_nan=False, allow_infinity=False), max_size=70),
         "grades": st.lists(st.integers(0, 255), max_size=70),
         "places": st.lists(up_to(min(n_items, 2**32 - 1)), max_size=70),
@@ -171,6 +172,7 @@ def test_the_size_limit_leaves_room_for_the_largest_message(scheme, kind, wire):
         "floats": [[1.0] * dim] * items,
         "factors": [[1.0] * dim] * items,
         "ring": [[1] * dim] * items,
+        "elements": [2**64 - 1] * items,
         "reals": [1.0] * items,
     }
     contents = [

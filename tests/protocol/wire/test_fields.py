@@ -48,6 +48,7 @@ CASES: dict[str, tuple[tuple[int, ...], Make]] = {  # numbers of entries to try,
     "CountsField": (SOME, threes),
     "GradesField": (SOME, lambda n: np.ones(n, np.uint8)),
     "DigitsField": ((ITEMS,), lambda n: np.full((n, 1), BASE - 1, np.float32)),
+    "ElementsField": (SOME, lambda n: np.ones(n, np.uint64)),
     "RealsField": ((*SOME, 2**13), np.ones),
     "FloatsField": (SOME, rows(np.float32)),
     "FactorsField": (SOME, rows(np.float32)),
@@ -124,7 +125,7 @@ SETTINGS = [
     (name, wire, options)
     for name, scheme in SCHEMES.items()
     for wire in (WIRES if "wire" in scheme.flags else WIRES[:1])
-    for options in ({}, {"predictor": "knn"}, {"rounds": 2}, {"selected": 2})
+    for options in ({}, {"predictor": "knn"}, {"rounds": 2}, {"selected": 2}, {"proof": "norm"})
     if options.keys() <= scheme.options.keys()
 ]
 

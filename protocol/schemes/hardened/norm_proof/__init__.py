@@ -3,22 +3,27 @@
     norm_statement.py    what is proved, how long it is, and how its numbers stand in a table
     norm_prover.py       the user's three messages
     norm_verifier.py     what a server computes of its shares, and the decision
+    norm_roles.py        the roles of a run with `--set proof=norm`
 
 It is in the manner of Prio3 and PINE: a fully linear proof over a prime field, and a test by random projections that
-no sum of squares wraps. It is not part of a run; `keyhole bench norm-proof` runs and measures it.
+no sum of squares wraps. `keyhole bench norm-proof` measures it outside of runs.
 
 ## Steps
 
 A user has parts v_1, v_2, … of integers (unit vectors, and its noise), and a bound B_i on the sum of squares of each.
 Everything that it sends is split in two mod p: the recommender's half follows from the mask key, the third party gets
-the rest. Keys of challenges are drawn by a server once the message before has arrived from all users.
+the rest. Each challenge is the third party's, for each user its own, drawn from its tape and sent once the message
+before has arrived from that user.
 
-    1  user -> servers   all v_ij, and the binary digits of every slack B_i − Σ v_ij²
-    2  servers -> user   key of the tests: 64 rows of w_j in {−1, 0, 0, 1}
-    3  user -> servers   the binary digits of every Σ w_j v_j + 2^h
-    4  servers -> user   key of the weights, random field elements
-    5  user -> servers   blinds, and a polynomial P
-    6  each server -> the other   a point ρ, drawn by one of them, and its halves of the numbers below
+    1  user -> third party   all v_ij, and the binary digits of every slack B_i − Σ v_ij²
+    2  third party -> user   key of the tests: 64 rows of w_j in {−1, 0, 0, 1}
+    3  user -> third party   the binary digits of every Σ w_j v_j + 2^h
+    4  third party -> user   key of the weights, random field elements
+    5  user -> third party   blinds, and a polynomial P
+    6  third party -> recommender   all keys, a point ρ, and its halves of the numbers below
+    7  recommender -> third party   who is accepted
+
+Step 1 carries x + e and e, each under its own mask; the parts are e and the unit vectors in the difference.
 
 The wires of the proof are all v_ij times a weight τ_i, and all digits, each times a weight of its own. They stand in
 rows of N − 1; f_r is the polynomial of row r, with a random blind at the power 0 of an N-th root of unity and the
@@ -50,7 +55,8 @@ independent and drawn after step 1: all 64 pass with probability at most 2^-64.
 equation and the part keeps its bound. A slack alone would not do: p ≡ 1 mod 4, so −1 has a root ι, and X and ιX have
 squares that add up to 0, whatever X is.
 
-Challenges come from the servers after each message, so no random oracle is assumed and trying again means a new run.
+Challenges come after each message, so no random oracle is assumed, and a user has one try: its second message of a kind
+is refused. The third party must keep its tape from users; it is semi-honest, and its challenges are as good as random.
 
 ## Completeness
 
@@ -63,7 +69,9 @@ A server sees its halves, which are uniform (the third party) or made by itself 
 the other's halves of the opened numbers. Of an honest user that is accepted these can be simulated without its vector:
 choose f_r(ρ) uniform, P(ρ) = Σ f_r(ρ)², the sum 0, and subtract the own halves. That is their exact law: ρ is no N-th
 root of unity, so the weight of its blind in f_r(ρ) is not 0. Hence nothing is spent of ε. This is for servers that
-follow the steps and do not collude; ρ at a root of unity would open wires, and a server refuses it.
+follow the steps and do not collude. A user answers one challenge of each kind, as a second would be under the same mask
+and the same blinds. The price is what both servers together read: the vector itself, where without proofs a share of
+the noise lies on it.
 
 ## What the noise can carry, and why it is turned
 

@@ -16,8 +16,9 @@ from protocol.arithmetic.prime_field import (
     sum_of,
     weighed,
 )
+from protocol.arithmetic.ring import Ring
 from protocol.arithmetic.tape import keystream
-from protocol.arrays import FieldArray
+from protocol.arrays import FieldArray, RingArray
 from protocol.schemes.hardened.norm_proof.norm_statement import (
     Challenges,
     NormStatement,
@@ -28,7 +29,7 @@ from protocol.schemes.hardened.norm_proof.norm_statement import (
 
 
 def well_formed(statement: NormStatement, shares: ProofMessages) -> bool:
-    return all(fits(*each) for each in zip(shares, statement.told_lengths, strict=True))
+    return all(fits(each, (length,)) for each, length in zip(shares, statement.told_lengths, strict=True))
 
 
 def verifier_share(
@@ -55,12 +56,14 @@ def accepts(statement: NormStatement, one: FieldArray, other: FieldArray) -> boo
     return bool(whole[0] == at_point[0] and off[0] == 0)
 
 
-def turned(noise: FieldArray, key: bytes) -> FieldArray:
-    """Permute `noise`, or a share of it, and change signs, as `key` says, which no user knows."""
-    words = np.frombuffer(keystream(key, ELEMENT_BYTES * len(noise), "turn"), "<u8")
-    signs = np.unpackbits(np.frombuffer(keystream(key, -(-len(noise) // 8), "sign"), np.uint8))[: len(noise)]
-    moved = noise[np.argsort(words, kind="stable")]
-    return np.where(signs == 1, subtract(np.zeros_like(moved), moved), moved)
+def turned(ring: Ring, noise: RingArray, key: bytes) -> RingArray:
+    """Permute the rows of `noise`, or of a share of it, and change signs, as `key` says, which no user knows."""
+    count = len(noise)
+    words = np.frombuffer(keystream(key, ELEMENT_BYTES * count, "turn"), "<u8")
+    signs = np.unpackbits(np.frombuffer(keystream(key, -(-count // 8), "sign"), np.uint8))[:count]
+    moved, flipped = noise[np.argsort(words, kind="stable")], np.flatnonzero(signs)
+    moved[flipped] = ring.subtract(ring.zeros(len(flipped), 1), moved[flipped])
+    return moved
 
 
 def _all_squares(statement: NormStatement, squares: FieldArray) -> FieldArray:

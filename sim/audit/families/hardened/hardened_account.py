@@ -19,9 +19,10 @@ from protocol.party.role import RECOMMENDER, THIRD_PARTY, Send, UserInput, user_
 from protocol.schemes.composition import gaussian_epsilon
 from protocol.schemes.hardened.hardened import account, colluders
 from protocol.schemes.hardened.hardened_params import HardenedParams
-from protocol.schemes.hardened.hardened_roles import masks_of, posterior_of
+from protocol.schemes.hardened.hardened_roles import posterior_of
 from protocol.schemes.hardened.item_sketch import chosen_items
 from protocol.schemes.hardened.item_table import ItemTable
+from protocol.schemes.hardened.norm_proof.norm_roles import unmasked_upload
 from protocol.schemes.hardened.share_law import SCALE_BITS
 from protocol.schemes.hardened.taste import directions, learn
 from sim.audit import truth
@@ -146,12 +147,12 @@ def summed_items(case: Case) -> Ints:
 
 def shares_of(case: Case) -> Iterator[tuple[int, int, Ints]]:
     """Yield (round, user, what its upload has beyond its mask and its vector) for users whose views were kept."""
-    ring, setting, known = case.card.setting.ring, case.card.setting, set(truth.known_users(case))
+    setting, known = case.card.setting, set(truth.known_users(case))
     tape = Exhibits(case, (RECOMMENDER,)).brought(RECOMMENDER).tape
-    for seen in Exhibits(case, (THIRD_PARTY,)).received(THIRD_PARTY, "MaskedPart"):
+    params = HardenedParams.of(case.card.params)
+    for seen in Exhibits(case, (THIRD_PARTY,)).received(THIRD_PARTY, params.upload_kind):
         if seen.sender in known:
-            masks = masks_of(setting, tape.key("mask", user_index(seen.sender)), seen.iteration)
-            bare = ring.to_signed(ring.subtract(seen.message.values, masks))[:, 0]
+            bare = sum(unmasked_upload(setting, tape.key("mask", user_index(seen.sender)), seen.message))
             own = vector_of(case, seen.sender, truth.ratings_of(case, seen.sender), seen.iteration)
             yield seen.iteration, user_index(seen.sender), bare - own
 

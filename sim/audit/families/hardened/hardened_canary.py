@@ -31,12 +31,13 @@ from protocol.party.role import RECOMMENDER, THIRD_PARTY, UserInput, user_name
 from protocol.schemes.base import DELTA, Scheme, Shape
 from protocol.schemes.composition import gaussian_epsilon
 from protocol.schemes.hardened.budget import RATING, USER, VALUE
-from protocol.schemes.hardened.hardened_params import HardenedParams
+from protocol.schemes.hardened.hardened_params import NORM_PROOF, HardenedParams
 from sim.audit.canary.bound_rows import Asked, Found, Statistic
 from sim.audit.canary.canary import CannotBeMeasured
 from sim.audit.canary.chunks import cut, spread
 from sim.audit.families.hardened.heard_sums import hear
 
+WITH_PROOFS = 8  # a repetition with proofs of the norm takes as long as some ten without: so many fewer are played
 USERS, ITEMS, SPARE = 3, 6, 1 / 3  # of three users, one may collude
 LAST, OTHER = USERS - 1, USERS - 2
 THERE = {
@@ -78,6 +79,7 @@ def pair_of(asked: Asked) -> UnitPair:
     unit, delta = (USER, DELTA) if given is None else (given.unit_of, given.delta)
     shape = Shape(USERS, ITEMS, (low, high), (ITEMS,) * USERS, np.full(ITEMS, USERS, np.int64))
     settings = {"epsilon": asked.claim, "unit": unit, "delta": delta, "spare": SPARE, **_rounds(given)}
+    settings |= {} if given is None else {"proof": given.proof}
     try:
         params, _ = asked.scheme.make_params(shape, **settings)
     except BadInput as error:
@@ -126,7 +128,7 @@ def _ratios(problem: UnitPair, seed: bytes, there: bool) -> list[float]:
         without = heard.vector(problem.without, t)
         rest = total - sum(vectors[:LAST])  # x of the last user, or its neighbour, and all shares
         own = heard.bare(user_name(OTHER), t) - vectors[OTHER]
-        masked = heard.setting.ring.to_signed(heard.parts[user_name(LAST)][t])[:, 0]
+        masked = heard.setting.ring.to_signed(heard.parts[user_name(LAST)][t].values)[:, 0]
         ratios = [_ratio(x, vectors[LAST], without, scale) for x in (rest, rest - own, masked)]
         found += [*ratios, ratios[1] * (t == params.rounds - 1)]
     return found.tolist()
@@ -140,7 +142,8 @@ def _ratio(x: Ints, whole: Ints, without: Ints, scale: int) -> float:
 def of_unit_sums(asked: Asked) -> Iterator[Found]:
     problem = pair_of(asked)
     params, seed = problem.params, derive(asked.seed, "canary", "unit sums", repr(asked.claim))
-    (chunks,) = spread(play_pair, [cut(problem, seed, asked.repetitions)], asked.workers, asked.tell, asked.played)
+    repetitions = asked.repetitions // (WITH_PROOFS if params.proof == NORM_PROOF else 1)
+    (chunks,) = spread(play_pair, [cut(problem, seed, repetitions)], asked.workers, asked.tell, asked.played)
     columns = {name: np.concatenate([getattr(part, name) for part in chunks])
                for name in ("greatest", "released", "colluding", "masked", "last")}  # fmt: skip
     seen = UnitRatios(seconds=sum(part.seconds for part in chunks), **columns)

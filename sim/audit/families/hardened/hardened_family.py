@@ -10,7 +10,6 @@ import numpy as np
 from protocol.params import Params
 from protocol.party.role import THIRD_PARTY, role_of
 from protocol.schemes.hardened.hardened_params import HardenedParams
-from protocol.wire.messages import MaskedPart
 from sim.audit.accounting.epsilon_cells import EpsilonEntry, published_cell
 from sim.audit.attacks.coalition_views import Scene
 from sim.audit.canary.bound_rows import Asked, BoundRow, joint_rows
@@ -31,6 +30,7 @@ from sim.views.exhibits import Exhibits
 
 FOLLOWED = 200_000  # numbers in uploads that the algebra follows whole: some seconds
 PLACES = 16  # of every vector, where it does not
+PROVED = 3  # times as many numbers with proofs: shares apart, digits and answers
 
 
 class HardenedFamily(Family):
@@ -62,18 +62,21 @@ class HardenedFamily(Family):
 
     def numbers_at_first(self, case: Case) -> int:
         params = HardenedParams.of(case.card.params)
-        return params.n_users * params.lengths[0]
+        return params.n_users * params.lengths[0] * (PROVED if params.ring_is_prime else 1)
 
     def numbers_of(self, case: Case) -> int:
         if not case.path(THIRD_PARTY).is_file():
             return 0
-        parts = Exhibits(case, (THIRD_PARTY,)).received(THIRD_PARTY, MaskedPart.__name__)
-        return sum(len(seen.message.values) for seen in parts)
+        params = HardenedParams.of(case.card.params)
+        parts = Exhibits(case, (THIRD_PARTY,)).received(THIRD_PARTY, params.upload_kind)
+        return sum(len(seen.message.values) for seen in parts) * (PROVED if params.ring_is_prime else 1)
 
     def sample(self, case: Case) -> SomePlaces | None:
         """Choose places by the run id: every role adds, masks and opens all places of a round in the same way."""
         params = HardenedParams.of(case.card.params)
         shortest = min(params.lengths)
+        if params.ring_is_prime:  # noise is added at other places than it was sent for
+            return None
         if params.n_users * sum(params.lengths) <= FOLLOWED or shortest <= PLACES:
             return None
         places = np.sort(generator(case, "places").choice(shortest, PLACES, replace=False))

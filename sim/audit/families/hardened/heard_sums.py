@@ -11,16 +11,17 @@ import numpy as np
 from protocol.arithmetic.reals import Reals
 from protocol.arithmetic.ring import Label, Ring
 from protocol.arithmetic.tape import Tape
-from protocol.arrays import Floats, Ints, RealArray, RingArray
-from protocol.party.role import RECOMMENDER, Send, UserInput
+from protocol.arrays import Floats, Ints, RealArray
+from protocol.party.role import RECOMMENDER, THIRD_PARTY, Role, Send, UserInput, user_index
 from protocol.play import play
 from protocol.schemes.base import Scheme, Setting
 from protocol.schemes.hardened.hardened_params import HardenedParams
-from protocol.schemes.hardened.hardened_roles import first_upload, masks_of
+from protocol.schemes.hardened.hardened_roles import first_upload
 from protocol.schemes.hardened.item_table import ItemTable
+from protocol.schemes.hardened.norm_proof.norm_roles import as_added, unmasked_upload
 from protocol.schemes.hardened.taste import Taste, second_vector
 from protocol.schemes.hardened.unit_vectors import first_vector
-from protocol.wire.messages import MaskedPart, OpenTable, OpenTaste
+from protocol.wire.messages import MaskedPart, OpenTable, OpenTaste, ProvenPart
 from sim.audit.canary.canary import CannotBeMeasured
 
 
@@ -47,9 +48,10 @@ class HeardSums:
 
     setting: Setting
     totals: list[Ints] = field(default_factory=list)  # opened, in integers
-    parts: dict[str, list[RingArray]] = field(default_factory=dict)  # what users uploaded
+    parts: dict[str, list[MaskedPart | ProvenPart]] = field(default_factory=dict)  # what users uploaded
     keys: dict[str, bytes] = field(default_factory=dict)  # of their masks
     told: Any = None  # what opened the second round, if there is one
+    third_party: Role | None = None
 
     @property
     def params(self) -> HardenedParams:
@@ -60,10 +62,10 @@ class HeardSums:
         return vector_told(self.params, self.setting.run_id, own, self.told if t else None)
 
     def bare(self, user: str, t: int) -> Ints:
-        """Take the mask off an upload."""
-        ring = self.setting.ring
-        masks = masks_of(self.setting, self.keys[user], t)
-        return np.asarray(ring.to_signed(ring.subtract(self.parts[user][t], masks))[:, 0])
+        """Take the mask off an upload: the vector and its share of the noise, as they are added."""
+        vector, share = unmasked_upload(self.setting, self.keys[user], self.parts[user][t])
+        assert self.third_party is not None
+        return vector + as_added(self.third_party, user_index(user), t, share)
 
 
 def hear(
@@ -72,14 +74,15 @@ def hear(
     """Play all roles; raise `CannotBeMeasured` if the recommender names no total of every round."""
     reals = _HeardSums()
     reals.rounds, reals.totals = params.rounds, []
-    found = HeardSums(Setting(params, run_id, Ring(params.ring_bits), reals))
+    found = HeardSums(Setting(params, run_id, Ring(params.ring_bits, params.ring_is_prime), reals))
     roles = {party: scheme.make_role(party, found.setting, tape, inputs.get(party)) for party, tape in tapes.items()}
+    found.third_party = roles[THIRD_PARTY]
     try:
         for party, _, _, effects in play(roles):
             for effect in effects:
                 message = effect.message if isinstance(effect, Send) else None
-                if isinstance(message, MaskedPart):
-                    found.parts.setdefault(party, []).append(message.values)
+                if isinstance(message, (MaskedPart, ProvenPart)):
+                    found.parts.setdefault(party, []).append(message)
                 elif party == RECOMMENDER and isinstance(message, (OpenTable, OpenTaste)):
                     found.told = message
     except _Heard:

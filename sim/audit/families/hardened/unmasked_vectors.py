@@ -8,7 +8,7 @@ from protocol.arrays import Ints
 from protocol.party.role import RECOMMENDER, THIRD_PARTY, UserInput, user_index
 from protocol.schemes.hardened.budget import VALUE
 from protocol.schemes.hardened.hardened_params import HardenedParams
-from protocol.schemes.hardened.hardened_roles import masks_of
+from protocol.schemes.hardened.norm_proof.norm_roles import unmasked_upload
 from sim.audit.attacks.coalition_views import Scene
 from sim.audit.families.hardened.hardened_account import summed_items
 from sim.audit.findings import Finding
@@ -24,11 +24,10 @@ def attack_vectors(scene: Scene) -> list[Finding]:
     params, setting = scene.params, scene.case.card.setting
     assert isinstance(params, HardenedParams)
     tape, counts, t = scene.exhibits.brought(RECOMMENDER).tape, {}, params.table_round
-    for seen in scene.exhibits.received(THIRD_PARTY, "MaskedPart"):
+    for seen in scene.exhibits.received(THIRD_PARTY, params.upload_kind):
         if seen.iteration == t:
-            masks = masks_of(setting, tape.key("mask", user_index(seen.sender)), t)
-            bare = scene.ring.to_signed(scene.ring.subtract(seen.message.values, masks))
-            counts[seen.sender] = bare[: params.lengths[t] // (1 if params.unit_of == VALUE else 2), 0]
+            bare, _ = unmasked_upload(setting, tape.key("mask", user_index(seen.sender)), seen.message)
+            counts[seen.sender] = bare[: params.lengths[t] // (1 if params.unit_of == VALUE else 2)]
     summed = summed_items(scene.case)
     hits, lucky, draw = [], [], generator(scene.case, "pairs", *scene.members)
     for user, own in scene.truth.ratings.items():  # from here on the truth is open
