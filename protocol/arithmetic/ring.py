@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from protocol.arithmetic import prime_field
 from protocol.arithmetic.tape import Name, keystream
-from protocol.arrays import Ids, Integers, RingArray
+from protocol.arrays import Ids, Integers, Ints, RingArray
 from protocol.errors import Bug
 
 WIDTHS = range(8, 65, 8)
@@ -125,10 +125,10 @@ class Ring:
 
     def from_integers(self, integers: Integers, label: Label | None = None) -> RingArray:
         """Reduce integers, or integral floats of any size, mod P, without rounding."""
-        if self.prime:
-            return prime_field.from_signed(integers.astype(np.int64))
         if integers.dtype == np.int64:
-            return self._reduce(integers.astype(self.dtype))
+            return self._reduce(self._from_signed(integers.astype(np.int64, copy=False)))
+        if self.prime:
+            raise Bug("numbers mod the prime are integers of 64 bits")
         if everywhere(np.abs(integers) < 2.0**63):
             return self._reduce(integers.astype(np.int64).astype(self.dtype))
         if not everywhere(np.isfinite(integers)):
@@ -139,6 +139,9 @@ class Ring:
         residue = np.where(residue >= modulus / 2, residue - modulus, residue)
         residue = np.where(residue < -modulus / 2, residue + modulus, residue)
         return self._reduce(residue.astype(np.int64).astype(self.dtype))
+
+    def _from_signed(self, integers: Ints) -> RingArray:
+        return prime_field.from_signed(integers) if self.prime else integers.astype(self.dtype)
 
     def to_signed(self, words: RingArray) -> npt.NDArray[np.int64]:
         """Return the residue of each word in [-P/2, P/2)."""
