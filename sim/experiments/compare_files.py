@@ -13,7 +13,7 @@ from sim.foreign.plain_text import csv_cell, json_text
 
 ENDINGS = (".json", ".csv", ".html", ".svg", ".png")
 CHARTS = (".svg", ".png")  # one file for each unit of ε
-
+WIDE, HIGH = 6.4, 4.4  # inches: the legend of the floors stands in one line
 
 COLUMNS = (
     "kind", "name", "title", "test_rmse", "test_rmse_least", "test_rmse_most", "test_mae", "plain_test_rmse",
@@ -45,6 +45,7 @@ def _write_charts(document: Document, path: Path) -> None:
     from sim.report.charts import chart
 
     for word, figure in unit_figures(document).items():
+        figure.set_size_inches(WIDE, HIGH)
         chart.save(figure, [path.with_stem(f"{path.stem}-{word}")])
 
 

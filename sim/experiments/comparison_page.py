@@ -209,6 +209,8 @@ def _names(document: Document, x: str) -> tuple[str, str]:
 
 def _round_epsilon(value: float) -> str:
     """Write the ε of a tick, which is a round number."""
+    if value >= 1e6:
+        return f"{value / 1e6:g} M"  # longer ones would touch each other
     return f"{value:,.0f}" if value >= 1 else f"{value:g}"
 
 
