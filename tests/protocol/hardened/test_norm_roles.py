@@ -19,6 +19,7 @@ from protocol.schemes.hardened.hardened import Hardened
 from protocol.schemes.hardened.hardened_roles import posterior_of
 from protocol.schemes.hardened.item_table import ItemTable
 from protocol.schemes.hardened.norm_proof.norm_roles import NormUser, as_added, statement_for
+from protocol.schemes.hardened.norm_proof.norm_statement import NormStatement
 from protocol.schemes.hardened.share_law import draw_shares
 from protocol.schemes.hardened.unit_vectors import first_vector
 from protocol.wire.messages import (
@@ -291,6 +292,24 @@ def test_the_recommender_judges_once_and_agrees_only_with_its_verdict():
     assert refused(role, "third_party", query) == "DUPLICATE"
     with pytest.raises(Aborted, match="was not accepted"):
         role.receive("third_party", closed)
+
+
+def test_a_user_that_was_dealt_no_masks_is_left_out_and_ends_nothing(monkeypatch):
+    card, seats, _ = cast()
+    role = roles_of(card, seats)["recommender"]
+    for user in range(USERS):
+        role.receive(f"user:{user}", Join(NOTHING))
+    monkeypatch.setattr(type(role), "_accepts", lambda *_: True)
+    role.dealt = role.dealt[:-1]
+    length, users = statement_for(card.params, 0).verifier_length, np.arange(USERS, dtype=np.uint32)
+    (verdict,) = role.receive("third_party", NormQuery(0, users, bytes(32), np.zeros(USERS * length, np.uint64)))
+    assert verdict.message.users.tolist() == list(range(USERS - 1))
+
+
+def test_a_statement_that_would_let_too_much_pass_is_refused():
+    assert NormStatement((2 * 1682, 3364), (1 << 20, 1 << 27)).error_bits > 56
+    with pytest.raises(BadInput, match="too many for a proof of the norm"):
+        NormStatement((40_000_000,), (1 << 20,))
 
 
 def test_parameters_are_refused_in_words():

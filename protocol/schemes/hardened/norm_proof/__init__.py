@@ -37,7 +37,8 @@ and the sum is 0. Who is not accepted, or does not answer, is no contributor; th
 ## Soundness against users
 
 Claim: if the servers follow the steps, a user for whom some part has Σ_j v_ij² > B_i as integers in (−p/2, p/2) is
-accepted with probability at most 2^-64 + (2N − 2)/(p − N) + 2/p, below 2^-55 for all sizes in use.
+accepted with probability at most 2^-64 + (2N − 2)/(p − N) + 2/p for each upload: below 2^-56 on MovieLens-100k, and at
+most 2^-52, as larger statements are refused. Of k hostile users in r rounds, one gets through k·r times as often.
 
 *The point.* P and all f_r are fixed before ρ. If P ≠ Σ f_r², both of degree at most 2N − 2, they agree at no more than
 2N − 2 points, and ρ is one of p − N.
@@ -56,19 +57,23 @@ equation and the part keeps its bound. A slack alone would not do: p ≡ 1 mod 4
 squares that add up to 0, whatever X is.
 
 Challenges come after each message, so no random oracle is assumed, and a user has one try: its second message of a kind
-is refused. The third party must keep its tape from users; it is semi-honest, and its challenges are as good as random.
+is refused. The third party must keep its tape from users, and use it for one run: who starts the parties of one roster
+twice, each time from nothing, asks the same again, and a user that has seen the keys of the tests and weights can then
+choose a vector that passes. A run that goes on from its views is one run.
 
 ## Completeness
 
 An honest user is refused if a test leaves ±2^h, with probability below 2^-60 over the tests (`reach`), or if its noise
-is longer than its bound, with probability below 2^-60 over its shares (`noise_square`). It then is a drop-out.
+is longer than its bound, with probability below 2^-60 over its shares (`noise_square`). It then is a drop-out, and the
+recommender reads which test or bound it was: n users in r rounds add less than n·r·2^-59 to δ.
 
 ## Zero knowledge to each server
 
-A server sees its halves, which are uniform (the third party) or made by itself (the recommender), the challenges, and
-the other's halves of the opened numbers. Of an honest user that is accepted these can be simulated without its vector:
-choose f_r(ρ) uniform, P(ρ) = Σ f_r(ρ)², the sum 0, and subtract the own halves. That is their exact law: ρ is no N-th
-root of unity, so the weight of its blind in f_r(ρ) is not 0. Hence nothing is spent of ε. This is for servers that
+The third party sees its halves, which are uniform, and who is accepted; the recommender sees its own, which it can make
+itself, the challenges, and the third party's halves of the opened numbers. Of an honest user that is accepted these can
+be simulated without its vector: choose f_r(ρ) uniform, P(ρ) = Σ f_r(ρ)², the sum 0, and subtract the own halves. That
+is their exact law: ρ is no N-th root of unity, so the weight of its blind in f_r(ρ) is not 0. (Blinds and masks are
+streams of SHAKE-256: exact if these are random, else as far as they cannot be told from it.) Hence nothing is spent of ε. This is for servers that
 follow the steps and do not collude. A user answers one challenge of each kind, as a second would be under the same mask
 and the same blinds. The price is what both servers together read: the vector itself, where without proofs a share of
 the noise lies on it.
@@ -78,9 +83,9 @@ the noise lies on it.
 The noise of an honest user is several times as long as its unit vectors: with a share scale of 185 at 3,364 places,
 which is MovieLens-100k at ε = 1, about 10,730 where √2·A is 1,448. A proof about x + e, or about x and e apart, leaves
 a user free to send e of that length and any direction. The remedy is that the servers add e with its places permuted
-and its signs flipped, by a key for each user that they draw after step 1 and never tell it (`turned`). Shares are
-independent, with one law that is symmetric, so an honest user's noise keeps its law exactly, whatever the key. A
-dishonest e, fixed before the key, becomes a vector with mean 0 and covariance |e|²/L times the identity: no more, in
-any direction, than the noise it stands for, up to the room in its bound (a factor of 1.25 at 3,364 places). It cannot
-be aimed.
+and its signs flipped, by a key for each user that the third party draws and never tells it (`turned`). Shares are
+independent, with one law that is symmetric but for 2^-128, so an honest user's noise keeps its law, whatever the key. A
+dishonest e, fixed before the key is used, becomes a vector with mean 0 and covariance |e|²/L times the identity: no
+more variance, in any direction, than the noise it stands for, up to the room in its bound (a factor of 1.25 at 3,364
+places). Its law need not be Gaussian: all of it may lie on one place, but not on a place that anybody chose.
 """

@@ -340,13 +340,14 @@ class NormRecommender(HardenedRecommender):
     def _judge(self, query: NormQuery) -> Effects:
         require(self.accepted is None, Reason.DUPLICATE)
         statement, users = statement_for(self.params, self.iteration), query.users.tolist()
-        if not set(users) <= set(self.dealt):
-            raise Aborted(Reason.DISAGREEMENT, f"round {self.iteration + 1}: a contributor was dealt no masks")
         length = statement.verifier_length * len(users)
         require(len(query.opened) == length, Reason.WRONG_LENGTH)
         require(fits(query.opened, (length,)), Reason.OUT_OF_RANGE)
         rows = query.opened.reshape(len(users), statement.verifier_length)
-        judged = [self._accepts(statement, query.key, user, row) for user, row in zip(users, rows, strict=True)]
+        judged = [  # a user that was dealt no masks proves nothing
+            user in self.dealt and self._accepts(statement, query.key, user, row)
+            for user, row in zip(users, rows, strict=True)
+        ]
         self.round_key, self.proved = query.key, tuple(users)
         self.accepted = tuple(user for user, fine in zip(users, judged, strict=True) if fine)
         self.refused += [(self.iteration, user) for user, fine in zip(users, judged, strict=True) if not fine]

@@ -36,6 +36,7 @@ from protocol.schemes.hardened.share_law import SCALE_BITS
 
 TESTS = 64  # each lets a vector that wraps pass with probability 1/2 at most
 CERTAIN = 60  # an honest vector passes all of them, except with probability 2^-CERTAIN
+LEAST_ERROR_BITS = 52  # a vector that breaks its bound is accepted with a probability of 2^-52 at most
 LEAST_ORDER, MOST_ORDER = 4, 1 << 16
 
 
@@ -68,6 +69,8 @@ class NormStatement:
         wide = self.length * 4 ** (self.reach + 1) + (1 << digits)
         words = f"The norm of {self.length} numbers of such a size cannot be proved: --epsilon must be larger."
         require(wide < PRIME and min(self.squares) > 0, words)
+        sure = self.tests < TESTS or self.error_bits >= LEAST_ERROR_BITS  # tests of the proof itself make fewer
+        require(sure, f"{self.length} numbers are too many for a proof of the norm: leave --set proof=norm out.")
 
     @property
     def length(self) -> int:
