@@ -437,9 +437,37 @@ GUARDS = [
     Guard(
         "what is lived again after views were lost is told again",
         "actors/metering/recorder.py",
-        "        self._reported = min(self._reported, iteration - 1)",
+        "        self.reported = min(self.reported, iteration - 1)",
         "        pass",
         "tests/survival/test_resume.py -k lost_all_its_views",
+    ),
+    Guard(
+        "a replay works out a checkpoint and does not take it as it stands",
+        "protocol/party/party.py",
+        "            return Step(self.checkpoint(self.state_of(self)))\n",
+        "            return Step(self.checkpoint(record.fields[1]))\n",
+        "tests/survival/test_checkpoints.py -k 'forged and bit'",
+    ),
+    Guard(
+        "what is restored from a checkpoint has the state that it states",
+        "protocol/freeze.py",
+        "    if not same:\n",
+        "    if not same and not data:\n",
+        "tests/survival/test_checkpoints.py -k whatever",
+    ),
+    Guard(
+        "a checkpoint behind iterations whose figures are lost is of no use",
+        "actors/journal.py",
+        "last_checkpoint(file, onlooker.known + 1)",
+        "last_checkpoint(file, _ANY)",
+        "tests/survival/test_checkpoints.py -k log_has_lost",
+    ),
+    Guard(
+        "the records before a checkpoint are checked against the chain",
+        "protocol/party/view.py",
+        "        if head != data[behind : behind + HASH_BYTES]:\n",
+        "        if not head:\n",
+        "tests/survival/test_checkpoints.py -k before_a_checkpoint_is_checked",
     ),
     *OF_FOLDERS,
     Guard(
