@@ -155,7 +155,7 @@ class FullJournal(Journal):
 
     def __init__(self, journal: Journal, view: ViewWriter, full: list[DiskFull]) -> None:
         self._journal = journal
-        self._path, self._held = journal._path, []
+        self._path, self._held, self.since_checkpoint = journal._path, [], journal.since_checkpoint
         self._view = view
         self._full = min(full, key=lambda entry: entry.records)
         self._space: int | None = None  # bytes left for the write that does not fit

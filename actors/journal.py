@@ -7,21 +7,25 @@ import errno
 import fcntl
 import itertools
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
 from protocol.card import Card, Seat, seat_party
 from protocol.errors import Aborted, BadInput, Reason
+from protocol.freeze import Unfit, restore
 from protocol.party.party import Outgoing, Party, Step
 from protocol.party.role import user_index
-from protocol.party.view import Broken, Record, WholeRecords, skim
+from protocol.party.view import Broken, Record, WholeRecords, chained, last_checkpoint, skim
 from protocol.wire.messages import SETUP
 
 _PER_FOLDER = 1000
+_ANY = 1 << 62  # beyond every iteration
+ODD = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)  # in a forged state
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 
 Follow = Callable[[Party, Iterable[Record]], Iterable[Record]]
+Pass = Callable[[Party, Record], None]
 
 
 def view_path(run_folder: str, party: str) -> str:
@@ -46,6 +50,7 @@ class Journal:
         """Open the file at `path` as its only writer: a new one or, with `again`, one that is continued."""
         self._path = path
         self._held: list[bytes] = []
+        self.since_checkpoint = 0  # bytes that were written
         flags = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
         try:
             self._file = os.open(path, flags if again else flags | os.O_CREAT | os.O_EXCL, 0o600)
@@ -74,6 +79,7 @@ class Journal:
             records = [*self._held, *records]
             self._held = []
         data = memoryview(records[0] if len(records) == 1 else b"".join(records))
+        self.since_checkpoint += len(data)
         try:
             while data:  # a regular file takes everything in one write, unless the disk is full
                 data = data[self.write(data) :]
@@ -95,10 +101,21 @@ def open_journal(path: str, opening: bytes) -> Journal:
     return journal
 
 
-def resume_party(card: Card, seat: Seat, path: str, follow: Follow | None = None) -> tuple[Party, Journal, Step]:
-    """Restore a party by replaying its view at `path`; `follow` sees every record.
+@dataclasses.dataclass(frozen=True, slots=True)
+class Onlooker:
+    """The driver of a party that is read back: it sees every record of the view."""
 
-    The step holds the records and frames that the party had not written or sent yet.
+    known: int  # the figures of the iterations up to this one are known: a checkpoint after a later one is of no use
+    passed: Pass  # told of the records that a checkpoint makes it needless to replay, if they are of these types
+    types: frozenset[int]
+    follow: Follow  # sees the others, as they are replayed
+
+
+def resume_party(card: Card, seat: Seat, path: str, onlooker: Onlooker | None = None) -> tuple[Party, Journal, Step]:
+    """Restore a party from its view at `path`: from its latest checkpoint of use, and by replaying what follows.
+
+    The hash chain is checked from the beginning. The step holds the records and frames that the party had not written
+    or sent yet.
     """
     party, opening = seat_party(card, seat, with_view=True)
     try:
@@ -110,15 +127,51 @@ def resume_party(card: Card, seat: Seat, path: str, follow: Follow | None = None
             journal.cut(0)
             journal.append([opening])
         with open(path, "rb") as file:
-            whole = WholeRecords(file)
-            records: Iterable[Record] = itertools.islice(whole, 2, None)
-            step = party.replay(follow(party, records) if follow else records)
+            party, whole, step = _read_back(card, seat, party, file, onlooker)
             _set_aside(path, file, whole.end)
         journal.cut(whole.end)
+        journal.since_checkpoint = whole.end - whole.checkpoint
     except BaseException:
         journal.close()
         raise
     return party, journal, step
+
+
+def _read_back(
+    card: Card, seat: Seat, party: Party, file: BinaryIO, onlooker: Onlooker | None
+) -> tuple[Party, WholeRecords, Step]:
+    mark = last_checkpoint(file, onlooker.known + 1) if onlooker else None
+    if mark is not None:
+        try:
+            restore(party, mark.fields[1])
+        except Unfit:  # replayed from the beginning, the role shows what it does instead
+            mark = None
+            party, _ = seat_party(card, seat, with_view=True)
+    if onlooker and mark:
+        for record in _up_to(mark, party, file, onlooker.types):
+            onlooker.passed(party, record)
+    whole = WholeRecords(file, mark)
+    records: Iterable[Record] = whole if mark else itertools.islice(whole, 2, None)
+    rest = onlooker.follow(party, records) if onlooker else records
+    return party, whole, _replayed_after(mark, party, rest) if mark else party.replay(rest)
+
+
+def _up_to(mark: Record, party: Party, file: BinaryIO, types: frozenset[int] = frozenset()) -> Iterator[Record]:
+    """Check the chain up to `mark`, in whose state `party` is, and yield the records of these `types` before it."""
+    assert party.view is not None
+    yield from chained(file, mark, types)
+    party.view.go_on_after(mark)
+
+
+def _replayed_after(mark: Record, party: Party, records: Iterable[Record]) -> Step:
+    try:
+        return party.replay_rest(records)
+    except ODD as error:
+        raise broken_after(mark.number) from error
+
+
+def broken_after(number: int) -> Broken:
+    return Broken(f"record {number} is a checkpoint after which this role cannot do what follows")
 
 
 def _set_aside(path: str, file: BinaryIO, end: int) -> None:
@@ -143,17 +196,38 @@ def view_end(path: str) -> tuple[int, bytes] | None:
 
 
 def derive_again(card: Card, seat: Seat, path: str, peer: str, first: int, end: int) -> list[Outgoing]:
-    """Derive the frames to `peer` numbered from `first` up to `end`, by replaying the view at `path` in memory."""
-    party, _ = seat_party(card, seat, with_view=True)
-    numbers, found = itertools.count(), []
-
-    def on_sent(out: Outgoing) -> None:
-        if out.to == peer and first <= next(numbers) < end:
-            found.append(dataclasses.replace(out, kind="resend", iteration=SETUP))
-
+    """Derive the frames to `peer` numbered from `first` up to `end`, by replaying in memory what the view at `path` has
+    after the latest checkpoint before them.
+    """
     with open(path, "rb") as file:
-        party.replay(itertools.islice(WholeRecords(file), 2, None), on_sent)
+        party, mark = _before(card, seat, file, peer, first)
+        numbers, found = itertools.count(party.sent_to(peer)), []
+
+        def on_sent(out: Outgoing) -> None:
+            if out.to == peer and first <= next(numbers) < end:
+                found.append(dataclasses.replace(out, kind="resend", iteration=SETUP))
+
+        if mark:
+            list(_up_to(mark, party, file))
+            party.replay_rest(WholeRecords(file, mark), on_sent)
+        else:
+            party.replay(itertools.islice(WholeRecords(file), 2, None), on_sent)
     return found
+
+
+def _before(card: Card, seat: Seat, file: BinaryIO, peer: str, first: int) -> tuple[Party, Record | None]:
+    """Restore the latest checkpoint before frame number `first` to `peer` was sent; None if there is no such."""
+    most = _ANY
+    while (mark := last_checkpoint(file, most)) is not None:
+        party, _ = seat_party(card, seat, with_view=True)
+        try:
+            restore(party, mark.fields[1])
+            if party.sent_to(peer) <= first:
+                return party, mark
+        except Unfit:
+            pass
+        most = mark.fields[0] - 1
+    return seat_party(card, seat, with_view=True)[0], None
 
 
 def _opens_with(path: str, opening: bytes) -> bool:

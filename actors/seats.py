@@ -63,6 +63,7 @@ class Hosted(Performer):
         super().__init__(card, secret.seat, figures, path)
         self.host = host
         self.secret = secret
+        self.checkpoints = place.connected is None  # else nobody can be restored
         self.server_end: ServerEnd | None = None
         self.client_ends: dict[str, ClientEnd] = {}
         self.servers: list[tuple[Hosted, str]] = []  # those that it asks again after a silence

@@ -12,6 +12,7 @@ import msgpack
 from protocol.arithmetic.ring import Ring
 from protocol.arithmetic.tape import Tape, derive
 from protocol.errors import during
+from protocol.freeze import state_of
 from protocol.params import Params
 from protocol.party.party import Party
 from protocol.party.role import Role, UserInput, user_name
@@ -90,6 +91,7 @@ def seat_party(card: Card, seat: Seat, with_view: bool) -> tuple[Party, bytes]:
     party = Party(seat.party, role, card.codec, card.run_id, card.params_digest, view, seat.signer)
     if view is None:
         return party, b""
+    party.state_of = state_of
     signer = seat.signer.public if seat.signer else b""
     header = Header(card.run_id, seat.party, card.scheme.name, card.params_digest, card.simulation, signer)
     return party, view.opening(header, _view_inputs(seat))

@@ -167,7 +167,7 @@ class Launch:
             self._endpoints,
             {party: self._bind(party) for party in parties if party in self._servers},
             list(parties) if resume else [],
-            self._books.reported.get(parties[0], SETUP - 1),
+            min(map(self._books.known, parties)),
             self._tries[parties[0]],
             most and max(1, most * len(parties) // self._roster.card.params.n_users),
         )

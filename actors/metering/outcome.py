@@ -115,6 +115,10 @@ class Books:
         self._closed: dict[str, Closed] = {}
         self.reported = dict.fromkeys(self._servers, reported)  # the last iteration that each server has reported
 
+    def known(self, party: str) -> int:
+        """Return the last iteration whose figures `party` need not report: of a user, one that all servers reported."""
+        return self.reported.get(party, min(self.reported.values()))
+
     def iteration(self, report: Finished, seconds: float | None) -> None:
         """Add a server's `report` of an iteration, which took `seconds`.
 

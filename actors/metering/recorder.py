@@ -17,9 +17,9 @@ from actors.launch.reports import Closed, Ended, Finished, Joining, Replaying, R
 from actors.metering.meter import AGAIN, ALL, REJECTED, RESEND, UNDELIVERED, Meter, Tally
 from actors.metering.observer import HeldOut, Observer
 from protocol.errors import during
-from protocol.party.party import Outgoing, Party, Step, iteration_of, result_digest
+from protocol.party.party import Outgoing, Party, Step, result_digest
 from protocol.party.role import RECOMMENDER, LeadingRecommender, Role, role_of, user_index
-from protocol.party.view import EVENT, RECEIVED, SENT, Record
+from protocol.party.view import CHECKPOINT, EVENT, RECEIVED, SENT, Record
 from protocol.party.view import REJECTED as REJECTED_RECORD
 from protocol.wire.codec import Codec
 from protocol.wire.messages import SETUP, Again
@@ -47,10 +47,12 @@ class Figures:
         self._party = party
         self._ahead = ahead
         self._meter = Meter(party, n_users) if ahead is not None else None
-        self._reported = reported  # the driver has the figures of the iterations up to this one
+        self.reported = reported  # the driver has the figures of the iterations up to this one
         self._report = report
         self._observer = observer
         self._held_out = held_out
+        counted = {RECEIVED, SENT} if self._meter else set()
+        self.counted = frozenset(counted | {EVENT, REJECTED_RECORD, CHECKPOINT})  # types of records with figures
         self.iteration = SETUP  # of the party at the last call of `turned`
         self._clock: float | None = None  # None while a view is replayed: the original duration is unknown
         self._ended = self._again = False
@@ -156,9 +158,13 @@ class Figures:
         elif kind == REJECTED_RECORD:
             self._count_received(meter, sender, "", SETUP, fields[2], fields[1])
         elif kind == RECEIVED and role_of(sender) == "user":
-            _, message = codec.decode(fields[1])
-            name, iteration = type(message).__name__, iteration_of(message)
-            self._count_received(meter, sender, name, iteration, len(fields[1]), None)
+            self._count_received(meter, sender, *codec.peek(fields[1]), len(fields[1]), None)
+
+    def passed(self, iteration: int) -> None:
+        """Add what was recounted before `iteration` to the totals alone: it was reported in an earlier life."""
+        if self._meter:
+            self._meter.take(iteration - 1)
+        self.iteration = iteration
 
     def watch(self, role: Role, done: bool) -> None:
         if self._observer is not None:
@@ -177,7 +183,7 @@ class Figures:
         """Report that `party` has replayed its view, and how many frames that view has sent and received by peer."""
         sent, received = party.counts()
         iteration = party.role.iteration
-        self._reported = min(self._reported, iteration - 1)  # iterations of lost views are reported again
+        self.reported = min(self.reported, iteration - 1)  # iterations of lost views are reported again
         self._report(Resumed(self._party, iteration, sent, received))
 
     def turned(self, role: Role) -> None:
@@ -193,7 +199,7 @@ class Figures:
         if self._clock is not None:
             seconds, self._clock = clock - self._clock, clock
         tally = self._meter.take(finished) if self._meter else Tally()
-        if finished <= self._reported:
+        if finished <= self.reported:
             return
         self._report(Finished(self._party, finished, seconds, *turnout(role), role.facts(), tally.to_lists()))
 

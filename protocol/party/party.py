@@ -24,7 +24,19 @@ from protocol.errors import Aborted, Reason, Rejected, during, note_during
 from protocol.party.role import Done, Effects, Role, Send, Timer, user_index, user_name
 from protocol.party.session import Session
 from protocol.party.signing import Signer
-from protocol.party.view import END, EVENT, HASH_BYTES, RECEIVED, REJECTED, SENT, SIGNED, Differs, Record, ViewWriter
+from protocol.party.view import (
+    CHECKPOINT,
+    END,
+    EVENT,
+    HASH_BYTES,
+    RECEIVED,
+    REJECTED,
+    SENT,
+    SIGNED,
+    Differs,
+    Record,
+    ViewWriter,
+)
 from protocol.wire.codec import NO_HEAD, WIRE_VERSION, Codec, Memo
 from protocol.wire.messages import EVENTS, SETUP, Again, Barred, Event, Hello, Message
 
@@ -93,6 +105,8 @@ class Party:
         self._ignored: Counter[str] = Counter()  # by peer: frames since
         self._questions: dict[str, tuple[int, int]] = {}  # by peer: frames exchanged, and questions since
         self._told: set[str] = set()  # barred peers that the role knows of
+        self._timer: int | None = None  # the iteration of the latest deadline that the role asked for
+        self.state_of: Callable[[Party], bytes | None] = lambda party: None  # `freeze.py`: for checkpoints
 
     def start(self) -> Step:
         step = Step()
@@ -187,7 +201,13 @@ class Party:
         first record that differs. The step holds what the view lacks: records to write, frames to send.
         """
         assert self.view is not None
-        step = self.start()
+        return self._follow(records, self.start(), on_sent)
+
+    def replay_rest(self, records: Iterable[Record], on_sent: Callable[[Outgoing], None] | None = None) -> Step:
+        """Replay the `records` after the checkpoint in whose state this party is."""
+        return self._follow(records, Step(timers=[] if self._timer is None else [self._timer]), on_sent)
+
+    def _follow(self, records: Iterable[Record], step: Step, on_sent: Callable[[Outgoing], None] | None) -> Step:
         expected, owed, timers = deque(step.records), deque(step.sends), step.timers
         for record in records:
             if record.type not in (SENT, END, SIGNED):
@@ -214,6 +234,8 @@ class Party:
             return self.receive(*record.fields)
         if record.type == EVENT and record.fields[0] in EVENTS:
             return self._repeat_event(record)
+        if record.type == CHECKPOINT:
+            return Step(self.checkpoint(self.state_of(self)))
         if record.type == REJECTED:
             sender, reason, _, digest, understood = record.fields
             flood = reason == Reason.FLOOD.name
@@ -229,6 +251,10 @@ class Party:
         except ValueError:
             raise Differs(record.number, "is not an event that can happen") from None
         return self.tick(event)
+
+    def checkpoint(self, state: bytes | None) -> list[bytes]:
+        """Make the record of `state`, the party's own; none if it cannot be stored."""
+        return [] if self.view is None or state is None else [self.view.checkpoint(self.role.iteration, state)]
 
     def ask_again(self, peers: Iterable[str]) -> list[Outgoing]:
         """Tell `peers` which of their frames have arrived, ask for the rest, and ask which of ours have arrived."""
@@ -294,6 +320,7 @@ class Party:
                 self._send(effect.to, effect.message, step)
             elif isinstance(effect, Timer):
                 step.timers.append(effect.iteration)
+                self._timer = effect.iteration
             elif isinstance(effect, Done):
                 self._end(effect, step)
             else:
@@ -339,6 +366,9 @@ class Party:
         older = [(number, self._older[peer, number]) for number in numbers if (peer, number) in self._older]
         return [*older, self._latest[peer]]
 
+    def sent_to(self, peer: str) -> int:
+        return self._session.next_to(peer)
+
     def counts(self) -> tuple[dict[str, int], dict[str, int]]:
         """Count the frames that were sent to each peer, and received from each."""
         sent, received, _ = self._session.counts()
@@ -355,6 +385,26 @@ class Party:
         self._asked.update(asked)
         for peer, number, frame in kept:
             self._keep(peer, number, frame)
+
+    def settled(self) -> list[Any]:
+        """Return what a replay of its view leaves in this party besides its role, as plain values in a fixed order.
+
+        Of the frames that are kept it has the latest to each peer; how many more there are depends on their sizes.
+        """
+        flooded = {peer: 1 << count.bit_length() - 1 for peer, count in self._ignored.items() if count}
+        tallies = [self._accepted, self._refused, flooded]
+        counts = [dict(sorted(part.items())) for part in self._session.counts()]
+        kept = [[peer, number, frame] for peer, (number, frame) in sorted(self._latest.items())]
+        plain = [{peer: count for peer, count in sorted(tally.items()) if count} for tally in tallies]
+        return [counts, plain, sorted(self._told), self._timer, kept]
+
+    def settle(self, settled: list[Any]) -> None:
+        counts, (accepted, refused, ignored), told, self._timer, kept = settled
+        self._accepted.update(accepted)
+        self._refused.update(refused)
+        self._ignored.update(ignored)
+        self._told.update(told)
+        self.go_on_from([counts, {}, kept])
 
     def forget(self, peer: str) -> None:
         """Drop the frames that are kept for `peer`, which has received all of them."""

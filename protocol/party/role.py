@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Container, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -81,9 +81,16 @@ class UserInput:
     ratings: npt.NDArray[np.float64]
 
 
+class Machine:
+    """A part of a role whose attributes belong to the state of the role, all but the `derived` ones."""
+
+    derived: ClassVar[frozenset[str]] = frozenset()  # caches, and what follows from the other attributes
+
+
 class Role(ABC):
     """`receive` returns effects, or raises `Rejected` and leaves the role exactly as it was."""
 
+    restorable: ClassVar[bool] = False  # its attributes are its whole state (`freeze.py`); a subclass says so itself
     iteration: int = SETUP  # that this role works on
 
     def start(self) -> Effects:

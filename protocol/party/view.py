@@ -5,7 +5,8 @@ The file is audit log, crash journal and replay script at once:
     magic, format version
     record 0      header: run id, party, scheme, parameter digest, simulation or not, key of the signature
     record 1      input: the ratings of a user, and the tape seed
-    record 2…     received frames (whole), sent frames (digest: they can be derived again), refused frames, events
+    record 2…     received frames (whole), sent frames (digest: they can be derived again), refused frames, events,
+                  checkpoints (the state of the party: it follows from the records before it, and saves replaying them)
     the last two  end: digest of the result; signed: the party's signature under everything before; if the role finished
 
 Each record is   length (u32) · body (msgpack) · hash,   hash_n = SHA-256(hash_{n-1} · length · body),
@@ -17,7 +18,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import struct
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from typing import Any, BinaryIO, cast
 
@@ -29,10 +30,15 @@ PREAMBLE = MAGIC + struct.pack("<H", FORMAT)
 HASH_BYTES = 32
 MOST_RECORD_BYTES = 1 << 30
 MOST_EVENT_BYTES = 1 << 23
+MOST_CHECKPOINT_BYTES = 1 << 23  # of the state in it
+_CHECKPOINT_HEAD = 32  # more than what a checkpoint is besides its state
+_PEEK = 16  # bytes that hold the type of a record and an integer
+_PREFIX = 4  # bytes of the length of a record
+_AT_ONCE = 1 << 20  # bytes of a view that are read at once
 MOST_FIELDS = 15  # of a record, and of a party's input: msgpack then states the number in the first byte
 
-HEADER, INPUT, RECEIVED, SENT, REJECTED, EVENT, END, SIGNED = range(8)
-TYPES = ("header", "input", "received", "sent", "rejected", "event", "end", "signed")
+HEADER, INPUT, RECEIVED, SENT, REJECTED, EVENT, END, SIGNED, CHECKPOINT = range(9)
+TYPES = ("header", "input", "received", "sent", "rejected", "event", "end", "signed", "checkpoint")
 _FIELDS: dict[int, tuple[type, ...]] = {  # as the writer puts them; an event has its kind, then any fields
     HEADER: (bytes, str, str, bytes, bool, bytes),
     INPUT: (dict,),
@@ -41,6 +47,7 @@ _FIELDS: dict[int, tuple[type, ...]] = {  # as the writer puts them; an event ha
     REJECTED: (str, str, int, bytes, bool),
     END: (bytes,),
     SIGNED: (bytes,),
+    CHECKPOINT: (int, bytes),
 }
 
 
@@ -111,6 +118,13 @@ class ViewWriter:
     def event(self, kind: str, *fields: Any) -> bytes:
         return self.record(EVENT, kind, *fields)
 
+    def checkpoint(self, iteration: int, state: bytes) -> bytes:
+        return self.record(CHECKPOINT, iteration, state)
+
+    def go_on_after(self, record: Record) -> None:
+        """Continue the chain of a view in which `record` is the last."""
+        self.head, self.records = record.head, record.number + 1
+
     def end(self, result_digest: bytes) -> bytes:
         return self.record(END, result_digest)
 
@@ -118,11 +132,15 @@ class ViewWriter:
         return self.record(SIGNED, signature)
 
 
-def read_records(stream: BinaryIO) -> Iterator[Record]:
-    """Read record by record and check each against the chain; `Broken` names the first that does not fit."""
-    if stream.read(len(PREAMBLE)) != PREAMBLE:
+def read_records(stream: BinaryIO, after: Record | None = None) -> Iterator[Record]:
+    """Read record by record and check each against the chain; `Broken` names the first that does not fit.
+
+    Begin at the first, or `after` a record that was checked, behind which `stream` stands.
+    """
+    if after is None and stream.read(len(PREAMBLE)) != PREAMBLE:
         raise Broken("the file does not begin like a view of this format version")
-    head, number, size = bytes(HASH_BYTES), 0, _Size(stream)
+    head, number = (after.head, after.number + 1) if after else (bytes(HASH_BYTES), 0)
+    size = _Size(stream)
     while prefix := stream.read(4):
         body, stored = _body(stream, prefix, number, size)
         head = hashlib.sha256(head + prefix + body).digest()
@@ -134,16 +152,19 @@ def read_records(stream: BinaryIO) -> Iterator[Record]:
 
 
 class WholeRecords:
-    """The whole records of a file after a crash; `end` is where the last of them ends in the file."""
+    """The whole records of a file after a crash; the last ends at `end`, the last checkpoint at `checkpoint`."""
 
-    def __init__(self, stream: BinaryIO) -> None:
+    def __init__(self, stream: BinaryIO, after: Record | None = None) -> None:
         self._stream = stream
-        self.end = len(PREAMBLE)
+        self._after = after
+        self.end = self.checkpoint = stream.tell() if after else len(PREAMBLE)
 
     def __iter__(self) -> Iterator[Record]:
         try:
-            for record in read_records(self._stream):
+            for record in read_records(self._stream, self._after):
                 self.end = self._stream.tell()
+                if record.type == CHECKPOINT:
+                    self.checkpoint = self.end
                 yield record
         except CutOff:  # which only the last record may be
             return
@@ -163,6 +184,74 @@ def skim(stream: BinaryIO) -> tuple[int, bytes]:
         stream.seek(at - HASH_BYTES)
         number, head = number + 1, stream.read(HASH_BYTES)
     return number, head
+
+
+def last_checkpoint(stream: BinaryIO, most: int) -> Record | None:
+    """Find the last whole checkpoint of an iteration up to `most` by the lengths alone; nothing of it is checked yet.
+
+    Its head is the one that stands in the file. It leaves `stream` at its beginning.
+    """
+    found = None
+    for number, at, (data, place, length) in _bodies(stream):
+        if data[place + 1] == CHECKPOINT and length <= MOST_CHECKPOINT_BYTES + _CHECKPOINT_HEAD:
+            iteration = _peeked(data[place + 2 : place + _PEEK])
+            found = (number, at, length) if iteration is not None and iteration <= most else found
+    record = None
+    if found is not None:
+        number, at, length = found
+        stream.seek(at)
+        type_, *fields = _unpack(stream.read(length), number)
+        record = Record(number, type_, fields, stream.read(HASH_BYTES))
+    stream.seek(0)
+    return record
+
+
+def chained(stream: BinaryIO, last: Record, types: Container[int]) -> Iterator[Record]:
+    """Check the records up to `last` against the chain, and yield those of these `types`; end behind `last`."""
+    head = bytes(HASH_BYTES)
+    for number, at, (data, place, length) in _bodies(stream):
+        behind = place + length
+        head = hashlib.sha256(head + data[place - _PREFIX : behind]).digest()
+        if head != data[behind : behind + HASH_BYTES]:
+            raise Broken(f"record {number} does not fit the hash chain")
+        if data[place + 1] in types:
+            type_, *fields = _unpack(data[place:behind], number)
+            yield Record(number, type_, fields, head)
+        if number == last.number and head == last.head:
+            stream.seek(at + length + HASH_BYTES)
+            return
+    raise Broken(f"record {last.number} is not there any more")
+
+
+def _bodies(stream: BinaryIO) -> Iterator[tuple[int, int, tuple[bytes, int, int]]]:
+    """Yield (number, offset of the body, (bytes that hold it and its hash, its place in them, its length)) of every
+    whole record, without any check; many are read at once.
+    """
+    size, number, at = stream.seek(0, 2), 0, len(PREAMBLE)
+    stream.seek(at)
+    data, place = b"", 0
+    while at + _PREFIX + HASH_BYTES < size:
+        if place + _PREFIX > len(data):
+            data, place = data[place:] + stream.read(_AT_ONCE), 0
+        length = int.from_bytes(data[place : place + _PREFIX], "little")
+        whole = _PREFIX + length + HASH_BYTES
+        if not 1 < length <= MOST_RECORD_BYTES or at + whole > size:
+            return
+        if place + whole > len(data):
+            data, place = data[place:] + stream.read(max(_AT_ONCE, whole)), 0
+        yield number, at + _PREFIX, (data, place + _PREFIX, length)
+        number, at, place = number + 1, at + whole, place + whole
+
+
+def _peeked(data: bytes) -> int | None:
+    """Read the first of the values that begin `data`, if it is an integer."""
+    reader = msgpack.Unpacker()
+    reader.feed(data)
+    try:
+        value = reader.unpack()
+    except (ValueError, msgpack.UnpackException):
+        return None
+    return value if type(value) is int else None
 
 
 class _Size:
@@ -198,6 +287,8 @@ def _unpack(body: bytes, number: int) -> list[Any]:
     is_event = body[1:2] == bytes([EVENT])  # the one type with a list in it
     if is_event and len(body) > MOST_EVENT_BYTES:
         raise Broken(f"record {number} is an event of {len(body)} bytes")
+    if body[1:2] == bytes([CHECKPOINT]) and len(body) > MOST_CHECKPOINT_BYTES + _CHECKPOINT_HEAD:
+        raise Broken(f"record {number} is a checkpoint of {len(body)} bytes")
     try:
         fields = msgpack.unpackb(body, max_array_len=len(body) if is_event else MOST_FIELDS, max_map_len=MOST_FIELDS)
     except (ValueError, msgpack.UnpackException):

@@ -19,11 +19,12 @@ from protocol.errors import Reason, Rejected
 from protocol.params import Params
 from protocol.wire.fields import FieldKind, bind
 from protocol.wire.framing import HEAD_BYTES
-from protocol.wire.messages import Again, Message
+from protocol.wire.messages import SETUP, Again, Message
 
 WIRE_VERSION = 5
 NO_HEAD = bytes(HEAD_BYTES)
 _MOST_FIELDS = 16
+_START = 32  # bytes of a frame that hold its kind, its number and a first integer
 _EACH, _MOST_REMEMBERED = 4, 1 << 14  # remembered lists: for each peer, and in all
 
 Encoder = Callable[[Any], Any]
@@ -69,6 +70,16 @@ class Codec:
             value = body[place]
             body[place] = memo.get(get, value) if comes_again and memo else get(value)
         return sequence, self._classes[code](*body[2:])
+
+    def peek(self, frame: bytes) -> tuple[str, int]:
+        """Read the kind and the iteration of a `frame` that was decoded before, without decoding it again."""
+        reader = msgpack.Unpacker()
+        reader.feed(frame[:_START])
+        reader.read_array_header()
+        code, _ = reader.unpack(), reader.unpack()
+        layout = self._layouts[code]
+        numbered = bool(layout) and layout[0][0] == "iteration"
+        return self._classes[code].__name__, reader.unpack() if numbered else SETUP
 
     def _unpack(self, frame: bytes) -> list[Any]:
         if len(frame) > self.max_frame:

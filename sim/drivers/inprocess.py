@@ -102,7 +102,7 @@ class InProcess:
     def _seat(self, name: str) -> Played:
         """Seat a party at its start, or one that is read back; what was reported is not reported again."""
         ahead = servers_of(self.card.scheme, name) if name in self.card.scheme.servers else None
-        reported = self._books.reported.get(name, SETUP - 1)
+        reported = self._books.known(name)
         plane = self._report, self._observer, self._held_out.get(name)
         figures = Figures(name, ahead, reported, *plane, self.card.params.n_users)
         path = view_path(self._run_folder, name) if self._run_folder and name in self._with_view else None

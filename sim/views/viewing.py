@@ -267,6 +267,12 @@ def _signed(fields: list[Any], reader: Reader) -> dict[str, Any]:
     return {"sender": reader.party, "fields": {"signature": fields[0].hex()}}
 
 
+def _checkpoint(fields: list[Any], reader: Reader) -> dict[str, Any]:
+    iteration, state = fields
+    digest = hashlib.sha256(state).hexdigest()
+    return {"iteration": iteration, "digest": digest, "fields": {"state": _SECRET, "state_bytes": len(state)}}
+
+
 _DESCRIBERS = {
     view.HEADER: _header,
     view.INPUT: _input,
@@ -276,6 +282,7 @@ _DESCRIBERS = {
     view.EVENT: _event,
     view.END: _end,
     view.SIGNED: _signed,
+    view.CHECKPOINT: _checkpoint,
 }
 
 

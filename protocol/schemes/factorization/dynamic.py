@@ -192,6 +192,8 @@ class DynamicFormula(MaskedFormula):
 
 
 class DynamicUser(MaskedUser):
+    restorable = True
+
     def __init__(self, setting: Setting, tape: Tape, inputs: UserInput) -> None:
         super().__init__(setting, tape, inputs)
         assert isinstance(setting.params, DynamicParams)
@@ -265,6 +267,8 @@ class DynamicThirdParty(ThirdParty):
 
     While commitments run, its iteration is −1 − attempt, so that each attempt has its own deadline.
     """
+
+    restorable = True
 
     def __init__(self, setting: Setting, tape: Tape) -> None:
         super().__init__(setting)

@@ -68,6 +68,8 @@ def _how_to_lower(n_users: int) -> str:
 
 
 class DynamicRecommender(MaskedRecommender):
+    restorable = True
+
     def __init__(self, setting: Setting, tape: Tape) -> None:
         super().__init__(setting, tape)
         params = DynamicParams.of(setting.params)

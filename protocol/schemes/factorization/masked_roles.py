@@ -63,6 +63,8 @@ FLOODED = "it sent more frames that were refused than any fault explains"
 
 
 class MaskedUser(JoiningUser):
+    restorable = True
+
     def __init__(self, setting: Setting, tape: Tape, inputs: UserInput) -> None:
         super().__init__(setting, tape, inputs)
         self.params: MaskedParams = MaskedParams.of(setting.params)
@@ -139,6 +141,8 @@ class MaskedUser(JoiningUser):
 
 
 class MaskedRecommender(JoiningRecommender):
+    restorable = True
+
     def __init__(self, setting: Setting, tape: Tape) -> None:
         super().__init__(setting, tape)
         self.params: MaskedParams = MaskedParams.of(setting.params)
@@ -276,6 +280,8 @@ class MaskedRecommender(JoiningRecommender):
 
 class ThirdParty(Role):
     """The semi-honest third party: it follows these steps and remembers everything that it saw."""
+
+    restorable = True
 
     def __init__(self, setting: Setting) -> None:
         params = setting.params

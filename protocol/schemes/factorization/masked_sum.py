@@ -22,7 +22,7 @@ from protocol.arithmetic.ring import Ring, everywhere
 from protocol.arithmetic.tape import Tape
 from protocol.arrays import Ids, RingArray
 from protocol.errors import Aborted, Reason
-from protocol.party.role import require
+from protocol.party.role import Machine, require
 from protocol.wire.messages import Contributors, MaskedTotal, OpenCommitment, OpenSum
 
 Part = tuple[Ids, RingArray]
@@ -41,8 +41,10 @@ def contributor_digest(iteration: int, supports: Iterable[tuple[int, Ids]]) -> b
     return digest.digest()
 
 
-class MaskDealer:
+class MaskDealer(Machine):
     """The recommender's side: it knows every mask and subtracts those of the contributors."""
+
+    derived = frozenset({"_keys"})
 
     def __init__(self, ring: Ring, dim: int, run_id: bytes, tape: Tape) -> None:
         self._ring = ring
@@ -69,7 +71,7 @@ class MaskDealer:
         return self._ring.subtract(total.values, masks[np.searchsorted(opened, total.items)])
 
 
-class SumHolder:
+class SumHolder(Machine):
     """The third party's side: it adds values that it cannot read, and releases only the total.
 
     A user may be faster than the recommender's opening message, so contributions to the coming iteration are

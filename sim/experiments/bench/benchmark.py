@@ -19,6 +19,7 @@ from sim.experiments.bench.growth import bench_growth
 from sim.experiments.bench.inprocess_bench import bench_inprocess
 from sim.experiments.bench.norm_bench import bench_norm
 from sim.experiments.bench.processes import bench_iteration, bench_packed, bench_startup, bench_views
+from sim.experiments.bench.restart_bench import bench_restart
 from sim.experiments.bench.secagg import bench_secagg
 from sim.experiments.bench.siblings_bench import bench_sibling
 
@@ -40,6 +41,7 @@ BENCHES: dict[str, Callable[..., dict[str, Any]]] = {
     "crowd": bench_crowd,
     "audit": bench_audit,
     "cli": bench_cli,
+    "restart": bench_restart,
 }
 
 

@@ -243,7 +243,7 @@ ODD_BODIES = {
     "empty": (b"", "record 1 cannot be read"),
     "no list": (b"\x05", "record 1 is of no known type"),
     "an empty list": (b"\x90", "record 1 is of no known type"),
-    "type 8": (b"\x91\x08", "record 1 is of no known type"),
+    "type 9": (b"\x91\x09", "record 1 is of no known type"),
     "type -1": (b"\x91\xff", "record 1 is of no known type"),
     "type true": (b"\x92\xc3\x80", "record 1 is of no known type"),
     "type 2.0": (b"\x93\xca\x40\x00\x00\x00\xa1a\xc4\x00", "record 1 is of no known type"),

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import statistics
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from actors import journal
 from actors.bare_frames import KINDS
 from protocol.attendance import Course, Turn
 from protocol.errors import BadInput, Bug
+from protocol.party.party import Party
 from sim.cli.app import app
 from sim.experiments.bench import array_loops, benchmark, measuring, norm_bench, processes, secagg
 from sim.experiments.bench import bare_frames_bench as floors
@@ -335,3 +338,16 @@ def test_the_start_of_commands_is_measured_beside_a_bare_import():
     assert set(result["commands"]) == {"--help", "--version", "schemes", "view"}
     assert result["ratio"] == max(one["ratio"] for one in result["commands"].values()) > 0
     assert result["floor_median"] > 0 and result["median"] > 0
+
+
+def test_parties_restored_from_checkpoints_are_measured_beside_those_that_replay_everything(monkeypatch):
+    passed, replayed = [], []
+    chained, replay = journal.chained, Party.replay
+    monkeypatch.setattr(journal, "chained", lambda *given: (passed.append(1), chained(*given))[1])
+    monkeypatch.setattr(Party, "replay", lambda *given: (replayed.append(1), replay(*given))[1])
+    result = run_bench("restart", {"iterations": 120, "rounds": 1})
+    users = result["config"]["users"]
+    assert users <= len(passed) <= users + 2, "the third party's state may be too large a part of so short a view"
+    assert len(passed) + len(replayed) == 2 * (users + 2)
+    assert result["ratio"] > 0 and result["config"]["stopped_after"] == 120
+    assert re.match(r"\d+ MB of views after 120 iterations: restored at \d+ MB/s", result["config"]["note"])

@@ -21,7 +21,7 @@ from protocol.arithmetic.tape import Tape, derive, exponential
 from protocol.arrays import Ids, RingArray
 from protocol.attendance import spans
 from protocol.errors import Aborted, Reason
-from protocol.party.role import THIRD_PARTY, Facts, Send, require, user_name
+from protocol.party.role import THIRD_PARTY, Facts, Machine, Send, require, user_name
 from protocol.schemes.base import Setting
 from protocol.schemes.factorization.masked_sum import (
     MaskDealer,
@@ -50,7 +50,7 @@ def choose_committers(tape: Tape, attempt: int, items: Ids, users: list[int], wa
     return {user: items[(chosen == user).any(axis=1)] for user in sorted(map(int, np.unique(chosen)))}
 
 
-class NoiseCommitment:
+class NoiseCommitment(Machine):
     """The recommender's side: it asks committers for the noise of every item, again where one of them failed.
 
     `ask`, then `take` what the third party sealed, until `done`; then `noise` holds τ^ of all `items`.
@@ -122,6 +122,7 @@ class NoiseCommitment:
         self._unsealed = unsealed[~np.isin(unsealed, total.items)]
         self.attempts[-1]["sealed"] = len(total.items)
         self._attempt += 1
+        self._asked = self._asked if self.running else {}
 
 
 def unblind(ring: Ring, dim: int, total: SealedTotal, parts: Mapping[int, Part]) -> RingArray:
@@ -153,7 +154,7 @@ def split(
     return pieces
 
 
-class SealHolder:
+class SealHolder(Machine):
     """The third party's side. It draws α per attempt and item, and never uses one twice."""
 
     def __init__(self, ring: Ring, dim: int, n_users: int, n_items: int, tape: Tape) -> None:

@@ -9,17 +9,19 @@ import numpy as np
 from protocol.arithmetic.ring import Ring
 from protocol.arrays import Ids, RingArray
 from protocol.errors import Aborted, Reason
-from protocol.party.role import require
+from protocol.party.role import Machine, require
 from protocol.schemes.factorization.machines.struck import Struck, sender_of_other_items
 from protocol.schemes.factorization.masked_sum import MaskDealer, contributor_digest
 from protocol.wire.messages import Agreed, Contributors, MaskedTotal, OpenSum
 
 
-class MaskedIteration:
+class MaskedIteration(Machine):
     """The recommender's side of one iteration: the sum that it opened, the agreed contributors, the masks to subtract.
 
     `open`, then `agree` to the contributors that the third party announced, then `unmask` its total, then `close`.
     """
+
+    derived = frozenset({"_masks"})
 
     def __init__(self, ring: Ring, dim: int, n_items: int) -> None:
         self._ring = ring

@@ -6,12 +6,12 @@ from collections.abc import Iterable
 
 from protocol.attendance import spans
 from protocol.errors import Reason
-from protocol.party.role import Facts, require, user_name
+from protocol.party.role import Facts, Machine, require, user_name
 
 OUTSIDE = "the source of arrivals and departures"
 
 
-class RollCall:
+class RollCall(Machine):
     """The users that are online. `due` names those that must say Present or Absent, and `close` then counts them in.
 
     A user says it once before each iteration; the roll is closed when all that are due have spoken or are gone.

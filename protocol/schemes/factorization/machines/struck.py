@@ -12,14 +12,14 @@ import numpy as np
 import numpy.typing as npt
 
 from protocol.arrays import Ids
-from protocol.party.role import Facts, user_name
+from protocol.party.role import Facts, Machine, user_name
 from protocol.schemes.factorization.masked_sum import contributor_digest
 from protocol.wire.messages import Contributors
 
 Supports = Mapping[int, Ids]
 
 
-class Struck:
+class Struck(Machine):
     """The users that lost their place, and why."""
 
     def __init__(self) -> None:
