@@ -73,10 +73,10 @@ The third party sees its halves, which are uniform, and who is accepted; the rec
 itself, the challenges, and the third party's halves of the opened numbers. Of an honest user that is accepted these can
 be simulated without its vector: choose f_r(ρ) uniform, P(ρ) = Σ f_r(ρ)², the sum 0, and subtract the own halves. That
 is their exact law: ρ is no N-th root of unity, so the weight of its blind in f_r(ρ) is not 0. (Blinds and masks are
-streams of SHAKE-256: exact if these are random, else as far as they cannot be told from it.) Hence nothing is spent of ε. This is for servers that
-follow the steps and do not collude. A user answers one challenge of each kind, as a second would be under the same mask
-and the same blinds. The price is what both servers together read: the vector itself, where without proofs a share of
-the noise lies on it.
+streams of SHAKE-256: exact if these are random, else as far as they cannot be told from it.) Hence nothing is spent of
+ε. This is for servers that follow the steps and do not collude. A user answers one challenge of each kind, as a second
+would be under the same mask and the same blinds. The price is what both servers together read: the vector itself, where
+without proofs a share of the noise lies on it.
 
 ## What the noise can carry, and why it is turned
 
