@@ -1,4 +1,7 @@
-"""`keyhole bench audit`: how fast canaries are played, beside runs of one each through frames, and an audit's cost."""
+"""`keyhole bench audit`: how fast canaries are played, beside runs of one each through frames, and an audit's cost.
+
+`keyhole bench algebra`: solve the algebra for all default coalitions of a run, beside a replay of its views.
+"""
 
 from __future__ import annotations
 
@@ -12,15 +15,28 @@ import numpy as np
 from protocol.arithmetic.tape import derive
 from protocol.card import Card, Seat, all_parties, make_run_id
 from protocol.schemes import find_scheme
+from sim.audit.algebra.solve import solve
 from sim.audit.canary.canary import CanaryProblem, Stage
 from sim.audit.families.factorization.arms import RELEASE
 from sim.audit.families.factorization.repeat import ITEMS, play_chunk
 from sim.drivers.inprocess import InProcess
-from sim.experiments.bench.measuring import Seconds, command_seconds, interleaved, processor_seconds, run_real
+from sim.experiments.bench.measuring import (
+    Seconds,
+    apart,
+    command_seconds,
+    interleaved,
+    movielens_or,
+    processor_seconds,
+    run_real,
+    wall_seconds,
+)
 from sim.plan.config import RunConfig
+from sim.views.evidence import open_case
+from sim.views.replay import replay
 
 SCHEME, EPSILON, SEED, DATA = "masked", 1.0, bytes(32), "demo"
 SAMPLES, REPETITIONS = 20, 100  # of the slow side in turn; the other plays ITEMS canaries in one run
+STAND_IN = "synthetic:943x1682:.063"  # for MovieLens-100k
 COMMANDS = {"first audit": "audit", "second audit": "audit", "page": "report"}
 
 
@@ -86,3 +102,33 @@ def play_framed(problem: CanaryProblem, seed: bytes) -> np.ndarray | None:
     stage = Stage(problem, card.run_id)
     seats = [Seat(name, derive(seed, name), stage.inputs(name, greatest=False)) for name in names]
     return InProcess(card, seats).run().item_factors
+
+
+def bench_algebra(data: str | None = None, iterations: int = 20) -> dict[str, Any]:
+    """Seconds and memory of the algebra for a `dynamic` run with all views, over a replay of all roles."""
+    chosen, note = (data, None) if data else movielens_or(STAND_IN)
+    sizes: dict[str, Any] = {"data": chosen, "epsilon": 1.0, "iterations": iterations, "test_fraction": 0.0}
+    memory = 0
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "run"
+        real = run_real(RunConfig(scheme="dynamic", **sizes, transport="inprocess", seed=1), out)
+
+        def both() -> tuple[Seconds, Seconds]:
+            nonlocal memory
+            replayed, _ = apart(wall_seconds, replay, out)
+            solved, memory = apart(wall_seconds, _solve, out)
+            return [solved], [replayed]
+
+        result = interleaved({}, both)
+    result["config"] = {
+        **real.about,
+        "note": f"{f'{note} ' if note else ''}All default coalitions; peak memory {memory >> 20} MB.",
+        "floor": "keyhole replay of all views",
+        "unit": "seconds",
+        "peak_memory_bytes": memory,
+    }
+    return result
+
+
+def _solve(out: Path) -> None:
+    solve(open_case(out))

@@ -10,9 +10,8 @@ from typing import Any
 
 from protocol.errors import BadInput
 from protocol.params import require
-from sim.experiments.bench.algebra_bench import bench_algebra
 from sim.experiments.bench.array_loops import bench_masks, bench_sum
-from sim.experiments.bench.audit_bench import bench_audit
+from sim.experiments.bench.audit_bench import bench_algebra, bench_audit
 from sim.experiments.bench.command_start import bench_cli
 from sim.experiments.bench.crowd_bench import bench_crowd
 from sim.experiments.bench.growth import bench_growth

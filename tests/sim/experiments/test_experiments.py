@@ -18,7 +18,7 @@ from protocol.party.role import user_name
 from protocol.schemes.factorization.masked import Masked
 from sim.cli.app import app
 from sim.drivers.inprocess import InProcess
-from sim.experiments.bench import algebra_bench, benchmark, growth, inprocess_bench, measuring
+from sim.experiments.bench import audit_bench, benchmark, growth, inprocess_bench, measuring
 from sim.experiments.cells import read_lines
 from sim.experiments.grid import noise_cost
 from sim.experiments.grid.evaluate import evaluate, grid, means, write_parquet
@@ -378,6 +378,6 @@ def test_the_page_sets_ours_beside_the_reference_and_the_claim():
 
 
 def test_the_algebra_is_measured_beside_a_replay():
-    result = algebra_bench.bench_algebra("synthetic:8x6:.6", iterations=2)
+    result = audit_bench.bench_algebra("synthetic:8x6:.6", iterations=2)
     assert result["ratio"] == pytest.approx(result["median"] / result["floor_median"])
     assert result["config"]["users"] == 8 and result["config"]["peak_memory_bytes"] > 1 << 24
