@@ -27,7 +27,7 @@ import zmq.auth.thread
 import zmq.utils.monitor  # noqa: F401
 
 # isort: split
-from actors.launch.memory_layout import fill_holes
+from actors.launch.memory_layout import bring_together, code_of, fill_holes
 
 fill_holes()
 
@@ -106,6 +106,11 @@ class Zygote:
         params = self._roster.card.params
         shared = mmap.mmap(self._observer_fd, Observer.size(params))  # shared memory stays shared after a fork
         self._observer = Observer(params, memoryview(shared))
+        ran = code_of(lambda: warm_up(self._roster.card))
+        gc.collect()
+        fill_holes()
+        bring_together(ran)
+        del ran
         warm_up(self._roster.card)
         gc.collect()
         gc.freeze()

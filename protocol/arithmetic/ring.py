@@ -127,10 +127,10 @@ class Ring:
         """Reduce integers, or integral floats of any size, mod P, without rounding."""
         if integers.dtype == np.int64:
             return self._reduce(self._from_signed(integers.astype(np.int64, copy=False)))
-        if self.prime:
-            raise Bug("numbers mod the prime are integers of 64 bits")
         if everywhere(np.abs(integers) < 2.0**63):
-            return self._reduce(integers.astype(np.int64).astype(self.dtype))
+            return self._reduce(self._from_signed(integers.astype(np.int64)))
+        if self.prime:
+            raise Bug("a number to encode mod the prime has more than 63 bits")
         if not everywhere(np.isfinite(integers)):
             raise Bug("a value to encode is not finite")
         modulus = 2.0**self.bits

@@ -254,7 +254,7 @@ SMALL = RunConfig(scheme="masked", data="synthetic:3x4:.9", seed=1)
 def test_key_files_are_closed_to_others_and_an_open_key_folder_is_refused(tmp_path):
     before = os.umask(0)
     try:
-        folder, roster = prepare(SMALL, tmp_path / "run", False, "127.0.0.1", 5551)
+        folder, roster, _ = prepare(SMALL, tmp_path / "run", False, "127.0.0.1", 5551)
     finally:
         os.umask(before)
     keys = folder / "keys"
@@ -269,7 +269,7 @@ def test_key_files_are_closed_to_others_and_an_open_key_folder_is_refused(tmp_pa
 
 
 def test_the_roster_that_everyone_holds_has_no_secret(tmp_path):
-    folder, roster = prepare(SMALL, tmp_path / "run", False, "127.0.0.1", 5551)
+    folder, roster, _ = prepare(SMALL, tmp_path / "run", False, "127.0.0.1", 5551)
     written = (folder / "roster.json").read_bytes()
     for party in roster.public_keys:
         secret = read_secret(folder / "keys", party, roster)
@@ -294,7 +294,7 @@ def test_the_roster_that_everyone_holds_has_no_secret(tmp_path):
     ],
 )
 def test_a_key_file_that_is_refused_says_where(tmp_path, change, words):
-    folder, roster = prepare(SMALL, tmp_path / "run", False, "127.0.0.1", 5551)
+    folder, roster, _ = prepare(SMALL, tmp_path / "run", False, "127.0.0.1", 5551)
     file = key_path(folder / "keys", "user:1")
     file.write_text(json.dumps(json.loads(file.read_text()) | change))
     with pytest.raises(BadInput, match="is not a key file") as refused:
@@ -315,7 +315,7 @@ def test_a_key_file_that_is_refused_says_where(tmp_path, change, words):
     ],
 )
 def test_a_roster_that_is_refused_says_where(tmp_path, change, words):
-    folder, _ = prepare(SMALL, tmp_path / "run", False, "127.0.0.1", 5551)
+    folder, _, _ = prepare(SMALL, tmp_path / "run", False, "127.0.0.1", 5551)
     file = folder / "roster.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | change))
     with pytest.raises(BadInput, match="is not a roster") as refused:
@@ -324,7 +324,7 @@ def test_a_roster_that_is_refused_says_where(tmp_path, change, words):
 
 
 def test_a_roster_with_a_cheat_that_is_none_is_refused(tmp_path):
-    folder, _ = prepare(SMALL, tmp_path / "run", False, "127.0.0.1", 5551)
+    folder, _, _ = prepare(SMALL, tmp_path / "run", False, "127.0.0.1", 5551)
     file = folder / "roster.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"cheat": "recommender:sleep"}))
     with pytest.raises(BadInput, match="There is no cheat 'recommender:sleep'"):

@@ -74,7 +74,7 @@ class Hardened(Scheme):
     name = "hardened"
     title = "One masked sum of unit vectors, noise of all users on integers"
     source = "Keyhole"
-    unit = "user added or removed (unit=rating: a rating; unit=value: a rating's value), the whole run"
+    unit = "user added or removed (unit=rating: a rating; unit=value: the value of one), the whole run"
     claims = (
         "No party alone, and no server with up to the provisioned number of users, learns more of a user (unit=rating: "
         "of a rating; unit=value: of its value) than (ε, δ)-differential privacy allows, for everything that the whole "

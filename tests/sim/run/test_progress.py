@@ -119,7 +119,7 @@ def test_what_a_run_spends_is_said_before_any_party_starts(tmp_path, monkeypatch
         if quiet:
             assert rest == [] and "Nothing was started" in first
         else:
-            assert first.startswith("keyhole: This run spends ε 1 at δ 1e-05, for a user") and "started" in rest[-1]
+            assert first.startswith("keyhole: This run spends ε 1 at δ 1e-05, for one user") and "started" in rest[-1]
 
 
 def test_it_is_said_too_where_parties_are_started_by_hand(tmp_path):
