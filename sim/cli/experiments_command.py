@@ -158,7 +158,7 @@ def evaluate(
     iterations: Annotated[str, typer.Option(metavar="T,U", help="Numbers of iterations.")] = "100",
     seeds: Annotated[int, typer.Option(help="Runs of each configuration, with seeds 1, 2, …")] = 3,
     data: Annotated[str, typer.Option(help="A name from keyhole datasets, or a path.")] = "ml-100k",
-    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Results, one line of JSON each.")] = None,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Lines of JSON; a table goes to FILE.md.")] = None,
     jobs: Annotated[int | None, typer.Option(help="Processes at a time. (as many as cores)")] = None,
     table: Annotated[str | None, typer.Option(metavar="NAME", help="A preset, such as noise-cost.")] = None,
     json_: AsJson = False,
@@ -168,20 +168,21 @@ def evaluate(
     require(jobs is None or jobs >= 1, f"--jobs must be 1 or more, not {jobs}.")
     require(table is None or table in TABLES, f"There is no table {table!r}: use {', '.join(TABLES)}.")
     chosen = None if schemes is None else _listed("schemes", schemes, str)
+    page = (out or Path(str(table))).with_suffix(".md")  # of a table, beside its lines
     if table == "hardened":
-        _hardened(seeds, data, out or Path("hardened.md"), jobs, json_)
+        _hardened(seeds, data, page, jobs, json_)
         return
     if table == "hardened-hostile":
-        _hostile(seeds, data, out or Path("hardened-hostile.md"), jobs, json_)
+        _hostile(seeds, data, page, jobs, json_)
         return
     if table in _MEASURED:
-        _measured(_MEASURED[table], out or Path(f"{table}.md"), json_)
+        _measured(_MEASURED[table], page, json_)
         return
     if table == "collection":
-        _collection(seeds, data, out or Path("collection.md"), json_)
+        _collection(seeds, data, page, json_)
         return
     if table is not None and table in covariance_table.CELLS:
-        _covariance(table, seeds, data, out or Path(f"{table}.md"), json_)
+        _covariance(table, seeds, data, page, json_)
         return
     if table:
         target = out or Path(f"{table}.jsonl")
