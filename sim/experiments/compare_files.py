@@ -13,7 +13,7 @@ from sim.foreign.plain_text import csv_cell, json_text
 
 ENDINGS = (".json", ".csv", ".html", ".svg", ".png")
 CHARTS = (".svg", ".png")  # one file for each unit of ε
-WIDE, HIGH = 6.4, 4.4  # inches: the legend of the floors stands in one line
+WIDE, HIGH = 6.4, 4.4  # inches: the legend of the floors stands in two columns
 
 COLUMNS = (
     "kind", "name", "title", "test_rmse", "test_rmse_least", "test_rmse_most", "test_mae", "plain_test_rmse",

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_DASHES = ((0, (6, 3)), (0, (2, 2)), (0, (8, 2, 2, 2)))
+_DASHES = ((0, (6, 3)), (0, (2, 2)), (0, (8, 2, 2, 2)), (0, (1, 4)))
 _HEIGHT = 4.0  # inches: names need room above each other
 
 Ends = tuple[float, float]
@@ -91,7 +91,7 @@ def _draw_all(figure: Figure, axes: Axes, points: Sequence[ScatterPoint], floors
     handles, names = axes.get_legend_handles_labels()
     if names:
         where: Any = "outside lower center"
-        figure.legend(handles, names, loc=where, ncols=3, frameon=False, fontsize=8.5, labelcolor=chart.INK)
+        figure.legend(handles, names, loc=where, ncols=2, frameon=False, fontsize=8.5, labelcolor=chart.INK)
     named = [several[len(several) // 2] for several in series.values()]
     add_labels(axes, [(point.x, point.y, point.name) for point in named], _lines(axes, points, lines.values()))
 
