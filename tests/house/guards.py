@@ -79,9 +79,9 @@ GUARDS = [
     ),
     Guard(
         "whole inputs are exchanged for other items",
-        "sim/audit/families/family.py",
-        "        return hasattr(params, \"unit_of\")",
-        "        return False",
+        "sim/audit/families/hardened/hardened_family.py",
+        "    hides_items = True\n",
+        "",
         "tests/audit/pairs/test_pairs_faults.py",
     ),
     Guard(

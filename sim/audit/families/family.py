@@ -75,6 +75,7 @@ class Family:
 
     masks = False  # users send masked gradients, which the recommender opens in total alone
     commits = False  # the objective noise was committed to before the first iteration
+    hides_items = False  # the claim is of presence: which items a user rated is hidden unless it is declared
     uploads_openly = False  # the recommender receives each user's gradients
     rating_axis = "rating (scale of the data)"  # of ratings as users compute with them
 
@@ -122,10 +123,6 @@ class Family:
     def release_bound(self, params: Params) -> ReleaseBound | None:
         """Return the sensitivity that the noise of users is made for; None if users add none."""
         return None
-
-    def hides_items(self, params: Params) -> bool:
-        """Tell whether the claim is of presence, so that which items a user rated is hidden unless it is declared."""
-        return hasattr(params, "unit_of")
 
     def exchange_bound(self, params: Params) -> ReleaseBound | None:
         """Return how far the exchange of a user's whole input may move it, if the noise is made for a user."""

@@ -64,7 +64,7 @@ def ask_pairs(case: Case, budget: int) -> Audited:
     until = max(1, MOST_TURNS // max(1, params.n_users))
     shape = _shape(case, changed, until if until < params.iterations else None)
     others = [exchange_of(params, user_index(name), ratings[name], generator(case, name)) for name in users]
-    whole = _exchange(case, others, until, twice) if family.hides_items(params) else ({}, [])
+    whole = _exchange(case, others, until, twice) if family.hides_items else ({}, [])
     hidden, secrets = _hidden(case, users, until)
     bound = None if math.isinf(params.epsilon) else family.release_bound(params)
     single = [one for one in known.values() if one.change.item is not None]

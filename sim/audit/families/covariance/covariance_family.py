@@ -33,6 +33,7 @@ from sim.views.exhibits import Exhibits
 
 
 class CovarianceFamily(Family):
+    hides_items = True
     shares_vanish = True
 
     def account(self, case: Case, head: dict[str, Any]) -> Audited:

@@ -34,6 +34,8 @@ PROVED = 3  # times as many numbers with proofs: shares apart, digits and answer
 
 
 class HardenedFamily(Family):
+    hides_items = True
+
     def account_claim(self, case: Case, head: dict[str, Any]) -> Audited:
         return account_hardened(case, head)
 
